@@ -19,7 +19,7 @@ help: ## show this list
 demo: export DATA := $(DATA)
 demo: export OUT := $(OUT)
 demo: demo-venv ## train, compare and save six models (DATA=movielens-1m, OUT=folder)
-	@$(PYTHON) -m fieldwise quickstart --no-serve --data "$${DATA:-simulated}" $${OUT:+--out "$$OUT"}
+	@$(PYTHON) -m fieldwise quickstart --no-serve --overwrite --data "$${DATA:-simulated}" $${OUT:+--out "$$OUT"}
 
 # Else every worker, and every process that a test starts, would compile all modules.
 test test-all: export PYTHONDONTWRITEBYTECODE :=

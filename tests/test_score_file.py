@@ -100,7 +100,7 @@ def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, 
             result = as_table(tmp_path / "scores.parquet")
             assert result.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
             np.testing.assert_allclose(result["prediction"], bundle.predict(rows), rtol=1e-6)
-            with pytest.raises(ConfigError, match="out must not be a file of data"):
+            with pytest.raises(ConfigError, match="out must not be an input"):
                 score_file(bundle, folder, folder / f"1.{kind}")
 
 

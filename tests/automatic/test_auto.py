@@ -291,7 +291,7 @@ def test_a_former_result_is_replaced_only_when_asked(log, tmp_path, monkeypatch)
     run(log, said, out=out)
     assert any("there is no time left for the report: `fieldwise report" in line for line in said)
     first = (out / "leaderboard.json").read_bytes()
-    with pytest.raises(ConfigError, match="holds the result of an earlier run: give overwrite"):
+    with pytest.raises(ConfigError, match="exists: give overwrite"):
         run(log, out=out)
     assert (out / "leaderboard.json").read_bytes() == first
     (out / "notes.txt").write_text("mine")

@@ -37,7 +37,7 @@ def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, done, log):
     done(*train, "--quiet")
     refused(
         fieldwise("auto", "clicks.csv", "--minutes", 20),
-        "runs/auto-clicks holds the result of an earlier run: give --overwrite to replace it, or another --out",
+        "runs/auto-clicks exists: give --overwrite to replace it, or another --out",
     )
 
 

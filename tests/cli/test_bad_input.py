@@ -164,7 +164,7 @@ def test_predict_refuses_to_write_over_its_input_or_to_an_unknown_format(fieldwi
     for out in ("new.csv", tmp_path / "new.csv", "link.csv", "../" + tmp_path.name + "/new.csv"):
         refused(
             fieldwise("predict", bundle, "--data", "new.csv", "--out", out),
-            "fieldwise: --out must not be a file of --data",
+            "fieldwise: --out must not be an input",
             str(out),
         )
     assert (tmp_path / "new.csv").read_bytes() == before

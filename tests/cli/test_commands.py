@@ -27,21 +27,22 @@ from fieldwise.training.settings import OPTIMIZERS
 COMMON = {"--help", "--verbose"}
 OPTIONS = {  # by command
     "": "import version install-completion show-completion",  # the two of completion are not in the help
-    "quickstart": "data out serve port seed quiet",
+    "quickstart": "data out serve port seed overwrite quiet",
     "fetch": "",
-    "simulate": "out rows users items seed",
+    "simulate": "out rows users items seed overwrite",
     "init": "label positive schema out overwrite read",
     "auto": "label positive minutes out overwrite schema split-column keep seed read json quiet device",
     "prepare": "set clear json quiet progress engine",
     "train": "set out overwrite json quiet tracker progress processes engine",
     "compare": "seeds set metric store overwrite ranking k candidates users keep-seen json quiet tracker",
     "tune": "trials set seed seeds store json quiet tracker",
-    "evaluate": "data read ranking k candidates users keep-seen calibrate out prerank index nprobe rows json device",
-    "report": "out slice rows quiet device",
+    "evaluate": "data read ranking k candidates users keep-seen calibrate out overwrite prerank index nprobe rows json"
+    " device",
+    "report": "out overwrite slice rows quiet device",
     "explain": "data row rows background method label faithfulness read json device",
-    "predict": "data out column logit raw read progress device precision engine",
-    "recommend": "log out k user keep-seen title raw read quiet progress device",
-    "export": "out to",
+    "predict": "data out column logit overwrite raw read progress device precision engine",
+    "recommend": "log out k user keep-seen title overwrite raw read quiet progress device",
+    "export": "out to overwrite",
     "index": "out items id storage changes remove read json device",
     "serve": "prerank index nprobe users user-id items item-id log read exclude-seen max-items title"
     " store-timeout on-store-failure host port token no-token allow-host"
@@ -607,11 +608,11 @@ def test_predict_writes_a_column_a_label(fieldwise, done, two_labels, log):
     result = pl.read_csv("out.csv")
     assert result.columns == ["row_id", "user", "p", "p.dear"]
     np.testing.assert_allclose(result.select("p", "p.dear").to_numpy(), Bundle.load(two_labels).predict(log), rtol=1e-6)
-    done("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--logit")
+    done("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--logit", "--overwrite")
     result = pl.read_csv("out.csv")
     assert result.columns == ["row_id", "user", "prediction", "prediction.dear", "logit", "logit.dear"]
     np.testing.assert_allclose(result["prediction.dear"], 1 / (1 + np.exp(-result["logit.dear"].to_numpy())))
-    ask = ("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--column", "user")
+    ask = ("predict", two_labels, "--data", "new.csv", "--out", "other.csv", "--column", "user")
     refused(fieldwise(*ask), "'user' exists already: give another --column")
 
 

@@ -111,7 +111,7 @@ def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeyp
 
 def test_files_that_are_there_are_not_written_over(fieldwise, done, clicks, tmp_path):
     (tmp_path / "schema.toml").write_text("# mine")
-    refused(fieldwise("init", "clicks.csv"), "schema.toml exists and is not overwritten", "--schema OTHER.toml")
+    refused(fieldwise("init", "clicks.csv"), "schema.toml exists: give --overwrite", "--schema schema.toml")
     assert (tmp_path / "schema.toml").read_text() == "# mine"
     assert not (tmp_path / "clicks.toml").exists()
     done("init", "clicks.csv", "--overwrite")

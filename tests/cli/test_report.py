@@ -126,8 +126,8 @@ def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
     assert "Omitted for a regression label" in page
     recipe.write_text(text.replace(label, label + '\nmore_labels = [{ column = "minutes", task = "regression" }]'))
     trained(fieldwise, recipe, "both")
-    assert fieldwise("report", "both", "number", "--out", "r.html", "--quiet")[0] == 0
-    titles = sections((tmp_path / "r.html").read_text())
+    assert fieldwise("report", "both", "number", "--out", "more.html", "--quiet")[0] == 0
+    titles = sections((tmp_path / "more.html").read_text())
     for title in (
         "Metrics: click",
         "Calibration: click",

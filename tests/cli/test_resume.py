@@ -58,9 +58,7 @@ def test_a_finished_bundle_is_replaced_only_when_asked(fieldwise, done, recipe):
     before = Bundle.load("b").digest
     code, _, err = fieldwise("train", recipe, "--out", "b", "--set", "seed=3")
     assert code == 2
-    assert (
-        err == "fieldwise: b holds a bundle already, which training would replace: give --overwrite, or another --out\n"
-    )
+    assert err == "fieldwise: b exists: give --overwrite to replace it, or another --out\n"
     assert Bundle.load("b").digest == before
     done("train", recipe, "--out", "b", "--set", "seed=3", "--quiet", "--overwrite")
     assert Bundle.load("b").digest != before

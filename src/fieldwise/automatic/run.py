@@ -44,7 +44,7 @@ from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, recipe_toml
 from fieldwise.runs.records import Store
 from fieldwise.schema import Schema
-from fieldwise.storage.files import check_folder, keep_elsewhere, whole_folder, write_atomically
+from fieldwise.storage.files import already_exists, check_folder, keep_elsewhere, whole_folder, write_atomically
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
 
@@ -491,7 +491,7 @@ def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
         if not (out / BOARD).is_file():
             raise ConfigError(f"out needs a folder of its own: {out} holds other files; choose another")
         if not overwrite:
-            raise ConfigError(f"{out} holds the result of an earlier run: give overwrite to replace it, or another out")
+            raise already_exists(out)
         others = sorted({path.name for path in out.iterdir()} - OWN)
         if others:
             raise ConfigError(

@@ -21,10 +21,10 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.files import scratch_folder, write_atomically
+from fieldwise.storage.files import check_not_input, scratch_folder, write_atomically
 from fieldwise.storage.machine import keep_freed_arrays, return_freed_memory
 
-__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "check_two_files", "score_file"]
+__all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "score_file"]
 
 ROW = "row"
 PREDICTION = "prediction"
@@ -72,7 +72,7 @@ def score_file(
         DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
-    check_two_files(data if isinstance(data, Path) else data.path, writing.path)
+    check_not_input(writing.path, find_files(data) if isinstance(data, Path) else data.files)
     table = SlicedTable(data) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     predictions, logits = _columns(bundle, keys or [ROW], column, logit)
@@ -133,16 +133,6 @@ def _scored(
     pairs = zip([*predictions, *logits], np.concatenate(values), strict=True)
     result = named.with_columns(pl.Series(name, column) for name, column in pairs if name is not None)
     return result, bundle.encoder.unseen_counts(encoded)
-
-
-def check_two_files(data: Path, out: Path) -> None:
-    """Check that predictions are not written over the rows.
-
-    Errors:
-        ConfigError: the predictions' file is among those of the rows.
-    """
-    if out.resolve() in {path.resolve() for path in find_files(data)}:
-        raise ConfigError(f"out must not be a file of data, found {out} for both: choose another name")
 
 
 def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple[list[str], list[str | None]]:

@@ -63,11 +63,11 @@ ARGUMENTS = (  # by option, an argument's name in errors of the package, and wha
     ("settings", "^override ", "--set "),
     ("ranking", "omit the ranking", "omit --ranking"),
     ("keep_seen", "keep_seen=True", "--keep-seen"),
-    ("overwrite", "overwrite to replace it, or another out$", "--overwrite to replace it, or another --out"),
+    ("overwrite", r"overwrite to replace it, or another out\b", "--overwrite to replace it, or another --out"),
     ("slices", "a slice must", "--slice must"),
     ("logit", "^logit is for", "--logit is for"),
     ("column", "another column$", "another --column"),
-    ("out", "^out must not be a file of data", "--out must not be a file of --data"),
+    ("out", "^out must not be an input", "--out must not be an input"),
 )
 UNLISTED = ("install_completion", "show_completion")  # options that work and are not listed in the help
 

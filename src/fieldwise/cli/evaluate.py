@@ -16,6 +16,7 @@ from fieldwise.cli import show
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
+from fieldwise.storage.files import check_not_input, check_output, write_atomically
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,6 +104,7 @@ class EvaluateOptions:
         str | None, Option(metavar="METHOD", help="Fit and save a calibration: platt or isotonic; none removes it.")
     ] = None
     out: Annotated[Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")] = None
+    overwrite: opt.Overwrite = False
     prerank: Annotated[
         Path | None, Option(metavar="TOWER", help="Measure two stages: this IntTower chooses --candidates for BUNDLE.")
     ] = None
@@ -119,9 +121,9 @@ class EvaluateOptions:
         given = [name for name, there in tasks.items() if there]
         if len(given) > 1:
             raise ConfigError(f"{given[0]} and {given[1]} are evaluations of their own: omit one")
-        owners = {"--calibrate": ("out",), "--prerank": ("index", "nprobe", "rows")}
+        owners = {"--calibrate": ("out", "overwrite"), "--prerank": ("index", "nprobe", "rows")}
         for owner, name in ((owner, name) for owner, names in owners.items() for name in names):
-            if owner not in given and getattr(self, name) is not None:
+            if owner not in given and getattr(self, name) not in (None, False):
                 raise ConfigError(f"--{name} is an option of {owner}, which is not given: add it, or omit --{name}")
         used = ("--k", "--candidates") if prerank else ()
         unused = [name for name in self.ranking.given if name not in used]
@@ -221,7 +223,9 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
         raise ConfigError(f"--calibrate must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
     options.reading.check_used("--data", options.data)
     replaces = bundle_digest(options.bundle) if options.out is None else None
-    opt.check_out(target)
+    if options.out is not None:
+        check_not_input(options.out, [options.bundle, *opt.table_files(options.data)])
+    opt.check_out(target, overwrite=options.overwrite or options.out is None)
     bundle = opt.load_bundle(options.bundle, options.device)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
@@ -435,6 +439,7 @@ def run_report(
     *,
     runs: Annotated[list[Path], Argument(metavar="RUN", help="Bundles or runs of `compare`, the baseline first.")],
     out: Annotated[Path, Option(help="The HTML file to write.")] = Path("report.html"),
+    overwrite: opt.Overwrite = False,
     slices: Annotated[
         list[str] | None, Option("--slice", metavar="FIELD", help="Evaluate by this field's values. May be repeated.")
     ] = None,
@@ -448,11 +453,10 @@ def run_report(
     """
     from fieldwise.bundle.bundle import MANIFEST
     from fieldwise.report import ReportSettings, report
-    from fieldwise.storage.files import check_file, write_atomically
 
     if out.is_dir():
         raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
-    check_file(out)
+    check_output(out, overwrite=overwrite, inputs=runs)
     opt.check_device(device)
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
     page = report(runs, settings, data_dir=opt.data_folder(), cache=opt.cache_for(quiet)).encode()

@@ -16,7 +16,7 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Categorical, Schema
-from fieldwise.storage.files import check_folder, write_atomically
+from fieldwise.storage.files import check_output, write_atomically
 
 if TYPE_CHECKING:
     from fieldwise.data.infer.label import LabelCandidate
@@ -65,7 +65,6 @@ def run(options: InitOptions) -> None:
     if not file.exists():
         raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, given = _places(options)
-    check_folder(options.out)
     separator = None  # that is detected in the text, if it is another than a comma
     if not (text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab")):
         separator = None if (result := text.separator_of(file)) == "," else result
@@ -214,10 +213,12 @@ def _places(options: InitOptions) -> tuple[Path, Path, bool]:
     given = options.schema is not None and schema.is_file()
     if given and (options.label is not None or options.positive):
         raise ConfigError(f"--label and --positive are for an inferred schema, but {schema} exists: omit")
-    uses = {recipe: "", schema: f", --schema {schema} to use it as it is, or --schema OTHER.toml to write another"}
-    for file in (recipe,) if given else (recipe, schema):
-        if file.exists() and not options.overwrite:
-            raise ConfigError(f"{file} exists and is not overwritten: give --overwrite to replace it{uses[file]}")
+    check_output(recipe, overwrite=options.overwrite, inputs=[schema] if given else [])
+    if not given:
+        try:
+            check_output(schema, overwrite=options.overwrite)
+        except ConfigError as e:
+            raise ConfigError(f"{e}, or --schema {schema} to use it as it is") from None
     return recipe, schema, given
 
 
@@ -299,13 +300,13 @@ def run_simulate(
     users: Annotated[int, Option(min=1, help="Number of users.")] = 1_000,
     items: Annotated[int, Option(min=1, help="Number of films.")] = 400,
     seed: Seed = 0,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a simulated log, with the true probability of every row."""
     from fieldwise.data.read.simulation import simulate
     from fieldwise.data.read.tables import write_table
-    from fieldwise.storage.files import check_file
 
-    check_file(out)
+    check_output(out, overwrite=overwrite)
     frame = simulate(rows, users=users, items=items, seed=seed)
     write_table(frame, out)
     say(f"{counted(frame.height, 'row')} written to {out} ({', '.join(frame.columns)})")

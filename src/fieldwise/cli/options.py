@@ -11,6 +11,7 @@ from typer import Argument, CallbackParam, Option
 
 from fieldwise.cli.show import reading_words, say
 from fieldwise.config import nearest
+from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.storage.cache import OFF, Cache, default_cache
@@ -53,7 +54,7 @@ AsJson = Annotated[bool, Option(help="Print one JSON object on standard output."
 Shown = Annotated[
     str, Option(metavar="HOW", callback=one_of("text", "json"), help="`json`: a line every few seconds, for machines.")
 ]
-Overwrite = Annotated[bool, Option(help="Replace what an earlier run wrote there.")]
+Overwrite = Annotated[bool, Option(help="Replace what exists there.")]
 Tracker = Annotated[
     str | None, Option(metavar="NAME", help="Also log to `tensorboard`, `mlflow` or `wandb` (extras of these names).")
 ]
@@ -221,12 +222,17 @@ def rows_of_bundle(
     return prepared, [frame for frame, _ in results]
 
 
-def check_out(folder: Path) -> None:
-    """Check, before any work, that a bundle can be saved to a folder; else raise a BundleError or DataError."""
+def check_out(folder: Path, *, overwrite: bool) -> None:
+    """Check, before any work, that a bundle can be saved to a folder, where one is replaced only with `overwrite`."""
     from fieldwise.bundle.bundle import BUNDLE
 
-    BUNDLE.check_folder(folder)
+    BUNDLE.check_folder(folder, overwrite=overwrite)
     check_folder(folder)
+
+
+def table_files(*tables: Path | None) -> list[Path]:
+    """The files of tables that a command reads; none for None."""
+    return [file for table in tables if table is not None for file in find_files(table)]
 
 
 def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:

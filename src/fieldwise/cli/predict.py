@@ -14,7 +14,7 @@ from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema.ids import id_column
-from fieldwise.storage.files import check_file, check_folder
+from fieldwise.storage.files import check_folder, check_not_input, check_output
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +27,7 @@ def run(
     out: Annotated[Path, Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")],
     column: Annotated[str, Option(help="Name of the prediction column.")] = "prediction",
     logit: Annotated[bool, Option(help="Also write the log-odds, in a column `logit`.")] = False,
+    overwrite: opt.Overwrite = False,
     raw: opt.Raw = False,
     reading: opt.Reading,
     progress: opt.Shown = "text",
@@ -46,15 +47,14 @@ def run(
     a number for a regression label. A multi-task bundle writes a column per label: `prediction` for the main label,
     and prediction.NAME for each other.
     """
-    from fieldwise.bundle.score_file import SpreadScores, check_two_files, score_file
+    from fieldwise.bundle.score_file import SpreadScores, score_file
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
 
     if engine == "ray" and device != "cpu":
         raise ConfigError(f"--engine ray scores on CPUs, found --device {device}: leave one of them out")
-    check_file(out)
-    check_two_files(data, out)
+    check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(data)])
     model = opt.load_bundle(bundle, device)
     slow = slow_bfloat16(device_of(model.network).type) if precision == "bfloat16" else None
     if slow:
@@ -85,6 +85,7 @@ def run_recommend(
     users: Annotated[list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")] = None,
     keep_seen: Annotated[bool, Option(help="Do not exclude items that the log has for the user.")] = False,
     title: Annotated[str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")] = None,
+    overwrite: opt.Overwrite = False,
     raw: opt.Raw = False,
     reading: opt.Reading,
     quiet: opt.Quiet = False,
@@ -99,7 +100,7 @@ def run_recommend(
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.scoring.recommend import Catalogue, recommended_blocks
 
-    check_file(out)
+    check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(log)])
     model = opt.load_bundle(bundle, device)
     writer = TableWriter(out, raw=raw)
     rows, sources = 0, Counter[str]()
@@ -124,15 +125,19 @@ def run_export(
     bundle: opt.BundleFolder,
     out: Annotated[Path, Option(help="Folder for the network, sample rows and an example that runs it.")],
     to: Annotated[str, Option(help="onnx, or aoti: a library compiled for this processor type.")] = "onnx",
+    overwrite: opt.Overwrite = False,
 ) -> None:
     """Export a network for ONNX Runtime, or for PyTorch alone.
 
     The exported network needs no fieldwise. The command runs it on sample rows, and compares its results with the
     bundle's.
     """
+    check_not_input(out, [bundle])
     check_folder(out)
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.bundle.export import FILES, export_bundle
+    from fieldwise.bundle.export import EXPORT, FILES, export_bundle
+
+    EXPORT.check_folder(out, overwrite=overwrite)
 
     difference = export_bundle(Bundle.load(bundle), out, to)  # type: ignore[arg-type]
     print(f"{out / FILES[to]}: logits of the sample rows agree within {difference:.1e}; see {out / 'example.py'}")

@@ -14,6 +14,7 @@ from fieldwise.cli import options as opt
 from fieldwise.cli.show import console, print_json, print_table, row_counts, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
+from fieldwise.storage.files import check_output
 
 if TYPE_CHECKING:
     from fieldwise.automatic.run import AutoResult
@@ -42,6 +43,7 @@ def run(
     serve: Annotated[bool, Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
     port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
     seed: opt.Seed = 0,
+    overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Train models on one log and serve the best with a web page.
@@ -56,7 +58,7 @@ def run(
             f"the page needs {absent[0]}: pip install 'fieldwise[serve]' (or give --no-serve to only train and "
             "recommend)"
         )
-    words = _train(data, out, seed, quiet=quiet)
+    words = _train(data, out, seed, overwrite=overwrite, quiet=quiet)
     if not serve:
         suggest("start a web page with recommendations and explanations for each user", *words)
         return
@@ -67,7 +69,7 @@ def run(
     app(args=[str(word) for word in words], prog_name="fieldwise", standalone_mode=False)
 
 
-def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
+def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> list[object]:
     """Train, compare, save and recommend; returns the command that serves the recommending model, as a list of words.
 
     Errors:
@@ -85,7 +87,9 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
     recipes = [replace(load_recipe(name, DEMOS[data][1]), seed=seed) for name in DEMOS[data][0]]
     folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
     for folder in folders.values():
-        opt.check_out(folder)
+        opt.check_out(folder, overwrite=overwrite)
+    log = out / "log.parquet"
+    check_output(log, overwrite=overwrite)
     first, runs, rows = recipes[0], [], []
     frame = load_frame(first.data, opt.data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
@@ -116,8 +120,8 @@ def _train(data: str, out: Path, seed: int, *, quiet: bool) -> list[object]:
     console().print(f"bundles: {out}/")
     if interrupted:
         raise KeyboardInterrupt
-    write_table(frame, out / "log.parquet")
-    return ["serve", folders[name], "--log", out / "log.parquet"]
+    write_table(frame, log)
+    return ["serve", folders[name], "--log", log]
 
 
 @dataclass(frozen=True, kw_only=True)

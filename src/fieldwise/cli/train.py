@@ -98,19 +98,15 @@ def run(options: TrainOptions) -> None:
 
 def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None") -> None:
     """Train in this process, which alone prints and writes, together with other processes if there are any."""
-    from fieldwise.bundle.bundle import MANIFEST, stopped_by
+    from fieldwise.bundle.bundle import stopped_by
     from fieldwise.runs.default_settings import limit_reached
     from fieldwise.training.checkpoint import CheckpointFolder
 
     folder = options.folder(recipe)
-    opt.check_out(folder)
     unfinished = CheckpointFolder.beside(folder, note=show.say)
     # The bundle of an interrupted run that can be resumed is replaced without --overwrite.
     left = unfinished.exists() and stopped_by(folder) == "interrupted"
-    if (folder / MANIFEST).exists() and not (options.overwrite or left):
-        raise ConfigError(
-            f"{folder} holds a bundle already, which training would replace: give --overwrite, or another --out"
-        )
+    opt.check_out(folder, overwrite=options.overwrite or left)
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
         folder, unsaved = opt.save_or_keep(done.bundle.save, folder, "The trained bundle")

@@ -86,10 +86,11 @@ def build_index(
         DataError: no items, a missing or duplicate id, a missing column, heads that are not finite, a full disk.
         BundleError: the folder has other files, or an index of a newer version.
     """
-    network, items, folder = _item_network(bundle), as_table(items), Path(folder)
+    folder = Path(folder)
+    INDEX.check_folder(folder)
+    network, items = _item_network(bundle), as_table(items)
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
     texts, table = item_table(items, column).texts.to_list(), _encoded_items(bundle, items)
-    INDEX.check_folder(folder)
     with writing(INDEX, folder) as writer:
         old = old_index(writer.folder, note)
         if old is not None and old.id_column != column:

@@ -117,11 +117,19 @@ class Kind:
                     raise self.damage(f"the {self.name} {folder} cannot be read: {reason}; {self.remedy}") from e
                 failed = artifact.digest
 
-    def check_folder(self, folder: Path) -> None:
-        """Check, before any work, that a folder's contents may be replaced by an artifact."""
+    def check_folder(self, folder: Path, *, overwrite: bool = True) -> None:
+        """Check, before any work, that a folder's contents may be replaced by an artifact.
+
+        Errors:
+            `damage`: it is a file, or holds other files.
+            ConfigError: it holds an artifact of this kind, and `overwrite` is False.
+        """
         if folder.exists() and not folder.is_dir():
             raise self.damage(f"{self.a_name} is a folder, but {folder} is a file; choose another name")
-        if not folder.exists() or (folder / self.manifest).exists():
+        has_artifact = (folder / self.manifest).exists()
+        if has_artifact and not overwrite:
+            raise files.already_exists(folder)
+        if not folder.exists() or has_artifact:
             return
         names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
         strangers = [name for name in names if not (self.parts and self.owns(name))]

@@ -23,13 +23,13 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
-from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 
 _BLOCK = 1 << 17  # 64-bit words: 1 MiB
 _OCTETS = 8 * _BLOCK
@@ -151,6 +151,41 @@ def new_file(path: Path, *, flush: bool = True, partial: Path | None = None) -> 
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def already_exists(out: Path) -> ConfigError:
+    """The error for an output that exists, and is not to be replaced."""
+    return ConfigError(f"{out} exists: give overwrite to replace it, or another out")
+
+
+def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
+    """Check that an output would replace none of the inputs: files, folders, or files in these folders.
+
+    Errors:
+        ConfigError: it would, under this name or another one (a link).
+    """
+    if not out.exists():
+        return
+    for path in inputs:
+        same = path.exists() and path.samefile(out)
+        if same or (path.is_dir() and out.is_file() and out.resolve().is_relative_to(path.resolve())):
+            shown = f"{out}" if path == out else f"{out}, which is {'' if same else 'part of '}the input {path}"
+            raise ConfigError(f"out must not be an input, which it would replace, found {shown}: choose another name")
+
+
+def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+    """Check, before any work, that a file can be written and replaces nothing unless `overwrite` says so.
+
+    An input is never replaced. Folders that are replaced as a whole have `ArtifactKind.check_folder`.
+
+    Errors:
+        ConfigError: the file exists, or is one of the inputs: see `check_not_input`.
+        DataError: as for `check_file`.
+    """
+    check_not_input(out, inputs)
+    check_file(out)
+    if out.exists() and not overwrite:
+        raise already_exists(out)
 
 
 def check_file(path: Path) -> None:
