@@ -47,7 +47,7 @@ from fieldwise.training.fit import Training
 from fieldwise.training.memory import bytes_of_step
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.step import OutOfVocabularyDropout
+from fieldwise.training.step import OutOfVocabularyDropout, value_counts
 
 SCHEMA = Schema(
     fields=(
@@ -358,7 +358,8 @@ def test_stored_heads_are_kept_unless_their_item_changes(tmp_path):
 
 def test_rare_values_of_a_grown_field_become_unknown_too():
     encoder, _ = Encoder.fit(LOG, SCHEMA).grow(MORE)
-    dropout = OutOfVocabularyDropout(encoder.transform(MORE), 1.0, 0)
+    rows = encoder.transform(MORE)
+    dropout = OutOfVocabularyDropout(rows.layout, value_counts(rows), 1.0, 0)
     assert dropout.unknown[[17, 18, 19, 20, 2]].tolist() == [1, 4, 4, 14, 1]
     assert dropout.probability[17].item() == pytest.approx(1 / 3)
     assert dropout.probability[[0, 1, 7, 9]].tolist() == [0.0] * 4

@@ -49,6 +49,7 @@ ALL = {
     "unknown_share": 1.0, "l2": {"embedding.weight": 0.02, "*": 0.001}, "l2_rows": "touched", "clip_norm": 0.3,
     "average": 0.9,
 }  # fmt: skip
+SPREAD = {"embedding_update": "lazy", "l2": {"*embedding.weight": 0.02}, "unknown_share": 1.0}
 MODELS = {
     "fm": FM(embedding_dim=4, embedding_std=0.3),
     "afm": AFM(embedding_dim=4, attention_dim=3, embedding_std=0.3, dropout=0.0),
@@ -151,6 +152,7 @@ def double(_: int) -> dict[str, Any]:
     results |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY, **EPOCH) for name in ("fm", "inttower")}
     sgd = {"optimizer": "sgd", "learning_rate": 0.3, **EPOCH}
     results |= {name: trained(model, np.float64, **sgd) for name, model in OTHERS.items()}
+    results["fm spread"] = trained(MODELS["fm"], np.float64, **SPREAD, **EPOCH)
     return results | {"fm all": trained(MODELS["fm"], np.float64, **ALL, **EPOCH)}
 
 

@@ -27,6 +27,15 @@ CASES = {
         FM(embedding_dim=4),
         {"optimizer": "adagrad", "embedding_update": "lazy", "learning_rate": 0.1, "unknown_share": 1.0},
     ),
+    "fm-lazy-adam-l2-of-all-rows": (
+        FM(embedding_dim=4),
+        {
+            "embedding_update": "lazy",
+            "l2": {"embedding.weight": 0.01, "first_order.embedding.weight": 0.002},
+            "learning_rate": 0.02,
+            "unknown_share": 1.0,
+        },
+    ),
     "autoint-adam-average-dropout": (
         AutoInt(embedding_dim=4, attention_dropout=0.3),
         {"optimizer": "adam", "average": 0.9, "learning_rate": 0.02, "plateau_factor": 0.5},
@@ -121,6 +130,7 @@ def folder(broken, tmp_path):
     [
         ("fm-lazy-adagrad", 1, 1),
         ("fm-lazy-adagrad", 11, 3),
+        ("fm-lazy-adam-l2-of-all-rows", 11, 3),
         ("autoint-adam-average-dropout", 7, 2),
         ("autoint-adam-average-dropout", 15, 9),
         ("inttower-contrastive", 8, 8),

@@ -10,7 +10,7 @@ from fieldwise.layout import FieldLayout
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.training.objective import Objective
-from fieldwise.training.step import OutOfVocabularyDropout, base_score, start_at_base_rate
+from fieldwise.training.step import OutOfVocabularyDropout, base_score, start_at_base_rate, value_counts
 
 LAYOUT = Layout.of_sizes([3, 4, 5, 6], ["user", "user", "item", "item"])
 NONE = (np.zeros((40, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64))
@@ -83,7 +83,8 @@ def unknown_rows(ids) -> EncodedTable:
 
 def test_values_are_replaced_by_unknown_by_their_counts_and_in_other_fields_never():
     # Value 2 of `u` is seen 99 times, value 3 once: with strength 1 unknown in 1 of 100 and 1 of 2 draws.
-    show = OutOfVocabularyDropout(unknown_rows([[2, 7]] * 99 + [[3, 8]]), 1.0, seed=3)
+    rows = unknown_rows([[2, 7]] * 99 + [[3, 8]])
+    show = OutOfVocabularyDropout(rows.layout, value_counts(rows), 1.0, seed=3)
     assert show.probability[6:].tolist() == [0.0] * 4
     assert show.probability[2:4].tolist() == pytest.approx([1 / 100, 1 / 2])
     many = Batch.of_ids(torch.tensor([[2, 7], [3, 8]]).repeat(20_000, 1))
@@ -92,6 +93,9 @@ def test_values_are_replaced_by_unknown_by_their_counts_and_in_other_fields_neve
     assert set(shown[:, 0].tolist()) == {1, 2, 3}
     hidden = (shown[:, 0] == 1).view(-1, 2).float().mean(0).tolist()
     assert hidden == pytest.approx([0.01, 0.5], abs=0.012)
+    left = show.expected(value_counts(rows))
+    assert left[:4].tolist() == pytest.approx([0.0, 0.99 + 0.5, 99 - 0.99, 0.5])
+    assert left[6:].tolist() == value_counts(rows)[6:].tolist()
 
 
 def test_the_draws_follow_the_seed():
@@ -99,7 +103,7 @@ def test_the_draws_follow_the_seed():
     batch, _ = rows.batch(slice(0, 3))
 
     def draws(seed):
-        show = OutOfVocabularyDropout(rows, 1.0, seed)
+        show = OutOfVocabularyDropout(rows.layout, value_counts(rows), 1.0, seed)
         return torch.stack([show(batch).ids for _ in range(30)])
 
     assert torch.equal(draws(5), draws(5))

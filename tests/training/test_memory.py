@@ -12,7 +12,7 @@ from fieldwise.models.build import build_network
 from fieldwise.training import memory
 from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer
+from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer, has_spread_l2
 
 LOG = simulate(2_000, users=50, items=30, seed=0)
 
@@ -26,11 +26,13 @@ def table_of(rows, buckets=64):
 
 def held(network, table, settings):
     """Bytes of parameters, gradients and optimizer states after a step, and of the copies that `fit` keeps beside."""
-    optimizer = RunOptimizer(network, settings)
+    occurrences = torch.ones(table.layout.num_rows) if has_spread_l2(settings) else None
+    optimizer = RunOptimizer(network, settings, occurrences)
     batch, _ = table.batch(torch.arange(32))
     torch.nn.functional.binary_cross_entropy_with_logits(network(batch), torch.ones(32)).backward()
+    optimizer.add_l2(batch)
     optimizer.step()
-    total = sum(p.nbytes for p in network.parameters())
+    total = sum(p.nbytes for p in network.parameters()) + (0 if occurrences is None else occurrences.nbytes)
     total += sum(p.grad.nbytes for p in network.parameters() if not p.grad.is_sparse)
     parts = [part for part in (optimizer.dense, optimizer.lazy) if part is not None]
     states = [t for part in parts for state in part.state.values() for name, t in state.items() if name != "step"]
@@ -44,6 +46,7 @@ def test_parameters_are_counted_with_all_that_has_their_size(subtests):
     for settings in [
         {"optimizer": "adam"},
         {"optimizer": "adam", "embedding_update": "lazy"},
+        {"optimizer": "adam", "embedding_update": "lazy", "l2": {"*embedding.weight": 0.1}},
         {"optimizer": "adam", "average": 0.9},
         {"optimizer": "sgd"},
         {"optimizer": "adagrad"},

@@ -183,8 +183,8 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
 
 def test_what_lazy_updates_cannot_do_is_one_sentence(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
-    with pytest.raises(ConfigError, match="l2 applies to all rows of an embedding table: set l2_rows = 'touched'"):
-        train(network, tables.train, embedding_update="lazy", l2={"embedding.weight": 0.1})
+    with pytest.raises(ConfigError, match="l2 applies to all rows of an embedding table: give RunOpt"):
+        RunOptimizer(network, TrainingSettings(embedding_update="lazy", l2={"embedding.weight": 0.1}))
 
 
 def test_a_table_that_is_used_as_a_whole_is_an_error(tables):

@@ -1,9 +1,16 @@
+import dataclasses
+
+import numpy as np
 import pytest
 import torch
 
-from fieldwise import AFM, LR, Batch, ConfigError, TrainingSettings
+from fieldwise import AFM, FM, LR, Batch, ConfigError, TrainingSettings
+from fieldwise.data.table import EncodedTable
+from fieldwise.layout import Layout
 from fieldwise.models.build import build_network
+from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.step import Step
 
 
 def batch_of(ids, bag_ids=()):
@@ -72,3 +79,69 @@ def test_nothing_named_is_nothing_to_add(layout):
 def test_an_unknown_pattern_names_the_nearest_parameter(afm):
     with pytest.raises(ConfigError, match=r"'first_ordr.bias'.*did you mean 'first_order\.bias'\?"):
         RunOptimizer(afm, TrainingSettings(l2={"first_ordr.bias": 1.0}))
+
+
+# L2 over all rows of lazily updated tables
+
+LAZY = {"embedding_update": "lazy", "optimizer": "sgd", "learning_rate": 0.5}
+
+
+def pairs_table(ids):
+    none = np.zeros((len(ids), 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    y = (np.arange(len(ids)) % 2).astype(np.float32)
+    return EncodedTable(Layout.of_sizes([3, 3]), np.array(ids, np.int32), *none, y=y[:, None])
+
+
+def penalized(rows, batch_size, **settings):
+    """The weights of an LR, and the gradients of L2 of strength 0.3 batch by batch, in the order of the rows."""
+    network = build_network(LR(), rows.layout, 0)
+    with torch.no_grad():
+        network.first_order.embedding.weight.copy_(torch.arange(1.0, rows.layout.num_rows + 1)[:, None])
+    before = network.first_order.embedding.weight.detach().clone()
+    of = TrainingSettings(l2={"first_order.embedding.weight": 0.3}, batch_size=batch_size, **settings)
+    step = Step(network, rows, of, Objective(), 0)
+    added = []
+    for first in range(0, len(rows), batch_size):
+        batch, _ = rows.batch(slice(first, first + batch_size))
+        network.zero_grad(set_to_none=True)
+        network(batch).sum().mul(0.0).backward()
+        step.optimizer.add_l2(batch)
+        added.append(network.first_order.embedding.weight.grad.to_dense())
+    return before, torch.stack(added)
+
+
+def test_l2_of_all_rows_in_lazy_tables_is_that_of_dense_ones_over_an_epoch():
+    """Row 0 occurs 7 times in four batches, row 1 once, rows 2 and 5 never; worked by hand."""
+    rows = pairs_table([[0, 3], [0, 3], [0, 4], [0, 3], [0, 4], [0, 4], [0, 3], [1, 4]])
+    before, added = penalized(rows, 2, **LAZY)
+    _, dense = penalized(rows, 2, optimizer="sgd")
+    seen = [0, 1, 3, 4]
+    torch.testing.assert_close(added.sum(0)[seen], dense.sum(0)[seen])
+    torch.testing.assert_close(dense.sum(0), 4 * 0.3 * before)
+    assert added.sum(0)[[2, 5]].tolist() == [[0.0], [0.0]]
+    # 7 occurrences of row 0 share 4 batches' L2; the only one of row 1 takes all of it.
+    torch.testing.assert_close(added[:, 0, 0], 0.3 * 1.0 * torch.tensor([2.0, 2.0, 2.0, 1.0]) * 4 / 7)
+    torch.testing.assert_close(added[:, 1, 0], torch.tensor([0.0, 0.0, 0.0, 4 * 0.3 * 2.0]))
+
+
+def test_where_each_batch_has_each_row_equally_often_lazy_steps_are_dense_steps():
+    rows, weights = pairs_table([[0, 3], [1, 4], [2, 5]] * 8), []
+    for update in ("dense", "lazy"):
+        network = build_network(FM(embedding_dim=2, embedding_std=0.5), rows.layout, 0)
+        of = TrainingSettings(l2={"*embedding.weight": 0.3}, batch_size=6, embedding_update=update, learning_rate=0.1)
+        step = Step(network, rows, of, Objective(), 0)
+        for first in range(0, len(rows), 6):
+            batch, y = rows.batch(slice(first, first + 6))
+            step(batch, y, None)
+        weights.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
+    torch.testing.assert_close(weights[1], weights[0])
+
+
+def test_l2_of_all_rows_counts_what_unknown_values_take():
+    """A value that is replaced half of the time is expected half as often: its occurrences have twice the L2."""
+    field = dataclasses.replace(Layout.of_sizes([4]).fields[0], unknown=True)
+    rows = dataclasses.replace(pairs_table([[2, 3]] * 3 + [[2, 3]]), layout=Layout((field,)))
+    rows = dataclasses.replace(rows, ids=np.array([[2], [2], [2], [3]], np.int32))
+    before, added = penalized(rows, 4, unknown_share=1.0, **LAZY)
+    # Value 2 is expected 3 - 3/4 times, value 3 1 - 1/2 times, in the only batch.
+    torch.testing.assert_close(added[0, 2:, 0], 0.3 * before[2:, 0] * torch.tensor([3 / 2.25, 1 / 0.5]))

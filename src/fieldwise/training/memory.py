@@ -6,15 +6,17 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.table import EncodedTable, window_rows
+from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import RunOptimizer, row_states
+from fieldwise.training.optimizers import RunOptimizer, has_spread_l2, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
 
@@ -30,18 +32,27 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     """Bytes of all that has the parameters' size in training, and of what is copied while a checkpoint is written.
 
     In training these are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's
-    state, one number per row for a lazy table with `rowwise_adagrad`; the best weights so far, twice while they are
-    replaced; and the average, if weights are averaged. A checkpoint's copy has the parameters, the state and the
-    average. The network's embeddings are set to dense or sparse gradients.
+    state, one number per row for a lazy table with `rowwise_adagrad`; the occurrences of rows, over which L2 of all
+    rows of lazy tables is spread; the best weights so far, twice while they are replaced; and the average, if weights
+    are averaged. A checkpoint's copy has the parameters, the state and the average. The network's embeddings are set to
+    dense or sparse gradients.
 
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
     """
-    gradients, sizes = 0, [p.numel() * p.element_size() for p in network.parameters()]
+    sizes = [p.numel() * p.element_size() for p in network.parameters()]
+    gradients = 0
+    counted = 0
     if settings.optimizer == LBFGS:
         states = SOLVED * sum(p.numel() for p in network.parameters())
     else:
-        optimizer, states = RunOptimizer(network, settings), 0
+        occurrences = None
+        if has_spread_l2(settings):
+            tables = [module.weight for module in network.modules() if isinstance(module, FieldEmbedding)]
+            occurrences = torch.empty(max(map(len, tables), default=0), device="meta")
+        optimizer, states = RunOptimizer(network, settings, occurrences), 0
+        if occurrences is not None:
+            counted = occurrences.numel() * occurrences.element_size()
         lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
         for parameter, size in zip(network.parameters(), sizes, strict=True):
             if id(parameter) not in lazy:
@@ -51,7 +62,7 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
                 rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
                 states += sum(state.numel() * state.element_size() for state in rows)
     weights, copies = sum(sizes), 1 + int(bool(settings.average))
-    return weights * (2 + copies) + gradients + states, weights * copies + states
+    return weights * (2 + copies) + gradients + states + counted, weights * copies + states
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
@@ -94,7 +105,7 @@ def bytes_of_step(
     ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
     batch = batch._replace(ids=ids, bag_ids=bag_ids)
     plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
-    step, most = Step(network, table, plain, objective, 0), list[int]()
+    step, most = Step(network, table.take(np.arange(rows)), plain, objective, 0), list[int]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network.train()

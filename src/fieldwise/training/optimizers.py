@@ -16,7 +16,7 @@ from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch
-from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
+from fieldwise.ops.rows import RowGroups, RowRule, RuleName, gather_rows, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
@@ -95,41 +95,58 @@ class RunOptimizer:
     L2 is `sum over named parameters of strength / 2 * sum of squares`, of embedding tables over all rows, or over the
     distinct ones that a batch touches (`l2_rows`); a lazy table's optimizer applies it to the rows that it updates.
 
+    L2 over all rows of a lazily updated table is spread over the occurrences of each row: one that is expected n times
+    in a batch gets `strength / n * row` at each occurrence, so that a step's L2 is that of all rows in expectation.
+
+    Args:
+        network: the network.
+        settings: those of the run.
+        occurrences: the expected number of each row of the embedding tables in a batch [R], above 0 for the rows that
+            batches have; needed for L2 over all rows of lazily updated tables.
+
     Attributes:
         parameters: parameters updated by PyTorch's optimizer.
         dense: PyTorch's optimizer; None if there is no such parameter.
         lazy: the optimizer of large tables; None if there are none.
 
     Errors:
-        ConfigError: lazy updates with L2 over all rows of a table; L2 of a parameter that there is not.
+        ConfigError: lazy updates with L2 over all rows of a table without `occurrences`; L2 of a parameter that there
+            is not.
     """
 
-    def __init__(self, network: nn.Module, settings: TrainingSettings) -> None:
+    def __init__(self, network: nn.Module, settings: TrainingSettings, occurrences: Tensor | None = None) -> None:
         strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
         l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
         touched = set()  # of which L2 counts the rows of a batch
+        spread = dict[int, tuple[nn.Parameter, float]]()
         rule, update = OPTIMIZERS[settings.optimizer], settings.embedding_update
         for module in network.modules():
             if not isinstance(module, FieldEmbedding):
                 continue
-            key, l2_of_all = id(module.weight), settings.l2_rows == "all" and l2[id(module.weight)][1] > 0
+            key = id(module.weight)
+            l2_of_all = settings.l2_rows == "all" and l2[key][1] > 0
             module.sparse = rule.rows_only or update == "lazy"
-            if module.sparse and l2_of_all:
-                how = "embedding_update = 'lazy'" if update == "lazy" else f"optimizer = {settings.optimizer!r}"
-                raise ConfigError(
-                    f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: set "
-                    "l2_rows = 'touched', remove the table from l2, or choose another optimizer with embedding_update "
-                    "= 'dense'"
-                )
             if update == "auto" and not rule.rows_only:  # if the result is the same
                 module.sparse = rule.same and not l2_of_all and len(module.weight) >= LARGE_TABLE
-            if module.sparse:
-                tables[key] = l2[key]
-            elif settings.l2_rows == "touched":
-                touched.add(key)
+            if not module.sparse:
+                if settings.l2_rows == "touched":
+                    touched.add(key)
+                continue
+            tables[key] = l2[key]
+            if l2_of_all:
+                spread[key] = l2[key]
+                tables[key] = (module.weight, 0.0)
+        if spread and occurrences is None:
+            how = "embedding_update = 'lazy'" if update == "lazy" else f"optimizer = {settings.optimizer!r}"
+            raise ConfigError(
+                f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: give "
+                "RunOptimizer the `occurrences` of the rows, set l2_rows = 'touched', or remove the table from l2"
+            )
         punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
         self._l2 = [of for key, of in punished.items() if key not in touched]
         self._l2_touched = [of for key, of in punished.items() if key in touched]
+        self._l2_spread = list(spread.values())
+        self._occurrences = occurrences if spread else None
         name, rate, start = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
         self.parameters = [p for p in network.parameters() if id(p) not in tables]
         self.clip_norm, self.parts = settings.clip_norm, dict[str, torch.optim.Optimizer]()
@@ -162,6 +179,14 @@ class RunOptimizer:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
+        for table, strength in self._l2_spread:
+            if table.grad is None or not table.grad.is_sparse:  # which the lazy optimizer refuses
+                continue
+            assert self._occurrences is not None, "checked before"
+            ids_N, values_ND = table.grad._indices()[0], table.grad._values()
+            share_N1 = strength / self._occurrences[ids_N, None]
+            added_ND = torch.addcmul(values_ND, gather_rows(table, ids_N), share_N1)
+            table.grad = torch.sparse_coo_tensor(ids_N[None], added_ND, table.shape, check_invariants=False)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
@@ -229,6 +254,13 @@ class RunOptimizer:
                     held = value.new_full((len(new), *value.shape[1:]), sums if key.endswith("sum") else 0.0)
                     held[kept[name]] = value
                 part.state[new][key] = held
+
+
+def has_spread_l2(settings: TrainingSettings) -> bool:
+    """Whether L2 over all rows may have to be spread over the occurrences of rows in lazily updated tables."""
+    rows_only = OPTIMIZERS[settings.optimizer].rows_only
+    lazy = rows_only or settings.embedding_update == "lazy"
+    return lazy and settings.l2_rows == "all" and any(settings.l2.values())
 
 
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:

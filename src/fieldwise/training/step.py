@@ -21,12 +21,12 @@ from fieldwise.data.table import EncodedTable, mean_target
 from fieldwise.distributed.process_group import ProcessGroup, current_group, span_of_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers.batch_norm import normalize_over_processes
-from fieldwise.layout import Batch
+from fieldwise.layout import Batch, Layout
 from fieldwise.ops.devices import device_of, in_precision, open_device, slow_bfloat16
 from fieldwise.ops.dropout import hash_draws
 from fieldwise.ops.native import missing_on
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import RunOptimizer
+from fieldwise.training.optimizers import RunOptimizer, has_spread_l2
 from fieldwise.training.settings import TrainingSettings
 
 COMPILER = "a working C++ compiler", "install g++ or clang++"
@@ -81,11 +81,19 @@ class Step:
         if group is not None:
             broadcast_parameters(network, group, settings)
         share = settings.unknown_share
-        self.oov_dropout = OutOfVocabularyDropout(train, share, seed) if share else None
-        self.optimizer = RunOptimizer(network, settings)
+        counts = value_counts(train) if share or has_spread_l2(settings) else None
+        self.oov_dropout = None
+        if counts is not None and share:
+            self.oov_dropout = OutOfVocabularyDropout(train.layout, counts, share, seed)
+            counts = self.oov_dropout.expected(counts)
+        self.device = device_of(network).type
+        occurrences = None
+        if counts is not None and has_spread_l2(settings):
+            in_a_batch = counts * (min(size, rows) / rows)
+            occurrences = torch.from_numpy(in_a_batch.astype(np.float32)).to(device_of(network))
+        self.optimizer = RunOptimizer(network, settings, occurrences)
         self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
         self.precision, self.compiled = settings.precision, settings.compile
-        self.device = device_of(network).type
         if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
             warnings.warn(warning, stacklevel=2)
         self.auxiliary = isinstance(network, HasAuxiliaryLoss)
@@ -244,32 +252,44 @@ class GradientSync:
         return summed[0].to(loss.dtype)
 
 
+def value_counts(train: EncodedTable) -> np.ndarray:
+    """How often the training rows have each row of the embedding table [R]."""
+    counts = np.zeros(train.layout.num_rows, np.int64)
+    size = max(COUNTED_IDS, len(counts))
+    for ids in (train.ids, train.bag_ids[:, None]):  # which may be on disk: read once, from the first to the last
+        rows = max(1, size // max(1, ids.shape[1]))
+        for start in range(0, len(ids), rows):
+            block = ids[start : start + rows].reshape(-1)
+            counts += np.bincount(block.astype(np.int64), minlength=len(counts))
+    return counts
+
+
 class OutOfVocabularyDropout:
     """Randomly replaces values by their field's unknown value, rare ones more often.
 
-    A value that n training rows have is replaced with probability `strength / (strength + n)`: the probability
-    of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the unknown row
-    of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its random
-    initial vector.
+    A value that n training rows have (`value_counts`) is replaced with probability `strength / (strength + n)`: the
+    probability of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the
+    unknown row of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its
+    random initial vector.
     """
 
-    def __init__(self, train: EncodedTable, strength: float, seed: int) -> None:
-        counts = np.zeros(train.layout.num_rows, np.int64)
-        size = max(COUNTED_IDS, len(counts))
-        for ids in (train.ids, train.bag_ids[:, None]):  # which may be on disk: read once, from the first to the last
-            rows = max(1, size // max(1, ids.shape[1]))
-            for start in range(0, len(ids), rows):
-                block = ids[start : start + rows].reshape(-1)
-                counts += np.bincount(block.astype(np.int64), minlength=len(counts))
+    def __init__(self, layout: Layout, counts: np.ndarray, strength: float, seed: int) -> None:
         probability = np.zeros(len(counts), np.float32)
         unknown = np.arange(len(counts), dtype=np.int32)
-        for f in train.layout.fields:
+        for f in layout.fields:
             if f.unknown:
                 known = f.all_rows()[UNKNOWN + 1 :]
                 probability[known] = strength / (strength + counts[known])
                 unknown[known] = f.row(UNKNOWN)
         self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
         self.draws = torch.Generator().manual_seed(seed)
+
+    def expected(self, counts: np.ndarray) -> np.ndarray:
+        """The expected number [R] of each row of the embedding table in what is left of rows with these counts [R]."""
+        replaced = counts * self.probability.numpy()
+        result: np.ndarray = counts - replaced
+        result += np.bincount(self.unknown.numpy(), replaced, minlength=len(counts))
+        return result
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch with some values replaced by unknown."""
