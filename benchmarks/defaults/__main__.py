@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from benchmarks.defaults.baselines import BASELINE_FITS
+from benchmarks.defaults.large_tables import LARGE_TABLES
 from benchmarks.defaults.page import body, page
 from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
@@ -42,8 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     runs = commands.add_parser("run", help="train the runs that are missing in the store")
     shows = commands.add_parser("show", help="print the results of a tag's runs")
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
+    known_tables = TABLES | LARGE_TABLES
     for command in (runs, shows, writes):
-        command.add_argument("--tables", type=names_of(TABLES), default=list(TABLES), help=", ".join(TABLES))
+        command.add_argument(
+            "--tables", type=names_of(known_tables), default=list(TABLES), help=", ".join(known_tables)
+        )
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
@@ -75,9 +79,10 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
 def _run_table(name: str, options: argparse.Namespace) -> None:
     words = {"folder": options.store, **{name: getattr(options, name) for name in ("tag", "sets", "threads", "again")}}
     rows: Rows | None = None
+    table = (TABLES | LARGE_TABLES)[name]
     for seed in range(options.seeds):
-        if rows is None or TABLES[name].by_seed:
-            rows = rows_of(TABLES[name], seed, options.data_dir)
+        if rows is None or table.by_seed:
+            rows = rows_of(table, seed, options.data_dir)
         for model in options.models:
             result = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
             if result is not None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
+from benchmarks.defaults.large_tables import LARGE_TABLES
 from benchmarks.defaults.tables import TABLES, DevTable, corrected
 from benchmarks.defaults.targets import judge, mean_of
 from benchmarks.results import environments
@@ -182,7 +183,7 @@ def summary(folder: Path, tag: str, table: str) -> dict[str, Any] | None:
         return None
     first = ours[0].about
     return {
-        "about": TABLES[table].about,
+        "about": (TABLES | LARGE_TABLES)[table].about,
         "counts": {part: first["counts"][f"{part}_rows"] for part in ("train", "valid", "test")},
         "dropped": first["counts"]["dropped_by_label"],
         "fields": first["fields"],

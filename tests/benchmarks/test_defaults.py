@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from benchmarks.defaults import __main__ as command
 from benchmarks.defaults.baselines import one_hot
+from benchmarks.defaults.large_tables import SparseLog
 from benchmarks.defaults.runs import applies, recipe_for, rows_of
 from benchmarks.defaults.tables import TABLES, DevTable, corrected
 from benchmarks.defaults.targets import CALIBRATION, chance, difference, judge
@@ -171,3 +172,18 @@ def test_the_recipe_is_a_newcomers(tmp_path):
     assert applies("inttower", recipe.schema)
     only = DevTable(name="toy", about="toy", read=toy().read, label=Label("label"), everything="context")
     assert not applies("inttower", corrected(only.read(tmp_path, 0), only))
+
+
+def test_sparse_logs_have_the_probability_of_their_labels_and_the_frequencies_that_they_name():
+    log = SparseLog(sizes=(3, 1_000), numbers=1, tail=1.0, weight=1.0, interaction=1.0)
+    frame = log.rows(40_000, seed=1)
+    assert frame.equals(log.rows(40_000, seed=1))
+    assert not frame.equals(log.rows(40_000, seed=2))
+    y, p = frame["y"].to_numpy(), frame["true_probability"].to_numpy()
+    for low, high in [(0.0, 0.1), (0.1, 0.3), (0.3, 1.0)]:
+        part = (p >= low) & (p < high)
+        assert y[part].mean() == pytest.approx(p[part].mean(), abs=4 * np.sqrt(0.25 / part.sum()))
+    counts = frame["c1"].value_counts(sort=True)["count"].to_numpy()
+    assert counts[0] / counts[9] == pytest.approx(10, rel=0.35)  # frequencies 1 / rank
+    constant = SparseLog(sizes=(3, 1_000), weight=0.0, interaction=0.0, base=-1.0).rows(100, seed=0)
+    assert constant["true_probability"].to_numpy() == pytest.approx(1 / (1 + np.e))

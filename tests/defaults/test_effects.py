@@ -34,6 +34,17 @@ def test_labels_that_nothing_moves_give_the_smallest_and_one_label_gives_1():
     assert effect_variance(table, np.ones(5_000)) == 1.0
 
 
+def test_small_effects_of_many_values_are_found(monkeypatch):
+    """The variance of a table of many values may be below 0.1; that of others is at least 0.1."""
+    rng = np.random.default_rng(3)
+    value = rng.integers(400, size=60_000)
+    y = rng.random(len(value)) < 1 / (1 + np.exp(-rng.normal(0, 0.02**0.5, 400)[value]))
+    rows = encoded(pl.DataFrame({"a": value.astype(str), "y": y.astype(int)}), [Categorical("a")])
+    assert effect_variance(rows, y) == pytest.approx(0.1)
+    monkeypatch.setattr("fieldwise.runs.default_settings.LARGE_VOCABULARY", rows.layout.num_rows)
+    assert effect_variance(rows, y) == pytest.approx(0.02, rel=0.4)
+
+
 def test_numbers_bags_and_weights_count_as_the_formula_has_them():
     rng = np.random.default_rng(1)
     tags = [["x", "y"], ["x"], [], ["z", "z", "y"]]

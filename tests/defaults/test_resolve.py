@@ -84,7 +84,7 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, giv
     (LR(), {}, facts(rows=9_731), {"batch_size": 128}),  # the largest power of 2 with 50 steps
     (LR(), {}, facts(rows=58_284), {"batch_size": 1024}),
     (LR(), {}, facts(rows=335_955), {"batch_size": 2048}),
-    (FM(), {}, WIDE, {"embedding_update": "lazy", "l2_rows": "touched", "average": 0.0}),
+    (FM(), {}, WIDE, {"embedding_update": "lazy", "l2_rows": "all", "average": 0.0}),
     (FM(), {"embedding_update": "dense"}, WIDE, {"l2_rows": "all", "average": 0.99}),
     (FM(), {}, facts(mean=3.5, task="regression"), {"monitor": "rmse", "start_at_base_rate": True}),
     (FM(), {"batch_size": 64, "evaluations_per_epoch": 20}, MANY, {"patience": 100, "plateau_patience": 40}),
@@ -145,6 +145,20 @@ def test_strengths_of_l2_are_priors_divided_by_rows():
     many = resolve(FM(), TrainingSettings(), facts(rows=100_000)).training.l2
     assert few["first_order.embedding.weight"] == pytest.approx(1 / 1_000)
     assert {name: few[name] / many[name] for name in few} == pytest.approx(dict.fromkeys(few, 100.0))
+
+
+def test_models_with_a_prior_of_many_values_have_it_from_there_on():
+    for model in (FM(), LR(), AutoInt()):
+        chosen = type(model).data_defaults
+        small, large = (resolve(model, TrainingSettings(), known) for known in (facts(), WIDE))
+        assert large.training.l2.get("embedding.weight", 0.0) == pytest.approx(
+            (chosen.prior if chosen.lazy_prior is None else chosen.lazy_prior) / WIDE.rows, rel=1e-3
+        )
+        assert small.training.l2.get("embedding.weight", 0.0) == pytest.approx(chosen.prior / facts().rows, rel=1e-3)
+    assert (FM.data_defaults.lazy_std, resolve(FM(), TrainingSettings(), WIDE).model.embedding_std) == (0.01, 0.01)
+    dense = resolve(FM(), TrainingSettings(embedding_update="dense"), WIDE)
+    assert dense.model.embedding_std == FM.data_defaults.std
+    assert dense.training.l2["embedding.weight"] == pytest.approx(FM.data_defaults.prior / WIDE.rows, rel=1e-3)
 
 
 def test_afm_s_prior_is_divided_by_its_pairs_of_fields():

@@ -26,7 +26,9 @@ class FM(EmbeddingSettings):
     78
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0, linear_start=True)
+    data_defaults = DataDefaults(
+        std=0.05, prior=30.0, small_table_rows=0, linear_start=True, lazy_std=0.01, lazy_prior=90.0
+    )
 
     def build(self, layout: Layout) -> "FMNetwork":
         """A network with fresh weights."""

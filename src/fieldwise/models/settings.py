@@ -85,6 +85,8 @@ class DataDefaults:
         normalizes: whether `batch_norm` is on if there are enough training rows per row of the embedding table.
         solved_exactly: whether it is a regression, which `optimizer = "lbfgs"` solves.
         linear_start: whether `linear_start` is on, where that regression can be solved.
+        lazy_std: `std` for tables of many values, whose rows are updated lazily; None for `std`.
+        lazy_prior: `prior` for such tables; None for `prior`.
     """
 
     std: float = 0.2
@@ -98,6 +100,8 @@ class DataDefaults:
     normalizes: bool = False
     solved_exactly: bool = False
     linear_start: bool = False
+    lazy_std: float | None = None
+    lazy_prior: float | None = None
 
 
 SMALL_MLP: dict[str, Any] = {"embedding_dim": 16, "hidden": (128,), "mlp_dropout": 0.2}

@@ -26,7 +26,7 @@ from fieldwise.schema import Label, Schema, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 
-RULES = 6  # increased when a rule changes, so that stored runs with other rules are run again
+RULES = 7  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -36,7 +36,8 @@ STEPS_PER_EVALUATION = 100
 LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of regression labels that need no scale, such as ratings
 MOST_CELLS = 2**24  # the matrix of a regression has 20 bytes for each
 LEAST_VARIANCE, MOST_VARIANCE = 0.1, 3.0  # variances of first-order weights
-VARIANCES = 31  # candidates between them, evenly spaced in the logarithm
+LEAST_LAZY_VARIANCE = 1e-4  # of a table of many values
+VARIANCES, LAZY_VARIANCES = 31, 92  # candidates up to the largest, evenly spaced in the logarithm
 EFFECT_ROWS = 200_000  # maximum number of rows read for the variance, evenly spaced
 
 DEFAULTS = DataDefaults()  # of the training of a model without its own
@@ -87,7 +88,8 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     variance of 2 is found as about 1.2.
 
     At most 200,000 of the encoded rows, evenly spaced, with their binary targets y [N], are read. The variance is
-    between 0.1 and 3; 1.0, scikit-learn's default, if all targets are equal.
+    between 0.1, or .0001 for a table of many values (`LARGE_VOCABULARY`), and 3; 1.0, scikit-learn's default, if all
+    targets are equal.
     """
     rows = np.arange(0, len(train), -(-len(train) // EFFECT_ROWS))
     weight = np.asarray(train.weight[rows], np.float64) if train.weight is not None else np.ones(len(rows))
@@ -115,6 +117,8 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     seen = information > 0
     score, information = score[seen], information[seen]
     variances = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCES)
+    if train.layout.num_rows >= LARGE_VOCABULARY:
+        variances = np.geomspace(LEAST_LAZY_VARIANCE, MOST_VARIANCE, LAZY_VARIANCES)
     likelihoods = []
     for variance in variances:
         spread = information + information**2 * variance
@@ -143,8 +147,10 @@ def training_rules(
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
     evaluations = fixed.get("evaluations_per_epoch", evaluations)
+    lazy = is_lazy(facts, fixed)
     fields = facts.layout.num_fields
-    prior = by_model.prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
+    prior = by_model.lazy_prior if lazy and by_model.lazy_prior is not None else by_model.prior
+    prior = prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
     strength = {name: (1 / facts.effects if width == 1 else prior) / facts.rows for name, width in tables.items()}
     l2 = {name: float(f"{result:.4g}") for name, result in strength.items()}
     rules: dict[str, Rule] = {
@@ -171,14 +177,19 @@ def training_rules(
         rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.small_table_rows else ''}")
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
-    if facts.layout.num_rows < LARGE_VOCABULARY or fixed.get("embedding_update", "lazy") != "lazy":
+    if not lazy:
         return rules | {"average": (0.99, "average of the latest steps' weights")}
     large = f"{facts.layout.num_rows:,} rows of the embedding table"
     return rules | {
         "embedding_update": ("lazy", large),
-        "l2_rows": ("touched", large),
+        "l2_rows": ("all", large),
         "average": (0.0, f"none for {large}"),
     }
+
+
+def is_lazy(facts: Facts, fixed: Mapping[str, Any]) -> bool:
+    """Whether the rules, with these given settings of the training, update the rows of the embedding table lazily."""
+    return facts.layout.num_rows >= LARGE_VOCABULARY and fixed.get("embedding_update", "lazy") == "lazy"
 
 
 @dataclass(frozen=True)
@@ -224,11 +235,13 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     'batch size 128: 9,731 rows'
     """
     rules: dict[str, Rule] = {}
+    fixed = {name: getattr(training, name) for name in given(training)}
     chosen: DataDefaults | None = vars(type(model)).get("data_defaults")  # what the class itself says
     if chosen is not None:
         name = model_name(model)
+        lazy_std = chosen.lazy_std if is_lazy(facts, fixed) else None
         if hasattr(model, "embedding_std"):
-            rules["embedding_std"] = (chosen.std, f"for {name}")
+            rules["embedding_std"] = (chosen.std if lazy_std is None else lazy_std, f"for {name}")
         rules |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
         if chosen.normalizes:
             share = facts.rows / facts.layout.num_rows
@@ -239,7 +252,6 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
     names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
     modules = {f"{path}.weight": m for path, m in network.named_modules() if isinstance(m, FieldEmbedding)}
     tables = {name: m.weight.shape[1] for name, m in modules.items() if name in names}
-    fixed = {name: getattr(training, name) for name in given(training)}
     trained, by_training = _fill(training, training_rules(model, facts, tables, fixed), "training")
     return ResolvedSettings(resolved, trained, (*by_model, *by_training))
 

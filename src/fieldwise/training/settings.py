@@ -60,7 +60,8 @@ class TrainingSettings(Settings):
             all rows of an encoded table of at most 1 GiB, else as many as take 256 MiB.
         l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
             the mean loss of every step. A pattern that matches no parameter is an error.
-        l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by the batch.
+        l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by the batch. Lazy
+            updates spread the L2 of `all` rows over the occurrences of each (`docs/training.md`).
         precision: precision of the forward pass and its gradients: `bfloat16` multiplies matrices in 16 bits (weights,
             optimizer and loss stay float32), which is faster on processors with bfloat16 instructions.
         compile: whether to compile the network with `torch.compile` for training, which needs a C++ compiler and up to
