@@ -1,7 +1,9 @@
 """Tables of many files, larger than memory, in slices, and samples of them."""
 
+import csv
 import datetime as dt
 import gzip
+import io
 import os
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from fieldwise import DataError, MissingExtraError, SchemaError, as_table, infer_schema
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read import chunked_table
 from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter, binary_chunks, map_rows
 from fieldwise.data.read.chunked_table import (
@@ -153,6 +156,7 @@ CELLS = st.sampled_from(
     [
         *("", '""', "1", "-0", "+5", "07", "-00", "2.5", "1e3", "nan", "true", "false", "x", "é", " "),
         *("999999999999999", "1000000000000000", "9223372036854775808", "1234567890123456.5"),
+        *("768", "3.768", "-12.500", "3768", "0.768", "4.1", "4.10", "1E2", "100"),
         *('"a,b"', '"c\nd"', '"q""q"', '"\n\n"'),
     ]
 )
@@ -173,38 +177,63 @@ def texts(draw) -> list[bytes]:
     return files
 
 
-def whole(contents: list[bytes], folder: Path) -> pl.DataFrame:
+TEXT_COLUMNS = [(), ("c0",), ("c1", "c2"), None]
+
+
+def whole(contents: list[bytes], folder: Path, text_columns=()) -> pl.DataFrame:
     """What `as_table` gives for the rows of all files in one."""
     frames = []
     for k, content in enumerate(contents):
         path = folder / f"whole{k}.csv"
         path.write_bytes(content)
         frames.append(read_delimited(ByteSource(path=path), separator=","))
-    return TextTypes().add(pl.concat(frames))
+    return TextTypes(text_columns).add(pl.concat(frames))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(contents=texts(), size=st.sampled_from([1, 7, 30, 1000]), packing=st.sampled_from(["", ".gz", ".zst"]))
-def test_text_in_chunks_is_the_text_as_a_whole(tmp_path, contents, size, packing):
+@given(
+    contents=texts(),
+    size=st.sampled_from([1, 7, 30, 1000]),
+    packing=st.sampled_from(["", ".gz", ".zst"]),
+    text_columns=st.sampled_from(TEXT_COLUMNS),
+)
+def test_text_in_chunks_is_the_text_as_a_whole(tmp_path, contents, size, packing, text_columns):
     pack = {"": bytes, ".gz": gzip.compress, ".zst": zst}[packing]
     with tempfile.TemporaryDirectory(dir=tmp_path) as name:
         folder = Path(name)
-        expected = whole(contents, folder)
+        text = TextFormat(text_columns=text_columns)
+        expected = whole(contents, folder, text_columns)
         files = [folder / f"{k}.csv{packing}" for k in range(len(contents))]
         for path, content in zip(files, contents, strict=True):
             path.write_bytes(pack(content))
-        result = in_chunks(files, folder / "scratch", 1, size)
+        result = in_chunks(files, folder / "scratch", 1, size, text)
         assert result.schema == expected.schema
         assert_frame_equal(result, expected)
         assert result.write_csv() == expected.write_csv(), "-0.0 too"
         if len(files) == 1:
-            assert_frame_equal(as_table(files[0]), expected)
+            assert_frame_equal(open_table(files[0], text), expected)
         with mock.patch.object(chunked_table, "_WHOLE", -1):
-            table = SlicedTable(folder / f"[0-9].csv{packing}")
+            table = SlicedTable(folder / f"[0-9].csv{packing}", text)
         assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
         parts = list(table.slices(expected.columns[::-1], 2))
         assert max([part.height for part in parts], default=0) <= 2
         assert_frame_equal(pl.concat([table.empty, *(part.select(expected.columns) for part in parts)]), expected)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(contents=texts().filter(lambda files: b"c1" in files[0]), size=st.sampled_from([1, 30, 1000]))
+def test_columns_of_text_have_the_cells_of_the_file(tmp_path, contents, size):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as name:
+        folder = Path(name)
+        files = [folder / f"{k}.csv" for k in range(len(contents))]
+        expected: list[str | None] = []
+        for path, content in zip(files, contents, strict=True):
+            path.write_bytes(content)
+            records = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+            _, *rows = filter(None, records)  # blank lines are no rows
+            expected += [row[0] or None for row in rows]
+        result = in_chunks(files, folder / "scratch", 1, size, TextFormat(text_columns=("c0",)))
+        assert as_text(result.get_column("c0")).to_list() == expected
 
 
 BROKEN = [

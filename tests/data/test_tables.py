@@ -17,7 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from fieldwise import DataError, Label, MissingExtraError, Numeric, Schema, SchemaError, as_table, infer_schema
+from fieldwise import (
+    Categorical,
+    DataError,
+    Encoder,
+    Label,
+    MissingExtraError,
+    Numeric,
+    Schema,
+    SchemaError,
+    as_table,
+    infer_schema,
+)
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.arrow_files import ChunkLimits
@@ -76,6 +87,10 @@ def test_the_whole_column_decides_its_type(subtests, tmp_path):
         ("-0 +5", pl.Int64, [0, 5]),
         ("12345678901234567 0.5", pl.String, ["12345678901234567", "0.5"]),
         ("1 true", pl.String, ["1", "true"]),
+        ("999 1.604 12.500", pl.String, ["999", "1.604", "12.500"]),
+        ("1604 1.604", pl.Float64, [1604.0, 1.604]),
+        ("0.604 1.604", pl.Float64, [0.604, 1.604]),
+        ("1.60 1.604", pl.Float64, [1.6, 1.604]),
     ]:
         with subtests.test(cells=cells, dtype=dtype, values=values):
             path = tmp_path / "t.csv"
@@ -83,6 +98,35 @@ def test_the_whole_column_decides_its_type(subtests, tmp_path):
             column = as_table(path).get_column("a")
             assert column.dtype == dtype
             assert pl.Series([*values, None], dtype=dtype).equals(column.alias(""), null_equal=True)
+
+
+def test_a_value_is_what_the_schema_says_whatever_the_file(tmp_path: Path) -> None:
+    cells = ["4.10", "4.1", "1E2", "100", "+7", "7", "007", "-0", "0", "1.0", "2026-01-01", None]
+    text = pl.DataFrame({"code": cells, "user_id": cells, "price": ["1.604", "999", "12.512"] * 4, "y": ["0", "1"] * 6})
+    text.write_csv(tmp_path / "t.csv")
+    text.write_csv(tmp_path / "t.tsv", separator="\t")
+    text.write_parquet(tmp_path / "t.parquet")
+    price = Numeric("price", number_format="1.234,5", transform="none")
+    schema = Schema(fields=(Categorical("code"), price), label=Label("y"))
+    encoder = Encoder.fit(tmp_path / "t.parquet", schema)
+    expected = encoder.transform(text)
+    assert encoder.fitted[0].values == tuple(sorted(cells[:-1]))
+    assert expected.values.ravel().tolist() == [1604, 999, 12512] * 4
+    for name in ("t.csv", "t.tsv", "t.parquet"):
+        fitted = Encoder.fit(tmp_path / name, schema)
+        assert fitted == encoder, name
+        table = as_table(tmp_path / name, text_columns=schema.text_columns)
+        result = fitted.transform(table)
+        np.testing.assert_array_equal(result.ids, expected.ids, err_msg=name)
+        np.testing.assert_array_equal(result.values, expected.values, err_msg=name)
+        assert_frame_equal(
+            as_table(tmp_path / name, text_columns=schema.text_columns).select("user_id"), text.select("user_id")
+        )
+
+
+def test_whole_numbers_and_booleans_of_text_columns_are_as_fast_as_before(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,flag\n7,true\n-12,false\n,\n")
+    assert as_table(tmp_path / "t.csv", text_columns=["id", "flag"]).dtypes == [pl.Int64, pl.Boolean]
 
 
 def test_faults_of_files(tmp_path: Path) -> None:

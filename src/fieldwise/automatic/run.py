@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.automatic.settings import AutoSettings, Clock, Note
-from fieldwise.automatic.task import AutoTask, Finding, build_task
+from fieldwise.automatic.task import AutoTask, Finding, ReadTable, build_task
 from fieldwise.automatic.trials import ALL_ROWS, CONSTANT, TITLES, TREES, Trial, Trials, try_models
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
@@ -417,16 +417,19 @@ def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
     clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
     with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):
+        read: ReadTable | None = None
         if isinstance(data, (str, Path)):
             data = DataSettings(path=str(data))
         if isinstance(data, DataSettings):
             path = None if data.path is None else str(Path(data.path).resolve())
-            frame, source = load_frame(data, Path()), dataclasses.replace(data, path=path)
+            source = dataclasses.replace(data, path=path)
+            read = partial(load_frame, data, Path())
+            frame = read(() if settings.schema is None else settings.schema.text_columns)
         else:
             path = IN_MEMORY if out is None else str(out.resolve() / TABLE)
             frame, source = as_table(data), DataSettings(path=path)
         note(f"{frame.height:,} rows, {frame.width} columns")
-        task = build_task(frame, source, settings, note)
+        task = build_task(frame, source, settings, note, read)
         prepared_in, reserve = clock.spent, min(RESERVE * clock.seconds, MOST_RESERVE)
         tried = try_models(task, "auto" if out is None else out.name, clock, reserve=reserve, note=note)
         result = _evaluated(task, tried, clock, settings.seed)

@@ -1,7 +1,7 @@
 """The table as a learning task: its schema, the split of its rows, and the findings of the audit."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -186,14 +186,26 @@ class AutoTask:
         return Recipe.from_dict({**self.settings, "model": model}, name).on(self.device)
 
 
-def build_task(frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Note) -> AutoTask:
-    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all."""
+ReadTable = Callable[[Sequence[str]], pl.DataFrame]
+"""Reads the table, with these columns as text (`Schema.text_columns`)."""
+
+
+def build_task(
+    frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Note, read: ReadTable | None = None
+) -> AutoTask:
+    """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
+
+    A file's table is read again (`read`) if an inferred schema has text where numbers were taken from the file.
+    """
     seed = settings.seed
     schema, inferred = settings.schema, None
     if schema is None:
         names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
         inferred = infer_schema(frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive)
         schema = inferred.schema
+        texts = [column for column in schema.text_columns if column in frame.columns]
+        if read is not None and any(frame.schema[column].is_numeric() for column in texts):
+            frame = read(texts)
         note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
         for column, doubt in inferred.doubts.items():
             note(f"CHECK column {column!r}: {doubt}")

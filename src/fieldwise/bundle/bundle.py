@@ -135,7 +135,7 @@ class Bundle:
         Errors:
             DataError: a column of the schema's fields is missing or has an invalid value.
         """
-        rows = as_table(frame)
+        rows = as_table(frame, text_columns=self.schema.text_columns)
         if rows.height <= SLICE_ROWS:
             return self.score_table(self.encoder.transform(rows))
         starts = range(0, rows.height, SLICE_ROWS)  # encoded rows of a long table may need more memory than there is
@@ -165,8 +165,9 @@ class Bundle:
             DataError: a column of the schema's fields is on both sides or on neither, the context does not have one
                 row, or a column has an invalid value.
         """
-        one = context if isinstance(context, Mapping) else as_table(context)
-        row, candidates = context_row(one, self.schema.columns), as_table(candidates)
+        texts = self.schema.text_columns
+        one = context if isinstance(context, Mapping) else as_table(context, text_columns=texts)
+        row, candidates = context_row(one, self.schema.columns), as_table(candidates, text_columns=texts)
         key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)

@@ -16,6 +16,7 @@ from fieldwise.data.read.arrow_files import RowsWriter, map_rows
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.read.tables import TableWriter
+from fieldwise.data.read.text_files import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError, ConfigError
@@ -57,8 +58,8 @@ def score_file(
 
     Args:
         bundle: the bundle that scores.
-        data: any file, folder or pattern that `as_table` reads, or an opened one (text with options of its own);
-            without the schema's key columns, rows are numbered from 0.
+        data: any file, folder or pattern that `as_table` reads, or an opened one (text with options of its own,
+            and the schema's `text_columns`); without the schema's key columns, rows are numbered from 0.
         out: any file that `write_table` writes, or a writer of one.
         column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
         logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
@@ -73,7 +74,8 @@ def score_file(
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_not_input(writing.path, find_files(data) if isinstance(data, Path) else data.files)
-    table = SlicedTable(data) if isinstance(data, Path) else data
+    text = TextFormat(text_columns=bundle.schema.text_columns)
+    table = SlicedTable(data, text) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     predictions, logits = _columns(bundle, keys or [ROW], column, logit)
     given: dict[str, Any] = {"keys": keys, "predictions": predictions, "logits": logits, "precision": precision}

@@ -169,7 +169,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         )
     model, where, ranked, seen = opt.load_bundle(bundle, options.device), str(data), [], None
     if data is not None:
-        frame = reading.table(data)
+        frame = reading.table(data, model.schema.text_columns)
     else:
         prepared, (frame,) = opt.rows_of_bundle(model, bundle, ["test"], "give --data FILE")
         where = "the recipe's test rows"
@@ -271,7 +271,7 @@ def _fit_calibration(
             f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
         )
     if data is not None:
-        frames = {str(data): options.reading.table(data)}
+        frames = {str(data): options.reading.table(data, bundle.schema.text_columns)}
         if not frames[str(data)].height:
             raise DataError(f"a calibration needs rows, but {data} has none")
     else:
@@ -308,9 +308,9 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
     assert options.data is not None, "checked before"
     tower, ranker = opt.load_bundle(prerank, options.device), opt.load_bundle(options.bundle, options.device)
     cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
-    contexts = show.drawn_rows(
-        options.reading.table(options.data), options.rows or CONTEXTS, "rows sampled as contexts"
-    )
+    texts = [*ranker.schema.text_columns, *tower.schema.text_columns]
+    table = options.reading.table(options.data, texts)
+    contexts = show.drawn_rows(table, options.rows or CONTEXTS, "rows sampled as contexts")
     report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANK))
     if options.json:
         show.print_json(asdict(report))
@@ -399,7 +399,8 @@ def run_explain(options: ExplainOptions) -> None:
     from fieldwise.explain.faithfulness import faithfulness
 
     bundle = opt.load_bundle(options.bundle, options.device)
-    usual = None if options.background is None else options.reading.table(options.background)
+    texts = bundle.schema.text_columns
+    usual = None if options.background is None else options.reading.table(options.background, texts)
     subject = _subject(bundle, usual, options)
     result = explain_subject(
         subject, cast("ExplanationMethod", options.method) if options.method else subject.usual_method
@@ -475,7 +476,7 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
     from fieldwise.explain.subject import Subject
 
     row, data = options.row, options.data
-    frame = options.reading.table(data)
+    frame = options.reading.table(data, bundle.schema.text_columns)
     if usual is not None:
         if not usual.height:
             raise DataError(f"--background {options.background} has no rows: give some to compare with")

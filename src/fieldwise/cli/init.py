@@ -61,7 +61,7 @@ def run(options: InitOptions) -> None:
     from fieldwise.data.infer.schema import suggest_split
     from fieldwise.data.read.chunked_table import renumbering_rows, sample_table
 
-    file, text = find_files(options.table)[0], options.reading.text
+    file, text = find_files(options.table)[0], options.reading.text()
     if not file.exists():
         raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, given = _places(options)
@@ -119,7 +119,7 @@ def _print_schema(options: InitOptions) -> None:
         raise ConfigError(f"--out - prints an inferred schema, found --schema {options.schema}: omit it")
     from fieldwise.data.read.chunked_table import sample_table
 
-    sample = sample_table(options.table, options.reading.text)
+    sample = sample_table(options.table, options.reading.text())
     with options.reading.lines(options.table):
         guess = _inferred(sample, options)
     print(guess.to_toml())

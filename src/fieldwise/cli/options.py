@@ -116,23 +116,25 @@ class Reading:
             results["columns"] = names
         return results
 
-    @property
-    def text(self) -> "TextFormat":
-        """The options as the format of a text file."""
+    def text(self, text_columns: "Sequence[str] | None" = ()) -> "TextFormat":
+        """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
         from fieldwise.data.read.text_files import TextFormat
 
-        return TextFormat(**self.arguments)
+        return TextFormat(**self.arguments, text_columns=None if text_columns is None else tuple(text_columns))
 
     def check_used(self, option: str, value: object) -> None:
         """Check that there is a file to read as `--read` says; else raise a ConfigError."""
         if self.read and value is None:
             raise ConfigError(f"--read applies to {option}, which is not given")
 
-    def table(self, path: Path | str) -> "pl.DataFrame":
-        """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory."""
+    def table(self, path: Path | str, text_columns: "Sequence[str]") -> "pl.DataFrame":
+        """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory.
+
+        Cells of `text_columns` are read from text as they are written (`Schema.text_columns`).
+        """
         from fieldwise.data.read.chunked_table import whole_table
 
-        return whole_table(path, self.text)
+        return whole_table(path, self.text(text_columns))
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
@@ -140,7 +142,7 @@ class Reading:
             return nullcontext()
         from fieldwise.data.read.chunked_table import naming_lines
 
-        return naming_lines(path, self.text)
+        return naming_lines(path, self.text())
 
     def options(self) -> list[str]:
         """The options that differ from their defaults, as typed on the command line."""

@@ -61,7 +61,8 @@ def run(
         show.say(f"warning: {slow}")
     with engine_for(engine) as cluster, reading.lines(data), opt.reports_for(progress) as reports:
         spread = None if cluster is None else SpreadScores(engine=cluster, folder=bundle, imports=show.IMPORTS)
-        writer, table = TableWriter(out, raw=raw), SlicedTable(data, reading.text)
+        writer = TableWriter(out, raw=raw)
+        table = SlicedTable(data, reading.text(model.schema.text_columns))
         exactness = cast(Precision, precision)
         done = score_file(
             model, table, writer, column=column, logit=logit, reports=reports, precision=exactness, spread=spread
@@ -105,7 +106,7 @@ def run_recommend(
     writer = TableWriter(out, raw=raw)
     rows, sources = 0, Counter[str]()
     with reading.lines(log), opt.reports_for(progress, quiet=quiet) as reports:
-        frame = reading.table(log)
+        frame = reading.table(log, model.schema.text_columns)
         user, item = (id_column(role, [model.schema], frame.columns) for role in ("user", "item"))
         catalogue = Catalogue(user=user, item=item, title=title)
         blocks = recommended_blocks(model, frame, catalogue, users, n=k, exclude_seen=not keep_seen, reports=reports)
@@ -169,7 +170,7 @@ def run_index(options: IndexOptions) -> None:
     from fieldwise.ops.stored_items import Storage
     from fieldwise.serving.index import build_index, old_index
 
-    storage, out, names, table = options.storage, options.out, get_args(Storage), options.reading.table
+    storage, out, names = options.storage, options.out, get_args(Storage)
     if storage is not None and storage not in names:
         raise ConfigError(f"--storage must be a known type, found {storage!r}: {nearest(storage, names)}")
     check_folder(out)
@@ -177,7 +178,8 @@ def run_index(options: IndexOptions) -> None:
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
     old = old_index(out)
-    given = None if options.items is None else table(options.items)
+    texts = [*bundle.schema.text_columns, *filter(None, [options.id_column, old.id_column if old else None])]
+    given = None if options.items is None else options.reading.table(options.items, texts)
     known = None if given is None else given.columns
     column = options.id_column or (old.id_column if old else id_column("item", [bundle.schema], known, option="--id"))
     if old is not None and column != old.id_column:
@@ -193,7 +195,8 @@ def run_index(options: IndexOptions) -> None:
         items = old.items if given is None else _with_changes(old.items, given, column)
     assert items is not None, "checked before"
     if options.remove is not None:
-        gone, ids = _texts(table(options.remove), column, "--remove"), _texts(items, column, "--items")
+        gone = _texts(options.reading.table(options.remove, texts), column, "--remove")
+        ids = _texts(items, column, "--items")
         unknown = gone.filter(~gone.is_in(ids.implode()))
         if len(unknown):
             raise DataError(f"--remove must name items of the index, found {unknown[0]!r}, which is not in it")
@@ -236,6 +239,9 @@ def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -
     added = []
     for name, kind in items.schema.items():
         values = changed.get_column(name)
+        if kind.is_integer() and values.dtype == pl.String:  # ids of which the first that is no number came now
+            kind = pl.String()
+            items = items.with_columns(pl.col(name).cast(kind))
         added.append(values.cast(kind, strict=False))
         same = added[-1].cast(values.dtype, strict=False).eq_missing(values)  # the cast may change no value
         if not same.all():
@@ -274,7 +280,8 @@ def run_load(options: LoadOptions) -> None:
 
     store = open_store(options.to, options.id_column)
     began = time.perf_counter()
-    loaded = load_table(SlicedTable(options.table, options.reading.text), store)
+    every_column = options.reading.text(text_columns=None)  # a store knows no schema: nothing may be lost
+    loaded = load_table(SlicedTable(options.table, every_column), store)
     seconds = time.perf_counter() - began
     if options.json:
         show.print_json({"store": store.shown, **loaded, "seconds": seconds})

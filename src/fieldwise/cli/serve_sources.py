@@ -61,10 +61,10 @@ class Loader:
         if not self._schemas:  # without a bundle `Service` says what it needs
             return
         if options.items is not None and "://" not in options.items and options.index is None:
-            self.catalogue = as_table(options.items)
+            self.catalogue = as_table(options.items, text_columns=self._text_columns(options.item_id))
             self.item_id = id_column("item", self._schemas, self.catalogue.columns, options.item_id, option="--item-id")
         if options.log is not None:
-            log = options.reading.table(options.log)
+            log = options.reading.table(options.log, self._text_columns(options.user_id, options.item_id))
             user = id_column("user", self._schemas, log.columns, options.user_id, option="--user-id")
             item = id_column("item", self._schemas, log.columns, options.item_id, option="--item-id")
             items, users = tables_of_log(log, self._schemas, item, user)
@@ -134,6 +134,11 @@ class Loader:
         logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups report failures of a store themselves
         return stores
 
+    def _text_columns(self, *ids: str | None) -> list[str]:
+        """The columns that the bundles read as text, and those of ids that options name."""
+        known = [column for schema in self._schemas for column in schema.text_columns]
+        return [*known, *(column for column in ids if column is not None)]
+
     def _bundle(self, folder: Path) -> Bundle:
         bundle = load_bundle(folder, self._options.device)
         if self._shared is not None:
@@ -146,7 +151,7 @@ class Loader:
         if "://" in source:
             return open_store(source, column(columns=None), f"{role}s")
         try:
-            table = as_table(source)
+            table = as_table(source, text_columns=self._text_columns(given))
             return TableStore(column(columns=table.columns), table)
         except (ConfigError, DataError) as e:
             raise type(e)(f"{source}: {e}") from None

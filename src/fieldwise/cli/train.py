@@ -595,7 +595,9 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
     weights = sum(p.nbytes for p in network.parameters())
     parameters, checkpoint = bytes_of_parameters(network, training)
-    mapped = large_table(recipe.data) is not None  # else a training that makes the rows itself has them in memory
+    mapped = (
+        large_table(recipe.data, text_columns=recipe.schema.text_columns) is not None
+    )  # else a training that makes the rows itself has them in memory
     memory: dict[str, float] = {
         "program": (program_mib + FIRST_STEP_MIB) * show.MIB,
         "raw_rows": 0 if mapped else raw,

@@ -67,10 +67,13 @@ def array_columns(count: int) -> list[str]:
     return [f"x{k}" for k in range(count)]
 
 
-def estimator_table(X: Any) -> pl.DataFrame:
-    """A table from anything that `as_table` accepts, or from an array [N, K]; a DataError if it is none."""
+def estimator_table(X: Any, schema: Schema | None = None) -> pl.DataFrame:
+    """A table from anything that `as_table` accepts, or from an array [N, K]; a DataError if it is none.
+
+    A file is read as the schema says, if there is one.
+    """
     if not is_array(X):
-        return as_table(X)
+        return as_table(X, text_columns=() if schema is None else schema.text_columns)
     try:
         array = check_array(X, dtype=None, ensure_all_finite=False)
     except (TypeError, ValueError) as e:
@@ -94,7 +97,7 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
     Errors:
         DataError: labels, weights or the table do not fit each other or the schema; rows are counted from 0 in X.
     """
-    frame = estimator_table(X)
+    frame = estimator_table(X, schema)
     check_table(frame, schema)
     if y is not None and schema.more_labels:
         names = list(dict.fromkeys(label.column for label in schema.labels))

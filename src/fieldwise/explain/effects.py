@@ -52,7 +52,7 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
     Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`), else the ten most
     frequent ones, for a list each of them alone. Other fields that read the same column change with it.
     """
-    rows = bundle.samples if rows is None else as_table(rows)
+    rows = bundle.samples if rows is None else as_table(rows, text_columns=bundle.schema.text_columns)
     if not rows.height:
         raise DataError("a field's effect is a mean over rows, but the bundle has no sample rows: give some")
     texts, cells, numbers = _values(bundle, field, rows)

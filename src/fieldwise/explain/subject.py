@@ -165,8 +165,9 @@ class Subject:
         cls, bundle: Bundle, frame: TableLike, *, background: TableLike | None = None, label: str | None = None
     ) -> "Subject":
         """A subject from raw rows and a bundle; arguments and errors are those of `fieldwise.explain.explain`."""
-        rows = bundle.samples if background is None else as_table(background)
-        frame = as_table(frame)
+        texts = bundle.schema.text_columns
+        rows = bundle.samples if background is None else as_table(background, text_columns=texts)
+        frame = as_table(frame, text_columns=texts)
         if not rows.height:
             kept = "has no sample rows" if background is None else "was given none"
             raise DataError(f"an explanation compares with other rows, but the bundle {kept}: give background rows")

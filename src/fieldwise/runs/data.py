@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -110,10 +110,15 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def load_frame(data: DataSettings, data_dir: Path) -> pl.DataFrame:
-    """The raw table of a recipe; a ConfigError for an unknown name, a DataError for missing or damaged files."""
+def load_frame(data: DataSettings, data_dir: Path, text_columns: Sequence[str] = ()) -> pl.DataFrame:
+    """The raw table of a recipe, with the `text_columns` of its schema as they are written.
+
+    Errors:
+        ConfigError: an unknown name.
+        DataError: missing or damaged files.
+    """
     if data.path is not None:
-        return open_table(data.path, data.text)
+        return open_table(data.path, data.text(text_columns))
     if data.name == "simulated":
         return simulate(data.rows, users=data.users, items=data.items, seed=data.seed)
     if data.name not in PUBLIC_SETS:
@@ -144,7 +149,8 @@ def prepare_recipe(
     """
     if frame is not None:
         return _prepare(recipe, as_table(frame))
-    large = large_table(recipe.data, reports=reports or NO_REPORTS, engine=engine)
+    texts = recipe.schema.text_columns
+    large = large_table(recipe.data, text_columns=texts, reports=reports or NO_REPORTS, engine=engine)
     paths = {} if cache is None else _data_files(recipe.data, data_dir)
     try:
         inputs = None if cache is None else Inputs.of(paths)
@@ -152,14 +158,15 @@ def prepare_recipe(
         inputs, large = None, None  # loading the table says what is absent
     if cache is None or inputs is None:
         if large is None:
-            return _prepare(recipe, load_frame(recipe.data, data_dir), recipe.data.path)
+            frame = load_frame(recipe.data, data_dir, texts)
+            return _prepare(recipe, frame, recipe.data.path)
         with scratch_folder() as folder:  # whose files have no names any more afterwards
             return large.prepared(recipe, data_dir, folder, folder.parent)
     key = data_key(data_settings(recipe), inputs)
     if (result := cache.get(key, read_prepared)) is not None:
         return result if large is None else large.bounded(result, cache.folder)
     if large is None:
-        frame = load_frame(recipe.data, data_dir)
+        frame = load_frame(recipe.data, data_dir, texts)
         schema, numbers = recipe.schema, sum(f.cell == "number" for f in recipe.schema.fields)
         encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
         if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
@@ -193,7 +200,7 @@ def _prepare(
     """Prepared data of a table; errors about its rows name the lines of the file, if it was read from one."""
     added = {name: getattr(recipe, name) for name in ("negatives", "history", "target_encoding")}
     made = Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, **added, **more)
-    with naming_lines(path, recipe.data.text):
+    with naming_lines(path, recipe.data.text()):
         return made.run((lambda _: MappedRows(frame=source)) if isinstance(source, pl.DataFrame) else source)
 
 
@@ -274,14 +281,15 @@ class LargeTable:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
             bounds = ChunkLimits.within(self.memory // IN_MEMORY, IN_MEMORY)
-            return open_files(find_files(Path(recipe.data.path)), recipe.data.text, bounds, scratch, self.reports)
+            text = recipe.data.text(recipe.schema.text_columns)
+            return open_files(find_files(Path(recipe.data.path)), text, bounds, scratch, self.reports)
 
         with arrays_returned():  # all rows are mapped: the files will have other names
             return self.bounded(_prepare(recipe, source, recipe.data.path, **how), place)
 
 
 def large_table(
-    data: DataSettings, *, reports: Reports = NO_REPORTS, engine: Engine | None = None
+    data: DataSettings, *, text_columns: Sequence[str] = (), reports: Reports = NO_REPORTS, engine: Engine | None = None
 ) -> LargeTable | None:
     """What preparing a table needs that does not fit in memory at once, or that an engine has a share in; else None.
 
@@ -300,11 +308,11 @@ def large_table(
     if engine is None:
         if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
             whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-            chunks = TableFiles(files[:1], data.text).chunks(ChunkLimits(memory=whole, chunk_bytes=PROBE_BYTES))
+            chunks = TableFiles(files[:1], data.text()).chunks(ChunkLimits(memory=whole, chunk_bytes=PROBE_BYTES))
             _, chunk = next(chunks, (None, pl.DataFrame()))
             letters = sum(int(column.str.len_bytes().sum()) for column in chunk.iter_columns())
             cells = letters + chunk.height * chunk.width
-            size = min(size, TextTypes().add(chunk).estimated_size() / cells * whole if cells else 0.0)
+            size = min(size, TextTypes(text_columns).add(chunk).estimated_size() / cells * whole if cells else 0.0)
         if size * IN_MEMORY <= memory:
             return None
     try:

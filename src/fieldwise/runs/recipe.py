@@ -92,12 +92,13 @@ class DataSettings:
         """The bytes of `memory`; if it is omitted, half of what the machine has available now."""
         return available_memory() // 2 if self.memory is None else parse_bytes(self.memory, "data.memory")
 
-    @property
-    def text(self) -> "TextFormat":
-        """How delimited text of `path` is written."""
+    def text(self, text_columns: Sequence[str] = ()) -> "TextFormat":
+        """How delimited text of `path` is written, and which of its columns a schema reads as text."""
         from fieldwise.data.read.text_files import TextFormat  # which imports Polars
 
-        return TextFormat(separator=self.separator, encoding=self.encoding, columns=self.columns)
+        return TextFormat(
+            separator=self.separator, encoding=self.encoding, columns=self.columns, text_columns=tuple(text_columns)
+        )
 
 
 def check_seed(seed: int, what: str = "seed") -> None:

@@ -7,7 +7,7 @@ it uses (`shares`). Other modules ask for these, not for the kind, so that a new
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin
@@ -295,6 +295,12 @@ Field = Categorical | Numeric | Bag | Sequence
 ListField = Bag | Sequence
 
 
+def text_columns(fields: Iterable[Field]) -> tuple[str, ...]:
+    """The columns that some of these fields read as text: all but those of plain numbers alone."""
+    read_as_text = [f for f in fields if f.cell != "number" or f.number_format is not None]
+    return tuple(dict.fromkeys(f.column for f in read_as_text))
+
+
 def _check_count(what: str, count: object) -> None:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise SchemaError(f"{what} must be a whole number of at least 1, found {count!r}")
@@ -392,6 +398,21 @@ class Schema:
     def columns(self) -> tuple[str, ...]:
         """Columns needed for scoring: those of the fields, each once."""
         return tuple(dict.fromkeys(f.column for f in self.fields))
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns whose cells are read from text files as they are written: of categories, lists, ids, groups and keys.
+
+        Numbers with a `number_format` are among them. Without `user` or `item`, so are `user_id` and `item_id`.
+
+        >>> price = Numeric("price", number_format="1.234,5")
+        >>> Schema(fields=(Categorical("os"), Numeric("age"), price), label=Label("click"), user="reader").text_columns
+        ('os', 'price', 'reader', 'item_id')
+        """
+        ids = (self.user or "user_id", self.item or "item_id")
+        groups = () if self.group is None else (self.group,)
+        formatted = (label.column for label in self.labels if label.number_format is not None)
+        return tuple(dict.fromkeys([*text_columns(self.fields), *ids, *groups, *self.keys, *formatted]))
 
     @property
     def named(self) -> set[str]:

@@ -182,7 +182,7 @@ def item_table(items: TableLike, id_column: str) -> ItemTable:
     Errors:
         DataError: no rows, no column of ids, a missing id, or one that occurs twice.
     """
-    table = as_table(items)
+    table = as_table(items, text_columns=(id_column,))
     checked_ids(table, id_column)
     if not table.height:
         raise DataError("there must be items to recommend, found none")

@@ -100,7 +100,10 @@ def recommend(
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
         user, users = None, user
     wanted = users if user is None else [user]
-    result = pl.concat(recommended_blocks(model, as_table(log), catalogue, wanted, n=n, exclude_seen=exclude_seen))
+    given = catalogue or Catalogue()
+    ids = [column for column in (given.user, given.item) if column is not None]
+    rows = as_table(log, text_columns=(*model.schema.text_columns, *ids))
+    result = pl.concat(recommended_blocks(model, rows, given, wanted, n=n, exclude_seen=exclude_seen))
     return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 
 

@@ -87,7 +87,8 @@ def evaluate_cascade(
             "evaluating a cascade needs a pre-ranking bundle, and a ranking bundle, whose ranking of all items is the "
             "baseline: give both"
         )
-    contexts = as_table(contexts)
+    schemas = cascade.bundle.schema, cascade.prerank.schema
+    contexts = as_table(contexts, text_columns=[column for schema in schemas for column in schema.text_columns])
     if not contexts.height:
         raise DataError("evaluating a cascade needs contexts, found no rows")
     items = len(cascade.index)

@@ -23,7 +23,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import Field, Schema
+from fieldwise.schema import Field, Schema, text_columns
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 
@@ -72,7 +72,8 @@ class Encoder:
             DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
                 field that shares rows but has none of their values.
         """
-        train, fields = as_table(train), schema.fields
+        fields = schema.fields
+        train = as_table(train, text_columns=text_columns(fields))
         if train.height == 0:
             raise DataError("an encoder needs training rows, found none")
         ends = np.linspace(0, train.height, len(fields) + 1).astype(int)
@@ -141,7 +142,7 @@ class Encoder:
         >>> added, grown.transform(pl.DataFrame({"app": ["b", "c"], "day": ["tu", "we"]})).ids.tolist()
         ({'app': 1, 'day': 1}, [[3, 7], [8, 9]])
         """
-        table = as_table(rows)
+        table = as_table(rows, text_columns=text_columns(self.fields))
 
         def grown(pair: tuple[Field, Fitted]) -> Fitted | None:
             f, fitted = pair
@@ -204,7 +205,7 @@ class Encoder:
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        frame, part = as_table(frame), part or self.layout
+        frame, part = as_table(frame, text_columns=text_columns(self.fields)), part or self.layout
         places = {f.name: f for f in part.fields}
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height

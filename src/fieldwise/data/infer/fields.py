@@ -10,6 +10,7 @@ from fieldwise.data.encode.columns import as_list, as_text, number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
+from fieldwise.data.read.text_files import PLAIN_OR_THOUSANDS
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
 
@@ -375,7 +376,16 @@ def _binned(name: str, role: Role, rows: int) -> Numeric:
 
 def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
     """The field for text cells that are numbers with decimal commas or thousands separators, if they are."""
-    forms = [] if kind_of_name(words.name) == "code" or _is_history(words.name) else number_formats(words)
+    if kind_of_name(words.name) == "code" or _is_history(words.name):
+        return None
+    if words.str.contains(PLAIN_OR_THOUSANDS).all() and words.str.contains(".", literal=True).any():
+        example = words.filter(words.str.contains(".", literal=True))[0]
+        doubt = (
+            f"the numbers of column {words.name!r} may have a thousands separator, and were taken for fractions, as "
+            f'{example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
+        )
+        return _binned(words.name, role, len(words)), f"numbers with fractions, {_IN_BINS}", doubt
+    forms = number_formats(words)
     if not forms:
         return None
     decimal, *_ = words.filter(words.str.contains("[,.' ]")).head(1).to_list() or [words[0]]

@@ -127,7 +127,7 @@ class TableFiles:
                     f"columns are for delimited text without a header, but {path} has its own column names: omit them"
                 )
         self.states = {path: file_listing.file_state(path) for path in files if path.is_file()}
-        self.types = TextTypes() if kind_of(files[0]) == "delimited text" else None
+        self.types = TextTypes(text.text_columns) if kind_of(files[0]) == "delimited text" else None
 
     def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The rows in chunks with the same columns, each with its file; text as String columns.

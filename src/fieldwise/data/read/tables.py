@@ -19,7 +19,7 @@ from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 LARGEST_WHOLE = 2**53
 """Below it, floats represent all integers."""
 FORMULA = r"^[=+@\t\r\-]"
-NEGATIVE = r"^-[0-9.]+([eE][-+]?[0-9]+)?$"
+SIGNED_NUMBER = r"^[+-][0-9.]+([eE][-+]?[0-9]+)?$"
 
 
 class TableWriter:
@@ -30,8 +30,8 @@ class TableWriter:
 
     Args:
         path: the file; its parent folders are created.
-        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that begin with =, +, @,
-            a tab, or a minus that is no number's) are written with a ' in front.
+        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that begin with =, @, a
+            tab, or a plus or minus that is no number's) are written with a ' in front.
 
     After construction:
         guarded: how many such cells there were so far.
@@ -79,7 +79,7 @@ class TableWriter:
                 )
             if not self._raw and dtype in (pl.String, pl.Categorical, pl.Enum):
                 text = frame.get_column(name).cast(pl.String)
-                runs = (text.str.contains(FORMULA) & ~text.str.contains(NEGATIVE)).fill_null(False)
+                runs = (text.str.contains(FORMULA) & ~text.str.contains(SIGNED_NUMBER)).fill_null(False)
                 if count := int(runs.sum()):
                     self.guarded += count
                     frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
@@ -114,14 +114,21 @@ TableLike = Annotated[Any, "as_table"]
 
 
 def as_table(
-    data: Any, *, separator: str | None = None, encoding: str = "utf-8", columns: Sequence[str] | None = None
+    data: Any,
+    *,
+    separator: str | None = None,
+    encoding: str = "utf-8",
+    columns: Sequence[str] | None = None,
+    text_columns: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Read or convert `data` into a polars DataFrame.
 
     Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if every value fits,
-    else String; numbers with leading zeros stay text, so that codes such as `01234` are not changed. An empty unquoted
-    field is null. A pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a column per
-    position is added, `embedding[0]` and so on; fixed-size lists become lists.
+    else String; numbers with leading zeros stay text, so that codes such as `01234` are not changed, and so do columns
+    such as 1.604 and 12.500, which may be thousands. Cells of `text_columns` are never changed: `4.10` and `4.1` stay
+    different, as in a Parquet file with the same text. An empty unquoted field is null. A pandas frame's index is
+    dropped. For vectors (lists of equal length of 2 to 64 floats) a column per position is added, `embedding[0]` and so
+    on; fixed-size lists become lists.
 
     Args:
         data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`; parquet; arrow, feather,
@@ -134,6 +141,8 @@ def as_table(
         encoding: encoding of delimited text.
         columns: column names of delimited text without a header line. A header that looks like a row causes a
             warning.
+        text_columns: columns of delimited text whose cells are read as they are written: for a table of a schema its
+            `Schema.text_columns`. Functions that have the schema read a path so by themselves.
 
     Errors:
         DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
@@ -144,7 +153,8 @@ def as_table(
     (2, 1)
     """
     if isinstance(data, (str, Path)):
-        return open_table(data, TextFormat(separator=separator, encoding=encoding, columns=columns))
+        text = TextFormat(separator=separator, encoding=encoding, columns=columns, text_columns=tuple(text_columns))
+        return open_table(data, text)
     library = type(data).__module__.partition(".")[0]
     if isinstance(data, pl.DataFrame):
         frame = data

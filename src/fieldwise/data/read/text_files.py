@@ -166,6 +166,11 @@ def encoding_sentence(source: ByteSource) -> str:
 
 _BOOLEANS = {"true": True, "false": False}
 _ZEROS = r"^[+-]?0\d"
+_REWRITTEN = r"^(?:\+|-?0\d|-0)"
+"""Begins whole numbers whose text is not that of their integer: +7, 007, -0."""
+PLAIN_OR_THOUSANDS = r"^[+-]?(?:\d{1,3}|[1-9]\d{0,2}\.\d{3})$"
+"""Numbers such as 768 and 3.768, which may be 3768 written with a thousands separator."""
+_LEAST_THOUSAND = 1000
 # A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
 _DIGITS, _LONG = r"^[+-]?\d{16,}$", 10**15
 _HEAD = 1000  # rows that show of most text that it is text
@@ -193,12 +198,14 @@ class TextFormat:
         separator: the delimiter, if it is not to be detected.
         encoding: the encoding.
         columns: the column names, if there is no header line.
+        text_columns: columns whose cells are read as they are written (`TextTypes`); None: all.
         done: by file, how many chunks an earlier reading has parsed, which are passed over.
     """
 
     separator: str | None = None
     encoding: str = "utf-8"
     columns: Sequence[str] | None = None
+    text_columns: Sequence[str] | None = ()
     done: Mapping[Path, int] = field(default_factory=dict)
 
     def source(self, path: Path) -> ByteSource:
@@ -264,15 +271,24 @@ class TextTypes:
 
     Int64 if every value is a whole number without leading zeros; Float64 if every value is a number (not for whole
     numbers beyond 64 bits, which are ids); Boolean for true and false; else String, so that codes such as `01234` are
-    not changed. A column without any value is text.
+    not changed. A column without any value is text. So is one whose numbers may all be thousands, such as 768 and
+    3.768, as the text is needed for a `number_format`.
+
+    Columns of `texts` (None: all) keep every cell as it is written. Only the decimal texts of integers become Int64,
+    and true and false Boolean, from which the same text is made.
 
     >>> types = TextTypes()
     >>> types.add(pl.DataFrame({"n": ["1", "2"]})).dtypes, types.add(pl.DataFrame({"n": ["2.5"]})).dtypes
     ([Int64], [Float64])
+    >>> TextTypes(["os"]).add(pl.DataFrame({"os": ["4.1", "4.10"], "n": ["4.1", "4.10"]})).dtypes
+    [String, Float64]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Sequence[str] | None = ()) -> None:
+        self._texts = None if texts is None else frozenset(texts)
         self._types: dict[str, _TypeSoFar] = {}  # None: there was no value yet
+        self._thousands: set[str] = set()  # columns with a fraction whose numbers may all be thousands
+        self._no_thousands: set[str] = set()  # columns of which some number is not written with thousands
         self._long: set[str] = set()  # columns of whole numbers of which one has many digits
         self._named: dict[str, Path] = {}  # columns one of whose values is their name, each with its file
 
@@ -291,6 +307,8 @@ class TextTypes:
         made: dict[str, pl.Series] = {}
         for kind, before in _NARROWEST.items():
             names = [name for name in rest if name not in made and self._types[name] in before]
+            if kind == pl.Float64:
+                names = [name for name in names if not self._is_text(name)]
             # A value that the type cannot hold becomes null.
             cast = texts.select(_cast(name, kind, strict=False) for name in names)
             fitting = {
@@ -300,13 +318,28 @@ class TextTypes:
             for name, column in zip(fitting, texts.select(list(fitting)).iter_columns(), strict=True):
                 made[name] = column if name in codes else fitting[name]
         self._types |= {name: type(made[name].dtype) if name in made else pl.String for name in rest}
-        return self.typed(chunk.with_columns(made.values()))
+        decimal = [name for name in rest if self._types[name] == pl.Float64 and name not in self._no_thousands]
+        self._look_for_thousands(texts.select(decimal))
+        typed = chunk.with_columns(column for name, column in made.items() if name not in self._thousands)
+        return self.typed(typed)
+
+    def _is_text(self, name: str) -> bool:
+        """Whether a column's cells are kept as they are written."""
+        return self._texts is None or name in self._texts
+
+    def _look_for_thousands(self, texts: pl.DataFrame) -> None:
+        """Note of columns of numbers with fractions whether all of them may be thousands."""
+        plain = {name: ~pl.col(name).str.contains(PLAIN_OR_THOUSANDS) for name in texts.columns}
+        self._no_thousands.update(_columns_where(texts, plain))
+        self._thousands = self._thousands.union(texts.columns) - self._no_thousands
 
     def _codes(self, texts: pl.DataFrame, fitting: Mapping[str, pl.Series], kind: type[pl.DataType]) -> set[str]:
         """The columns that are text although all values are numbers: some have leading zeros, or too many digits."""
         if kind == pl.Boolean:
             return set()
-        codes = set(_columns_where(texts, {name: pl.col(name).str.contains(_ZEROS) for name in fitting}))
+        patterns = {name: _REWRITTEN if self._is_text(name) else _ZEROS for name in fitting}
+        found = {name: pl.col(name).str.contains(pattern) for name, pattern in patterns.items()}
+        codes = set(_columns_where(texts, found))
         if kind == pl.Float64:
             many_digits = {name: pl.col(name).str.contains(_DIGITS) for name in fitting}
             return codes | self._long.intersection(fitting) | set(_columns_where(texts, many_digits))
@@ -314,18 +347,23 @@ class TextTypes:
             low, high = column.min(), column.max()
             if not (int(low) > -_LONG and int(high) < _LONG) and name not in codes:  # type: ignore[arg-type]
                 self._long.add(name)
+            if max(-int(low), int(high)) >= _LEAST_THOUSAND:  # type: ignore[arg-type]
+                self._no_thousands.add(name)
         return codes
 
     def to_plain(self) -> dict[str, Any]:
         """What is known so far, for JSON."""
         types = [(name, None if kind is None else kind.__name__) for name, kind in self._types.items()]
-        return {"types": types, "long": list(self._long), "named": [(n, str(path)) for n, path in self._named.items()]}
+        named = [(name, str(path)) for name, path in self._named.items()]
+        thousands = {"thousands": list(self._thousands), "no_thousands": list(self._no_thousands)}
+        return {"types": types, "long": list(self._long), "named": named, **thousands}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """Go on where `to_plain` was called."""
         kinds = {kind.__name__: kind for kind in _NARROWEST} | {"String": pl.String}
         self._types, self._long = {name: kinds.get(kind) for name, kind in plain["types"]}, set(plain["long"])
         self._named = {name: Path(path) for name, path in plain["named"]}
+        self._thousands, self._no_thousands = set(plain["thousands"]), set(plain["no_thousands"])
 
     def typed(self, chunk: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
@@ -333,7 +371,7 @@ class TextTypes:
         return chunk.with_columns(
             _cast(name, kind)
             for name, kind in self._types.items()
-            if kind is not None and kind != pl.String and schema.get(name) == pl.String
+            if kind not in (None, pl.String) and name not in self._thousands and schema.get(name) == pl.String
         )
 
     def warn_of_header(self, path: Path) -> None:
