@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fieldwise.layers.attention import Dice
+from fieldwise.layers.activations import Dice
 
 
 def filled(size=3, momentum=0.1):

@@ -5,15 +5,16 @@ all histories, M histories. Of the FE-Block: L levels, H user heads, K item head
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.distributed.process_group import all_reduce
+from fieldwise.layers.activations import Activation, Dice, make_activation
 from fieldwise.layers.mlp import hidden_layers, linear
 from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_attention_pool_plain, pair_indices
 from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
@@ -204,53 +205,6 @@ class PairAttention(nn.Module):
         return pair_attention_pool_plain(x_BFD, self.left, self.right, self.W, self.b, self.h)[1]
 
 
-class Dice(nn.Module):
-    """`f(s) = p(s) s + (1 - p(s)) alpha s` with `p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps))`, unit by unit.
-
-    Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of the batch, else
-    moving averages of them, as in batch normalization (without its scale and shift).
-
-    NOTE[DIFF]: the paper does not define the moving averages; here they are updated as in PyTorch's BatchNorm, with
-    `momentum` and the unbiased variance. alpha is initially 0, as in the authors' code, which has no averages: its
-    batch normalization runs in inference mode, so that E stays 0 and Var 1.
-
-    Args:
-        size: number of units.
-        eps: the paper's 1e-8.
-        momentum: weight of the latest batch in the moving averages.
-
-    Shape:
-        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, if omitted.
-
-    >>> Dice(1).eval()(torch.tensor([[0.0], [3.0]])).flatten().tolist()  # p(3) = 0.953 at mean 0, variance 1
-    [0.0, 2.857722282409668]
-    """
-
-    def __init__(self, size: int, *, eps: float = 1e-8, momentum: float = 0.1) -> None:
-        super().__init__()
-        self.eps, self.momentum = eps, momentum
-        self.alpha = nn.Parameter(torch.zeros(size))
-        self.running_mean = nn.Buffer(torch.zeros(size))
-        self.running_var = nn.Buffer(torch.ones(size))
-
-    def forward(self, s: Tensor, counted: Tensor | None = None) -> Tensor:
-        mean: Tensor = self.running_mean
-        var: Tensor = self.running_var
-        if self.training:
-            share = s.new_ones(s.shape[0]) if counted is None else counted.to(s.dtype)
-            n = all_reduce(share.sum())
-            share = share / n.clamp(min=1)
-            mean = all_reduce(share @ s)
-            var = all_reduce(share @ (s - mean).square())
-            with torch.no_grad():
-                step = self.momentum * (n > 1).to(s.dtype)  # one row has no variance
-                self.running_mean.lerp_(mean, step)
-                self.running_var.lerp_(var * (n / (n - 1).clamp(min=1)), step)
-        p = torch.sigmoid((s - mean) * torch.rsqrt(var + self.eps))
-        return s * (p + (1 - p) * self.alpha)
-
-
-Activation = Literal["prelu", "dice", "relu", "sigmoid"]
 Inputs = Literal["outer", "product", "difference", "difference_product"]
 
 
@@ -285,7 +239,8 @@ class ActivationUnit(nn.Module):
         super().__init__()
         self.inputs, self.softmax, self.factor = inputs, softmax, dim**-0.5 if scale else 1.0
         width = {"outer": 2 * dim + dim * dim, "product": 3 * dim, "difference": 3 * dim}.get(inputs, 4 * dim)
-        self.layers = nn.ModuleList(activated_layers(width, hidden, activation, dropout))
+        layers = hidden_layers(width, hidden, partial(make_activation, activation), dropout=dropout)
+        self.layers = nn.ModuleList(layers)
         self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
 
     def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
@@ -307,17 +262,6 @@ class ActivationUnit(nn.Module):
             top_M = a_N.new_zeros(count).scatter_reduce(0, segments_N, a_N, "amax", include_self=False)
         e_N = torch.exp(a_N - top_M.index_select(0, segments_N))
         return e_N / a_N.new_zeros(count).index_add(0, segments_N, e_N).index_select(0, segments_N)
-
-
-def activated_layers(
-    inputs: int, hidden: tuple[int, ...], activation: Activation, dropout: float, batch_norm: bool = False
-) -> list[nn.Sequential]:
-    """`hidden_layers` with one of DIN's activations."""
-    # The paper gives no initial value of PReLU; 0 as in the authors' code.
-    made: dict[str, Callable[[int], nn.Module]] = {"dice": Dice, "prelu": lambda size: nn.PReLU(size, init=0.0)}
-    plain = nn.ReLU if activation == "relu" else nn.Sigmoid
-    make = made.get(activation, lambda _: plain())
-    return hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm)
 
 
 SENetActivation = Literal["relu", "sigmoid"]

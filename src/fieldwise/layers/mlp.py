@@ -2,9 +2,11 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
+from fieldwise.layers.activations import Activation, make_activation
 from fieldwise.ops.dropout import dropout
 
 
@@ -77,7 +79,7 @@ def hidden_layers(
 
 
 class MLP(nn.Module):
-    """A multilayer perceptron: Linear, optional BatchNorm, ReLU, Dropout, for every size in `hidden`.
+    """A multilayer perceptron: Linear, optional BatchNorm, activation, Dropout, for every size in `hidden`.
 
     Args:
         inputs: size of the input.
@@ -100,11 +102,11 @@ class MLP(nn.Module):
         outputs: int | None = None,
         dropout: float = 0.0,
         batch_norm: bool = False,
+        activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            hidden_layers(inputs, hidden, lambda _: nn.ReLU(), dropout=dropout, batch_norm=batch_norm)
-        )
+        make = partial(make_activation, activation)
+        self.layers = nn.ModuleList(hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm))
         self.output = None if outputs is None else linear([inputs, *hidden][-1], outputs)
 
     def forward(self, x: Tensor) -> Tensor:

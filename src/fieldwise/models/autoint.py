@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder, InteractingLayer, InteractingOptions, linear
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, choices
@@ -110,6 +111,7 @@ class AutoIntPlus(AutoInt):
 
     Args:
         hidden: sizes of the MLP's layers.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -134,6 +136,7 @@ class AutoIntPlus(AutoInt):
 
     title = "AutoInt+"
     hidden: Sizes = (400, 400)
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import linear
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names
@@ -31,6 +32,7 @@ class COLD(EmbeddingSettings):
         se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
             omits the block and weights no field, as the paper does in serving.
         fields_kept: names of the fields that the network reads; all if omitted.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
 
@@ -46,6 +48,7 @@ class COLD(EmbeddingSettings):
     hidden: Sizes = (300, 300, 128)
     se_block: SEBlock = "joint"
     fields_kept: tuple[str, ...] | None = None
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

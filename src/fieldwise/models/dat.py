@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from fieldwise.config import changed, nearest
 from fieldwise.errors import ConfigError
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, NonNegative, Size, Sizes, sides
-from fieldwise.models.twotower import Activation, Similarity, Tower, TowerSettings, category_alignment_loss, mimic_loss
+from fieldwise.models.twotower import Similarity, Tower, TowerSettings, category_alignment_loss, mimic_loss
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import Who, id_field
 

@@ -6,6 +6,7 @@ Letters: B batch, F fields, D embedding size, N = F * D.
 from dataclasses import dataclass
 
 from fieldwise.layers import CrossVector
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Layout
 from fieldwise.models.dcnv2 import DCNv2Network
 from fieldwise.models.own import register_model
@@ -21,6 +22,7 @@ class DCN(EmbeddingSettings):
         embedding_dim: D. In the paper it depends on the field; see the network.
         layers: number of cross layers.
         hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet).
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers.
 
@@ -33,6 +35,7 @@ class DCN(EmbeddingSettings):
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = True
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import CrossMatrix, CrossMixture, CrossVector, linear
+from fieldwise.layers.activations import Activation
 from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -37,6 +38,7 @@ class DCNv2(EmbeddingSettings):
         experts: K, if `rank` is given.
         gate: `softmax` over the experts, `sigmoid`, or `constant` 1, for two experts or more.
         expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -53,6 +55,7 @@ class DCNv2(EmbeddingSettings):
     experts: Size = 4
     gate: Gate = "softmax"
     expert_activation: ExpertActivation = "tanh"
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
+from fieldwise.layers.activations import Activation
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -24,6 +25,7 @@ class DeepFM(EmbeddingSettings):
     Args:
         embedding_dim: D, shared by the FM and the MLP's input.
         hidden: sizes of the MLP's layers.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -35,6 +37,7 @@ class DeepFM(EmbeddingSettings):
 
     embedding_dim: Size = 10
     hidden: Sizes = (400, 400, 400)
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.5
     batch_norm: bool = False
 

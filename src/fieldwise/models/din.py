@@ -4,6 +4,7 @@ Letters: B batch, F fields, G bag fields, N values of all bags in a batch, D emb
 """
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding, linear
-from fieldwise.layers.attention import Activation, ActivationUnit, Inputs, activated_layers
+from fieldwise.layers import FieldEmbedding, hidden_layers, linear
+from fieldwise.layers.activations import Activation, make_activation
+from fieldwise.layers.attention import ActivationUnit, Inputs
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, choices
@@ -77,13 +79,14 @@ class DIN(EmbeddingSettings):
         attention_inputs: the activation unit's inputs besides h and c: their flattened `outer` product (`paper`), their
             element-wise `product`, their `difference`, or both of the latter, `difference_product` (all others).
         attention_hidden: sizes of the unit's hidden layers.
-        attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (both
-            authors' codes) or `relu`.
+        attention_activation: of these layers: `prelu` (`paper`), `dice` (`fuxictr`), `sigmoid` (both authors' codes),
+            `relu` or another of `fieldwise.layers.activations`.
         softmax: the weights of a history sum to 1 (both authors' codes); the paper omits it, to keep the strength
             of an interest.
         attention_dropout: dropout rate of the unit's hidden units.
         hidden: sizes of the MLP's layers.
-        activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu` or `sigmoid`.
+        activation: of these layers: `prelu` (`paper`), `dice` (the paper's better one), `relu`, `sigmoid` or another
+            of `fieldwise.layers.activations`.
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -152,7 +155,9 @@ class DINNetwork(nn.Module):
         # Fields whose vectors are multiplied: histories, and the candidate of each.
         self.interests = histories if chosen.interest_product else []
         inputs = (layout.num_fields + len(self.interests)) * dim
-        layers = activated_layers(inputs, chosen.hidden, chosen.activation, settings.mlp_dropout, settings.batch_norm)
+        make = functools.partial(make_activation, chosen.activation)
+        dropout = settings.mlp_dropout
+        layers = hidden_layers(inputs, chosen.hidden, make, dropout=dropout, batch_norm=settings.batch_norm)
         # A history is weighted by its activation unit, whatever pooling the schema gives for other models.
         fields = [dataclasses.replace(f, pooling="sum") if _is_history(f) else f for f in layout.fields]
         self.embedding = FieldEmbedding(Layout(tuple(fields)), dim, std=settings.embedding_std)

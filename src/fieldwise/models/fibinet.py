@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.layers import BilinearInteraction, FirstOrder, SENet
+from fieldwise.layers.activations import Activation
 from fieldwise.layers.attention import SENetActivation
 from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
@@ -29,6 +30,7 @@ class FiBiNET(EmbeddingSettings):
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
         hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -44,6 +46,7 @@ class FiBiNET(EmbeddingSettings):
     reduction_ratio: Positive = 3.0
     senet_activation: SENetActivation = "relu"
     hidden: OptionalSizes = (400, 400, 400)
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

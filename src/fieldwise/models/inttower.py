@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, LightSE
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import (
@@ -70,6 +71,7 @@ class IntTower(EmbeddingSettings):
         variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
             in the score or the loss.
         hidden: sizes of both towers' layers; any number of them.
+        activation: activation of the towers' hidden units (`fieldwise.layers.activations`).
         dropout: dropout rate of the towers' hidden units.
         batch_norm: BatchNorm after each of the towers' linear layers.
         user_heads: H of each user level.
@@ -116,6 +118,7 @@ class IntTower(EmbeddingSettings):
     variant: Variant = "paper"
     embedding_dim: Size = 32
     hidden: Sizes = (300, 300, 128)
+    activation: Activation = "relu"
     dropout: Rate = 0.3
     batch_norm: bool = True
     user_heads: Size = 32
@@ -200,7 +203,9 @@ class LevelTower(nn.Module):
         self.inputs = len(embedded) * settings.embedding_dim + len(raw)
         dropout, batch_norm = settings.dropout, settings.batch_norm
         self.light_se = LightSE(len(embedded), bias=settings.chosen.light_se_bias)
-        self.mlp = MLP(self.inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm)
+        self.mlp = MLP(
+            self.inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm, activation=settings.activation
+        )
         if settings.init_std is not None:
             for layer in self.mlp.linear_layers():
                 nn.init.normal_(layer.weight, std=settings.init_std)

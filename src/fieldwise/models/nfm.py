@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fieldwise.layers import FirstOrder
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
@@ -24,6 +25,7 @@ class NFM(EmbeddingSettings):
         hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
             ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the hidden units.
         batch_norm: BatchNorm of the pooled vector, and after each hidden layer's linear map.
 
@@ -38,6 +40,7 @@ class NFM(EmbeddingSettings):
     embedding_dim: Size = 64
     hidden: OptionalSizes = (64,)
     pooled_dropout: Rate = 0.5
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.2
     batch_norm: bool = True
 

@@ -152,9 +152,16 @@ class EmbeddingSettings(Settings):
         return FieldEmbedding(layout, self.embedding_dim, std=self.embedding_std)
 
     def make_mlp(self, inputs: int, outputs: int | None = 1) -> MLP:
-        """The MLP of settings with `hidden`, `mlp_dropout` and `batch_norm`, with fresh weights."""
+        """The MLP of settings with `hidden`, `mlp_activation`, `mlp_dropout` and `batch_norm`, with fresh weights."""
         own: Any = self
-        return MLP(inputs, own.hidden, outputs=outputs, dropout=own.mlp_dropout, batch_norm=own.batch_norm)
+        return MLP(
+            inputs,
+            own.hidden,
+            outputs=outputs,
+            dropout=own.mlp_dropout,
+            batch_norm=own.batch_norm,
+            activation=own.mlp_activation,
+        )
 
     def check_fields(self, layout: Layout, minimum: int, why: str) -> None:
         """Check that the layout has at least `minimum` fields; `why` is part of the message: "attends to pairs".

@@ -10,6 +10,7 @@ E size of a representation, P positive rows of B, C categories, V = E * E.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -19,11 +20,11 @@ from torch.nn import functional as F
 from fieldwise.distributed.process_group import all_gather_rows, all_reduce, span_of_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import hidden_layers, linear
+from fieldwise.layers.activations import Activation, make_activation
 from fieldwise.layout import Batch
 from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes
 from fieldwise.ops.stored_items import StoredItems
 
-Activation = Literal["tanh", "relu"]
 SimilarityKind = Literal["dot", "cosine"]
 
 
@@ -100,13 +101,14 @@ class Tower(nn.Module):
 
     def __init__(self, positions: list[int], settings: TowerSettings, *, joined: int = 0) -> None:
         super().__init__()
-        unit, hidden = nn.Tanh if settings.activation == "tanh" else nn.ReLU, settings.hidden
+        make = partial(make_activation, settings.activation)
+        hidden = settings.hidden
         inputs, dropout = len(positions) * settings.embedding_dim + joined, settings.mlp_dropout
         self.layers = nn.ModuleList(
-            hidden_layers(inputs, hidden, lambda _: unit(), dropout=dropout, batch_norm=settings.batch_norm)
+            hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=settings.batch_norm)
         )
         self.output = linear(hidden[-1], settings.output_dim)
-        self.activation = unit() if settings.output_activation else None
+        self.activation = make(settings.output_dim) if settings.output_activation else None
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
 
     def forward(self, x_BAD: Tensor, joined: Tensor | None = None) -> Tensor:

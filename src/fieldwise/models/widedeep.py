@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder
+from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
@@ -42,6 +43,7 @@ class WideDeep(EmbeddingSettings):
         hidden: sizes of the MLP's layers.
         crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
             of the categories of such a pair, so keep the product of their sizes small.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -61,6 +63,7 @@ class WideDeep(EmbeddingSettings):
     embedding_dim: Size = 32
     hidden: Sizes = (1024, 512, 256)
     crosses: Annotated[tuple[tuple[str, str], ...], _check_crosses] = ()
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

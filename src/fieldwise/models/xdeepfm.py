@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
 from fieldwise.layers import CIN, FirstOrder, linear
+from fieldwise.layers.activations import Activation
 from fieldwise.layers.crosses import CINActivation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
@@ -55,6 +56,7 @@ class XDeepFM(EmbeddingSettings):
         cin_layers: number of maps of each of the CIN's layers.
         hidden: sizes of the MLP's layers; none, `()`, for no MLP.
         wide: add the first-order sum to the logit. The paper's CIN alone is `hidden=(), wide=False`.
+        mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
@@ -73,6 +75,7 @@ class XDeepFM(EmbeddingSettings):
     cin_layers: Sizes = (200, 200, 200)
     hidden: OptionalSizes = (400, 400)
     wide: bool = True
+    mlp_activation: Activation = "relu"
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 

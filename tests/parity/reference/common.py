@@ -7,7 +7,7 @@ from parity.lab import field_vectors, first_order
 
 __all__ = [
     "batch_norm", "blocks", "field_vectors", "first_order", "linear", "mlp", "pair_blocks", "pairs", "relu", "sigmoid",
-    "softmax",
+    "silu",    "softmax",
 ]  # fmt: skip
 
 EPS = 1e-5  # of torch's normalization layers
@@ -19,6 +19,10 @@ def relu(x):
 
 def sigmoid(x):
     return 1.0 / (1.0 + np.exp(-x))
+
+
+def silu(x):
+    return x * sigmoid(x)
 
 
 def softmax(x, axis=-1):
@@ -38,8 +42,8 @@ def batch_norm(x, w, name):
     return scaled * w[f"{name}.weight"] + w[f"{name}.bias"]
 
 
-def mlp(x, w, prefix, *, levels=False):
-    """`fieldwise.layers.MLP` in evaluation mode: Linear, BatchNorm (or none), ReLU; at the end a Linear or none.
+def mlp(x, w, prefix, *, levels=False, activation=relu):
+    """`fieldwise.layers.MLP` in evaluation mode: Linear, BatchNorm (or none), activation; at the end a Linear or none.
 
     `prefix` ends with a dot, as in "mlp.". With `levels`, the list of hidden outputs instead.
     """
@@ -50,7 +54,7 @@ def mlp(x, w, prefix, *, levels=False):
         x = linear(x, w, f"{prefix}layers.{i}.0")
         if f"{prefix}layers.{i}.1.running_mean" in w:
             x = batch_norm(x, w, f"{prefix}layers.{i}.1")
-        x = relu(x)
+        x = activation(x)
         results.append(x)
     if levels:
         return results

@@ -1,7 +1,7 @@
 """IntTower (Li et al., CIKM 2022), row by row, level by level, head by head."""
 
 import numpy as np
-from parity.reference.common import blocks, field_vectors, linear, mlp, softmax
+from parity.reference.common import blocks, field_vectors, linear, mlp, relu, softmax
 
 from fieldwise import IntTower
 
@@ -19,6 +19,7 @@ CASES = {
     "authors": IntTower(variant="authors", **SMALL),
     "raw-numbers": IntTower(**SMALL, dense_inputs="raw"),
     "raw-numbers-authors": IntTower(variant="authors", **SMALL, dense_inputs="raw", init_std=1e-4),
+    "tanh": IntTower(**SMALL, activation="tanh"),
 }
 
 
@@ -47,11 +48,11 @@ def numbers(layout, batch, raw):
     return out
 
 
-def tower(x, numbers, w, prefix):
+def tower(x, numbers, w, prefix, activation):
     """The tower's input, and the output of every layer."""
     k = softmax(linear(x.mean(2), w, f"{prefix}light_se.excite"))
     z = np.concatenate([(x + k[:, :, None] * x).reshape(len(x), -1), numbers], 1)
-    return [z, *mlp(z, w, f"{prefix}mlp.", levels=True)]
+    return [z, *mlp(z, w, f"{prefix}mlp.", levels=True, activation=activation)]
 
 
 def logit(settings, layout, batch, w):
@@ -60,7 +61,8 @@ def logit(settings, layout, batch, w):
     towers = []
     for side, prefix in zip(sides(layout), ("user_tower.", "item_tower."), strict=True):
         embedded, raw = inputs(settings, layout, side)
-        towers.append(tower(x[:, embedded], numbers(layout, batch, raw), w, prefix))
+        activation = {"relu": relu, "tanh": np.tanh}[settings.activation]
+        towers.append(tower(x[:, embedded], numbers(layout, batch, raw), w, prefix, activation))
     user, item = towers
     heads = (-1, settings.item_heads, settings.head_dim)
     m_v = linear(item[-1], w, "block.item_projection").reshape(heads)
