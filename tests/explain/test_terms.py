@@ -14,6 +14,9 @@ MODELS = {
     "afm": AFM(embedding_dim=3, attention_dim=4),
     "autoint": AutoInt(embedding_dim=4, layers=2, attention_dim=6),
     "autoint authors": AutoInt(variant="authors", embedding_dim=4, layers=2, attention_dim=6, wide=True),
+    "autoint tutorial": AutoInt(
+        variant="transformer", embedding_dim=6, attention_dim=6, bias=True, residual="none", position_std=1.0
+    ),
     "autoint transformer": AutoInt(variant="transformer", embedding_dim=6, layers=2, attention_dim=6),
     "autoint+": AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(5,), batch_norm=True),
     "inttower": IntTower(embedding_dim=3, hidden=(5, 4), user_heads=3, item_heads=2, head_dim=4, cir_weight=0),

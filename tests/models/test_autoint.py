@@ -4,8 +4,9 @@ import pytest
 import torch
 from parity.reference import autoint as reference
 
-from fieldwise import AutoInt, AutoIntPlus, Layout
+from fieldwise import AutoInt, AutoIntPlus, ConfigError, Layout
 from fieldwise.layers import InteractingLayer, InteractingOptions
+from fieldwise.models.build import model_from_dict
 
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 
@@ -13,7 +14,7 @@ SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 def test_the_authors_norm_adds_1e_8_to_the_variance(lab):
     """A ReLU output of (0.002, 0) has mean 0.001 and variance 1e-6: 1e-5 would leave 0.3 of the normed 1."""
     for epsilon in (1e-8, 1e-5):
-        options = InteractingOptions(projects_residual=False, norm="after_relu", norm_epsilon=epsilon)
+        options = InteractingOptions(residual="identity", norm="after_relu", norm_epsilon=epsilon)
         layer = InteractingLayer(2, 2, 1, options)
         torch.nn.init.zeros_(layer.projection.weight)  # the heads give nothing: the sum is the input
         expected = 0.001 / math.sqrt(1e-6 + epsilon)
@@ -38,12 +39,31 @@ def test_attention_weights_are_shares_of_fields(lab):
 # Variants
 
 
-@pytest.mark.parametrize(("attention_dim", "projected"), [(4, [False, False]), (6, [True, False])])
-def test_a_transformers_residual_is_projected_only_where_it_must_be(attention_dim, projected):
+@pytest.mark.parametrize(
+    ("attention_dim", "residuals"), [(4, ["identity", "identity"]), (6, ["projected", "identity"])]
+)
+def test_a_transformers_residual_is_projected_only_where_it_must_be(attention_dim, residuals):
     """NOTE[DIFF]: a transformer would refuse sizes that differ."""
     settings = AutoInt(**(SMALL | {"attention_dim": attention_dim}), variant="transformer")
     network = settings.build(Layout.of_sizes([3, 4]))
-    assert [layer.projects_residual for layer in network.layers] == projected
+    assert [layer.residual for layer in network.layers] == residuals
+
+
+def test_positions_start_from_their_own_deviation():
+    layout = Layout.of_sizes([2] * 300)
+    for std, expected in ((1.0, 1.0), (None, 0.01)):
+        torch.manual_seed(0)
+        settings = AutoInt(variant="transformer", position_std=std, layers=1)
+        assert float(settings.build(layout).field_vectors.detach().std()) == pytest.approx(expected, rel=0.05)
+    with pytest.raises(
+        ConfigError, match=r"^position_std needs a variant with position vectors \(transformer\), found"
+    ):
+        AutoInt(variant="fuxictr", position_std=1.0)
+
+
+def test_the_settings_of_before_are_one_sentence():
+    with pytest.raises(ConfigError, match=r"^model.projection_bias was removed; leave it out: AutoInt's `bias` takes"):
+        model_from_dict({"name": "autoint", "projection_bias": True})
 
 
 def test_linear_units_start_from_xavier_with_biases_of_zero(subtests):

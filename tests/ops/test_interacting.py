@@ -10,7 +10,7 @@ from fieldwise import ConfigError
 from fieldwise.layers import InteractingLayer, InteractingOptions
 from fieldwise.ops import field_attention, use_ops
 from fieldwise.ops.dropout import keep_factors
-from fieldwise.ops.interacting import interacting
+from fieldwise.ops.interacting import RESIDUALS, interacting
 from fieldwise.ops.native import NATIVE
 
 
@@ -276,8 +276,8 @@ def test_sizes_that_do_not_fit_are_named(subtests):
 
 def test_forward_and_attend_give_the_same(subtests):
     """`forward` runs the op, `attend` the steps one by one."""
-    for size, projects, output_projection, mode in itertools.product((4, 6), (False, True), (False, True), MODES):
-        choices = {"projects_residual": projects, "output_projection": output_projection}
+    for size, residual, output_projection, mode in itertools.product((4, 6), RESIDUALS, (False, True), MODES):
+        choices = {"residual": residual, "output_projection": output_projection}
         with subtests.test(size=size, mode=mode, **choices):
             torch.manual_seed(0)
             options = InteractingOptions(**choices, bias=True, relu_on_projections=True, norm="after_relu")

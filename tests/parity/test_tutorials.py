@@ -9,7 +9,8 @@ import torch
 from parity import lab
 from torch import nn
 
-from fieldwise import AFM, IntTower
+from fieldwise import AFM, AutoInt, AutoIntPlus, IntTower
+from fieldwise.ops import use_ops
 from fieldwise.ops.dropout import draw_seeds, keep_factors
 
 LAYOUT = lab.LAYOUTS["categorical"]
@@ -127,6 +128,114 @@ def afm_is_the_tutorials(logit_B, network, tutorial, batch):
     for mine, other in zip(gradients_of(logit_B, own), theirs, strict=True):
         assert other.abs().max() > 1e-6
         torch.testing.assert_close(mine.reshape(other.shape), other, **EXACT)
+
+
+# AutoInt
+
+
+class TutorialAttention(nn.Module):
+    """A transformer's layer without its feed-forward part: linear layers for Q, K, V and O, the input added, LayerNorm.
+
+    The network's projections are rows of one weight, in the order Q, K, V.
+    """
+
+    def __init__(self, layer, *, residual, norm):
+        super().__init__()
+        weights = layer.projection.weight.chunk(layer.parts)
+        biases = layer.projection.bias.chunk(layer.parts)
+        self.query, self.key, self.value = (linear_of(*both) for both in zip(weights[:3], biases[:3], strict=True))
+        self.output = None if layer.output is None else linear_of(layer.output.weight, layer.output.bias)
+        self.heads, self.residual = layer.heads, residual
+        self.norm = nn.LayerNorm(layer.norm.normalized_shape, dtype=torch.float64) if norm else None
+        if self.norm is not None:
+            self.norm.load_state_dict(layer.norm.state_dict())
+
+    def forward(self, x_BFD):
+        def of_heads(y_BFA):
+            return y_BFA.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+        q, k, v = of_heads(self.query(x_BFD)), of_heads(self.key(x_BFD)), of_heads(self.value(x_BFD))
+        weights = torch.softmax(q @ k.transpose(2, 3) / q.shape[3] ** 0.5, 3)
+        y_BFA = (weights @ v).transpose(1, 2).flatten(2)
+        if self.output is not None:
+            y_BFA = self.output(y_BFA)
+        if self.residual:
+            y_BFA = y_BFA + x_BFD
+        return y_BFA if self.norm is None else self.norm(y_BFA)
+
+    def ordered(self):
+        """Its parameters as the network has them: one weight, one bias, the output's, the norm's."""
+        projections = (self.query, self.key, self.value)
+        rest = [p for module in (self.output, self.norm) if module is not None for p in module.parameters()]
+        return [[one.weight for one in projections], [one.bias for one in projections], *([p] for p in rest)]
+
+
+class TutorialAutoInt(nn.Module):
+    """Embeddings and positions, attention layers, ReLU where `ends_in_relu`, a linear unit; with an MLP, its logit."""
+
+    def __init__(self, network, *, residual=True, norm=True, ends_in_relu=False, activation=None):
+        super().__init__()
+        self.vectors = table_of(network.embedding.weight)
+        positions = network.field_vectors
+        self.positions = None if positions is None else nn.Parameter(positions.detach().clone())
+        self.layers = nn.ModuleList(TutorialAttention(one, residual=residual, norm=norm) for one in network.layers)
+        self.head = linear_of(network.head.weight, network.head.bias)
+        self.ends_in_relu = ends_in_relu
+        self.deep = None
+        if activation is not None:
+            hidden = [linear_of(layer[0].weight, layer[0].bias) for layer in network.mlp.layers]
+            last = linear_of(network.mlp.output.weight, network.mlp.output.bias)
+            self.deep = nn.Sequential(*(part for one in hidden for part in (one, activation())), last)
+
+    def forward(self, ids_BF):
+        x_BFD = self.vectors(ids_BF)
+        y_BFA = x_BFD if self.positions is None else x_BFD + self.positions
+        for layer in self.layers:
+            y_BFA = torch.relu(layer(y_BFA)) if self.ends_in_relu else layer(y_BFA)
+        logit_B1 = self.head(y_BFA.flatten(1))
+        if self.deep is not None:
+            logit_B1 = logit_B1 + self.deep(x_BFD.flatten(1))
+        return logit_B1.squeeze(1)
+
+    def ordered(self):
+        """Its parameters in the order of the network's, those of one of the network's in one list."""
+        own = [] if self.positions is None else [[self.positions]]
+        own += [[self.vectors.weight], *(group for layer in self.layers for group in layer.ordered())]
+        own += [[p] for p in self.head.parameters()]
+        return own + ([] if self.deep is None else [[p] for p in self.deep.parameters()])
+
+
+AUTOINT_SMALL = {"embedding_dim": 6, "attention_dim": 6, "layers": 2, "heads": 3}
+TUTORIAL = AUTOINT_SMALL | {"variant": "transformer", "bias": True, "position_std": 1.0}
+NO_RESIDUAL = AUTOINT_SMALL | {"variant": "fuxictr", "residual": "none", "scale": True, "bias": True}
+AUTOINT_FORMS = {
+    "biases on Q, K, V and O": (AutoInt(**TUTORIAL), {}),
+    "no residual": (AutoInt(**TUTORIAL, residual="none"), {"residual": False}),
+    "no norm": (AutoInt(**TUTORIAL, norm="none"), {"norm": False}),
+    "FuxiCTR's, no residual": (AutoInt(**NO_RESIDUAL), {"residual": False, "norm": False, "ends_in_relu": True}),
+    "MLP with GELU": (AutoIntPlus(**TUTORIAL, hidden=(5, 4), mlp_activation="gelu"), {"activation": nn.GELU}),
+    "MLP with tanh": (AutoIntPlus(**TUTORIAL, hidden=(5,), mlp_activation="tanh"), {"activation": nn.Tanh}),
+}
+
+
+@pytest.mark.parametrize("form", list(AUTOINT_FORMS))
+@pytest.mark.parametrize("mode", ["plain", "auto"])
+def test_autoint_is_the_tutorials(form, mode):
+    settings, choices = AUTOINT_FORMS[form]
+    network, batch = lab.randomized(settings.build(LAYOUT)).train(), lab.random_batch(LAYOUT, BATCH)
+    tutorial = TutorialAutoInt(network, **choices)
+    expected_B = tutorial(batch.ids)
+    groups = tutorial.ordered()
+    flat = iter(gradients_of(expected_B, [p for group in groups for p in group]))
+    expected = [torch.cat([next(flat) for _ in group]) for group in groups]
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    with use_ops(mode):
+        logit_B = network(batch)
+        result = gradients_of(logit_B, parameters)
+    torch.testing.assert_close(logit_B, expected_B, **EXACT)
+    assert network.logit_terms(batch)[0]["attended"].shape == (BATCH, FIELDS)
+    for name, mine, theirs in zip(names, result, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, **EXACT, msg=name)
 
 
 # IntTower

@@ -26,9 +26,10 @@ class InteractingOptions:
 
     Args:
         relu_on_projections: ReLU on Q, K, V and the projected residual.
-        bias: a bias in these projections.
+        bias: a bias in these projections, and in the output projection.
         scale: scores are divided by sqrt(A/H).
-        projects_residual: whether the residual is projected where sizes are equal too.
+        residual: what is added to the heads: the input, `projected` or as it is (`identity`; projected where sizes
+            differ), or nothing (`none`).
         norm: LayerNorm of the sum, `after_relu` or `before_relu`, with `norm_epsilon`; or `none`.
         norm_epsilon: LayerNorm's epsilon.
         output_projection: a linear map of the concatenated heads.
@@ -38,7 +39,7 @@ class InteractingOptions:
     relu_on_projections: bool = False
     bias: bool = False
     scale: bool = False
-    projects_residual: bool = True
+    residual: Residual = "projected"
     norm: Norm = "none"
     norm_epsilon: float = 1e-5
     output_projection: bool = False
@@ -72,9 +73,10 @@ class InteractingLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.options, self.dropout = heads, options, dropout
-        self.projects_residual = options.projects_residual or inputs != attention_dim
+        must_project = options.residual == "identity" and inputs != attention_dim
+        self.residual: Residual = "projected" if must_project else options.residual
         # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product instead of four.
-        self.parts = 4 if self.projects_residual else 3
+        self.parts = 4 if self.residual == "projected" else 3
         self.projection = nn.Linear(inputs, self.parts * attention_dim, bias=options.bias)
         for part in self.projection.weight.detach().chunk(self.parts):
             nn.init.xavier_normal_(part)
@@ -88,14 +90,13 @@ class InteractingLayer(nn.Module):
         # An output projection stands between the op's heads and what follows them.
         ends = self.output is None
         rows = weight_ND.shape[0] if ends else weight_ND.shape[0] // self.parts * 3
-        whole: Residual = "projected" if self.projects_residual else "identity"
         y_BFA = interacting(
             x_BFD,
             weight_ND[:rows],
             None if bias is None else bias[:rows],
             *((self.norm.weight, self.norm.bias) if ends and self.norm is not None else (None, None)),
             heads=self.heads,
-            residual=whole if ends else "none",
+            residual=self.residual if ends else "none",
             norm=chosen.norm if ends else "none",
             relu_on_projections=chosen.relu_on_projections,
             scale=chosen.scale,
@@ -106,8 +107,8 @@ class InteractingLayer(nn.Module):
         )
         if ends:
             return y_BFA
-        added_BFA = x_BFD
-        if self.projects_residual:
+        added_BFA = x_BFD if self.residual == "identity" else None
+        if self.residual == "projected":
             added_BFA = F.linear(x_BFD, weight_ND[rows:], None if bias is None else bias[rows:])
             if chosen.relu_on_projections:
                 added_BFA = torch.relu(added_BFA)
@@ -121,9 +122,12 @@ class InteractingLayer(nn.Module):
         y_BFA, weights_BHFF = field_attention(
             q, k, v, heads=self.heads, scale=self.options.scale, dropout=self.dropout, training=self.training
         )
-        return self._finish(y_BFA, rest[0] if rest else x_BFD), weights_BHFF
+        added_BFA = x_BFD if self.residual == "identity" else None
+        if self.residual == "projected":
+            added_BFA = rest[0]
+        return self._finish(y_BFA, added_BFA), weights_BHFF
 
-    def _finish(self, y: Tensor, added: Tensor) -> Tensor:
+    def _finish(self, y: Tensor, added: Tensor | None) -> Tensor:
         """Apply to the concatenated heads y, as configured, output projection, residual, normalization and ReLU."""
         chosen = self.options
         normed = (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)

@@ -15,8 +15,8 @@ from fieldwise.layers import FirstOrder, InteractingLayer, InteractingOptions, l
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, choices
-from fieldwise.ops.interacting import Norm
+from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Rate, Size, Sizes, choices
+from fieldwise.ops.interacting import Norm, Residual
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
 
@@ -36,12 +36,12 @@ PRESETS: dict[Variant, _Choices] = {
     # With an epsilon of 1e-8 the gradient of a nearly constant vector is very large.
     "authors": _Choices(relu_on_projections=True, bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8),
     # In FuxiCTR scale and norm are options, both off by default; its norm is `before_relu`.
-    "fuxictr": _Choices(projects_residual=False),
+    "fuxictr": _Choices(residual="identity"),
     # NOTE[DIFF]: a transformer's residual is its input, which requires attention_dim == embedding_dim. If they differ,
     # the first layer's residual is projected here.
     "transformer": _Choices(
         scale=True,
-        projects_residual=False,
+        residual="identity",
         norm="before_relu",
         output_projection=True,
         output_relu=False,
@@ -65,11 +65,18 @@ class AutoInt(EmbeddingSettings):
         embedding_dropout: dropout rate of the embeddings' entries.
         attention_dropout: dropout rate of the attention weights.
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
+        bias: a bias in the maps of Q, K, V and the projected residual (`authors`), and in the map of the concatenated
+            heads, which only `transformer` has; a tutorial's linear layers have all four.
+        residual: what is added to the heads: the layer's input, `projected` (`paper`, `authors`) or as it is,
+            `identity` (`fuxictr`, `transformer`; projected where sizes differ), or nothing, `none`.
         norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
             this is the end of the layer), or `none` (`paper`, `fuxictr`).
+        position_std: standard deviation of the initial position vectors of `transformer` (tutorials: 1);
+            `embedding_std` if omitted.
 
     Errors:
-        ConfigError: a setting out of range, or an attention_dim that heads do not divide; `build`: no field.
+        ConfigError: a setting out of range, an attention_dim that heads do not divide, or a position_std without
+            position vectors; `build`: no field.
 
     >>> sum(p.numel() for p in AutoInt(layers=1).build(Layout.of_sizes([3, 4])).parameters())
     4337
@@ -88,13 +95,22 @@ class AutoInt(EmbeddingSettings):
     embedding_dropout: Rate = 0.0
     attention_dropout: Rate = 0.0
     scale: bool | None = None
+    bias: bool | None = None
+    residual: Residual | None = None
     norm: Norm | None = None
+    position_std: Positive | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.attention_dim % self.heads:
             result = f"attention_dim {self.attention_dim} and heads {self.heads}"
             raise ConfigError(f"attention_dim must be divisible by heads, found {result}")
+        if self.position_std is not None and not PRESETS[self.variant].field_vectors:
+            known = ", ".join(name for name, preset in PRESETS.items() if preset.field_vectors)
+            raise ConfigError(
+                f"position_std needs a variant with position vectors ({known}), found the variant {self.variant}: "
+                "leave position_std out"
+            )
 
     def build(self, layout: Layout) -> "AutoIntNetwork":
         """A network with fresh weights."""
@@ -159,7 +175,8 @@ class AutoIntNetwork(nn.Module):
         dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
         layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]
         vectors_shape = layout.num_fields, settings.embedding_dim
-        field_vectors = torch.randn(vectors_shape) * settings.embedding_std if chosen.field_vectors else None
+        position_std = settings.embedding_std if settings.position_std is None else settings.position_std
+        field_vectors = torch.randn(vectors_shape) * position_std if chosen.field_vectors else None
         self.embedding, self.layers = settings.make_embedding(layout), nn.ModuleList(layers)
         self.head = linear(layout.num_fields * size, 1)
         self.first_order, self.mlp = FirstOrder(layout, bias=False) if settings.wide else None, mlp

@@ -9,14 +9,16 @@ from parity.reference.common import blocks, field_vectors, first_order, linear, 
 from fieldwise import AutoInt
 
 CHOICES = (
-    "relu_on_projections", "projection_bias", "scale", "projects_residual", "norm", "output_projection", "output_relu",
+    "relu_on_projections", "bias", "scale", "residual", "norm", "output_projection", "output_relu",
     "field_vectors", "norm_epsilon",
 )  # fmt: skip
 VARIANTS = {
-    "paper": dict(zip(CHOICES, (False, False, False, True, "none", False, True, False, 1e-5), strict=True)),
-    "authors": dict(zip(CHOICES, (True, True, True, True, "after_relu", False, True, False, 1e-8), strict=True)),
-    "fuxictr": dict(zip(CHOICES, (False, False, False, False, "none", False, True, False, 1e-5), strict=True)),
-    "transformer": dict(zip(CHOICES, (False, False, True, False, "before_relu", True, False, True, 1e-5), strict=True)),
+    "paper": dict(zip(CHOICES, (False, False, False, "projected", "none", False, True, False, 1e-5), strict=True)),
+    "authors": dict(zip(CHOICES, (True, True, True, "projected", "after_relu", False, True, False, 1e-8), strict=True)),
+    "fuxictr": dict(zip(CHOICES, (False, False, False, "identity", "none", False, True, False, 1e-5), strict=True)),
+    "transformer": dict(
+        zip(CHOICES, (False, False, True, "identity", "before_relu", True, False, True, 1e-5), strict=True)
+    ),
 }
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 CASES = {
@@ -28,12 +30,17 @@ CASES = {
     "bars": AutoInt(**SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True),
     "one-layer-one-head": AutoInt(embedding_dim=4, layers=1, heads=1, attention_dim=4),
     "normed-authors": AutoInt(**SMALL, variant="authors", scale=False, norm="before_relu"),
+    "tutorial": AutoInt(**(SMALL | {"attention_dim": 4}), variant="transformer", bias=True, position_std=1.0),
+    "tutorial-sizes-differ": AutoInt(**SMALL, variant="transformer", bias=True),
+    "no-residual": AutoInt(**SMALL, residual="none", norm="before_relu"),
+    "no-residual-transformer": AutoInt(**SMALL, variant="transformer", residual="none"),
+    "biased": AutoInt(**SMALL, bias=True, residual="identity", wide=True),
 }
 
 
 def chosen(settings):
     """What the settings mean: the variant's choices, and over them those that are given."""
-    given = {name: getattr(settings, name) for name in ("scale", "norm")}
+    given = {name: getattr(settings, name) for name in ("scale", "bias", "residual", "norm")}
     return VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
 
 
@@ -46,9 +53,10 @@ def layer_norm(x, w, name, epsilon):
 def interacting_layer(x, w, prefix, settings, choice):
     """One row's vectors [F, D] to [F, A]."""
     heads, size = settings.heads, settings.attention_dim // settings.heads
-    projects = choice["projects_residual"] or x.shape[1] != settings.attention_dim
+    differs = x.shape[1] != settings.attention_dim
+    projects = choice["residual"] == "projected" or (choice["residual"] == "identity" and differs)
     maps = np.split(linear(x, w, f"{prefix}projection"), 4 if projects else 3, axis=1)
-    assert (f"{prefix}projection.bias" in w) == choice["projection_bias"]
+    assert (f"{prefix}projection.bias" in w) == choice["bias"]
     if choice["relu_on_projections"]:
         maps = [relu(m) for m in maps]
     joined = np.zeros((len(x), settings.attention_dim))
@@ -61,7 +69,8 @@ def interacting_layer(x, w, prefix, settings, choice):
             joined[m, part] = sum(a[k] * value[k] for k in range(len(x)))
     if choice["output_projection"]:
         joined = linear(joined, w, f"{prefix}output")
-    joined = joined + (maps[3] if projects else x)
+    if choice["residual"] != "none":
+        joined = joined + (maps[3] if projects else x)
     if choice["norm"] == "before_relu":
         joined = layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"])
     if choice["output_relu"]:
