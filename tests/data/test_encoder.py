@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence
+from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, SchemaError, Sequence
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.schema import Field
@@ -274,6 +274,27 @@ def test_a_number_on_an_edge_falls_in_the_upper_bin() -> None:
     for encoding in ("uniform", "quantile"):
         encoder = fitted(Numeric("x", encoding=encoding, bins=4), [0, 1, 2, 3, 4])
         assert encode(encoder, [0.0, 0.99, 1.0, 2.0, 3.0, 4.0]).ids.ravel().tolist() == [1, 1, 2, 3, 4, 4]
+
+
+@pytest.mark.parametrize("train", [[17, 90, 25, 33], list(range(-3, 38)), [0.1, 0.7, 0.3], [0] * 50 + [99_999]])
+def test_uniform_bins_closed_on_the_right_equal_pandas_cut(train: list[object]) -> None:
+    pandas = pytest.importorskip("pandas")
+    encoder = fitted(Numeric("x", encoding="uniform", transform="none", bins=10, closed="right"), train)
+    edges = np.linspace(min(train), max(train), 11)
+    cells = np.concatenate([train, edges[1:-1], np.nextafter(edges[1:], -np.inf), np.nextafter(edges[:-1], np.inf)])
+    _, bounds = pandas.cut(train, bins=10, retbins=True)
+    expected = pandas.cut(cells, bins=bounds, labels=False) + 1
+    assert encode(encoder, pl.Series(cells)).ids.ravel().tolist() == expected.tolist()
+    assert encode(encoder, train).ids.ravel().tolist() == (pandas.cut(train, bins=10, labels=False) + 1).tolist()
+    left = fitted(Numeric("x", encoding="uniform", transform="none", bins=10), train)
+    assert encode(left, [edges[5]]).ids.item() == encode(encoder, [edges[5]]).ids.item() + 1
+    assert encode(Encoder.from_json(encoder.to_json()), pl.Series(cells)).ids.ravel().tolist() == expected.tolist()
+
+
+def test_closed_on_the_right_is_for_bins_without_point_masses(subtests) -> None:
+    for settings in ({}, {"encoding": "quantile", "point_masses": True}):
+        with subtests.test(**settings), pytest.raises(SchemaError, match=r"field 'x': closed = 'right' belongs to enc"):
+            Numeric("x", closed="right", **settings)
 
 
 def test_quantile_bins_equal_numpys_quantiles() -> None:

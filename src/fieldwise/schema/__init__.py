@@ -220,6 +220,8 @@ class Numeric(_Column):
         transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values beyond the training
             range are clipped), `standard` to mean 0 and standard deviation 1, `log` to sign(x) log(1 + |x|).
         bins: number of bins; values beyond the training range belong to the first or last one.
+        closed: the side of a bin whose edge belongs to it: a number at the edge of two bins is in the upper one
+            (`left`), or in the lower one (`right`, as in pandas' `cut`).
         point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its own bin, with the
             quantiles computed from the others. Without it, a column that is mostly 0 has one bin.
         missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins always have a row
@@ -231,6 +233,7 @@ class Numeric(_Column):
     encoding: Literal["value", "uniform", "quantile"] = "value"
     transform: Literal["none", "minmax", "standard", "log"] = "standard"
     bins: int = 10
+    closed: Literal["left", "right"] = "left"
     point_masses: bool = False
     missing: Literal["zero", "vector"] = "zero"
     number_format: NumberFormat | None = None
@@ -246,6 +249,12 @@ class Numeric(_Column):
         if self.point_masses and self.encoding != "quantile":
             raise SchemaError(
                 f"field {self.name!r}: point_masses belongs to encoding 'quantile', found {self.encoding!r}"
+            )
+        if self.closed == "right" and (self.encoding == "value" or self.point_masses):
+            found = "point_masses" if self.point_masses else "encoding 'value'"
+            raise SchemaError(
+                f"field {self.name!r}: closed = 'right' belongs to encoding 'uniform', or 'quantile' without "
+                f"point_masses, found {found}"
             )
 
 

@@ -182,10 +182,12 @@ class Bins:
 
     Args:
         edges: the inner edges, increasing, after an optional logarithm.
+        closed: `right`: bin k holds edges[k-1] < number <= edges[k].
     """
 
     edges: tuple[float, ...]
     logarithm: bool = False
+    closed: Literal["left", "right"] = "left"
     kind: Literal["bins"] = "bins"
 
     @property
@@ -250,7 +252,8 @@ def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
     """Encode numbers, with NaN for missing ones."""
     absent, number = np.isnan(given), signed_log(given) if fitted.logarithm else given
     if isinstance(fitted, Bins):
-        position = np.searchsorted(np.asarray(fitted.edges), number, side="right")
+        at_edge: Literal["left", "right"] = "right" if fitted.closed == "left" else "left"
+        position = np.searchsorted(np.asarray(fitted.edges), number, side=at_edge)
         return Cells(np.where(absent, MISSING, position + 1).astype(np.int32))
     with np.errstate(over="ignore"):  # overflows are clipped
         scaled = np.clip((number - fitted.shift) / fitted.scale, *(fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX)))
@@ -397,7 +400,7 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
     if f.encoding != "value":
         uniform = f.encoding == "uniform"
         edges = np.linspace(low, high, f.bins + 1)[1:-1] if uniform else quantile_edges(number, f.bins, f.point_masses)
-        return Bins(edges=tuple(np.unique(edges).tolist()), logarithm=logarithm)
+        return Bins(edges=tuple(np.unique(edges).tolist()), logarithm=logarithm, closed=f.closed)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
     # The standard deviation of equal numbers is 0, but rounding may give another value.
