@@ -186,6 +186,18 @@ def test_the_published_leak_is_just_that():
         assert result[name]["film_mean_label"].to_list() == pytest.approx([expected[film] for film in part["film"]])
 
 
+def test_the_leak_of_published_scripts_is_by_side():
+    frames, y = parts()
+    frames = {"train": frames["train"].head(150), "valid": frames["train"].tail(50), "test": frames["test"]}
+    y = {"train": y["train"][:150], "valid": y["train"][150:], "test": y["test"]}
+    result = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-side"), seed=0)
+    sides = {"train": ("train", "valid"), "valid": ("train", "valid"), "test": ("test",)}
+    for name, side in sides.items():
+        rows = pl.concat([frames[part] for part in side])
+        expected = dict(rows.group_by("film").agg(pl.col("liked").mean()).iter_rows())
+        assert result[name]["film_mean_label"].to_list() == pytest.approx([expected[f] for f in frames[name]["film"]])
+
+
 def test_categories_without_rows_are_missing_and_a_prior_fills_them():
     train, test = pl.DataFrame({"film": ["a", "a", None]}), pl.DataFrame({"film": ["b", None, "a"]})
     y = {"train": np.array([1.0, 1.0, 0.0]), "test": np.zeros(3)}

@@ -5,6 +5,7 @@ from datetime import date, datetime
 from typing import get_args
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -153,6 +154,37 @@ def test_random_parts_cover_every_row_once(n: int, valid: float, test: float, se
         assert abs(y[split.valid].sum() - y.sum() * valid) < 1 + 1e-6
 
 
+@given(st.integers(40, 120), st.integers(2, 25), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_validation_rows_by_a_column_as_pandas_sorts_and_drops_them(n: int, users: int, seed: int) -> None:
+    """The steps of the IntTower authors' script, in pandas: drop users without positives, sort by film, cut the end."""
+    rng = np.random.default_rng(seed)
+    log = pd.DataFrame({"user": rng.integers(0, users, n), "film": rng.integers(0, 12, n), "y": rng.integers(0, 2, n)})
+    y = log["y"].to_numpy().astype(np.float32)
+    drawn = split_table(pl.from_pandas(log), RandomSplit(valid=0.16, test=0.2), seed=seed, y=y).test
+    how = RandomSplit(valid=0.16, test=0.2, drop_without_positive="user", valid_last_by="film")
+    kept = []
+    for side in (log.drop(index=drawn), log.loc[drawn]):
+        happy = side.loc[side["y"] == 1, ["user"]].drop_duplicates()
+        kept.append(side.reset_index().merge(happy, on="user"))
+    rest, test = kept
+    in_order = rest.sort_values(["film", "index"])["index"].to_list()
+    cut = len(in_order) - int(len(in_order) * 0.2 + 0.5)
+    if not 0 < cut < len(in_order) or test.empty:
+        return
+    split = split_table(pl.from_pandas(log), how, seed=seed, y=y)
+    assert split.test.tolist() == sorted(test["index"])
+    assert split.train.tolist() == sorted(in_order[:cut])
+    assert split.valid.tolist() == sorted(in_order[cut:])
+    assert split.dropped == n - len(rest) - len(test)
+
+
+def test_columns_of_a_random_split_must_be_in_the_table() -> None:
+    for name in ("drop_without_positive", "valid_last_by"):
+        with pytest.raises(DataError, match=f"{name} column 'film' must be in the table, found only: t"):
+            split_table(rows(20), RandomSplit(**{name: "film"}))
+
+
 def test_column_split_reads_the_parts() -> None:
     frame = pl.DataFrame({"part": ["test", "train", "val", "train", "valid"]})
     split = split_table(frame, ColumnSplit(column="part"))
@@ -199,6 +231,8 @@ def test_bad_settings_are_refused(subtests):
     for make, message in [
         (lambda: RandomSplit(valid=0.5, test=0.5), "sum must be below 1"),
         (lambda: RandomSplit(valid=0.0), "valid must be a share"),
+        (lambda: RandomSplit(valid_last_by=""), "valid_last_by must be a column name, found an empty one"),
+        (lambda: RandomSplit(valid_last_by="t", stratify=True), "omit one of the two"),
         (lambda: TimeSplit(test=1.5), "test must be a share"),
         (lambda: LeaveLastOutSplit(test_rows=0), "test_rows must be at least 1"),
         (lambda: ColumnSplit(column="c", valid=("train",)), "'train' occurs more than once"),

@@ -93,13 +93,13 @@ def say(sentence: str) -> None:
 
 
 def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
-    """Warn of repeated rows and of features that know labels."""
+    """Warn of repeated rows, of features that know labels, and of other leaks of published protocols."""
     from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
-    if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
-        say(caution)
+    for sentence in recipe.cautions(prepared):
+        say(f"WARNING: {sentence}")
 
 
 def say_guarded(writer: "TableWriter") -> None:
@@ -135,7 +135,11 @@ def row_counts(counts: Mapping[str, int]) -> str:
     >>> row_counts({"train_rows": 8000, "valid_rows": 900, "test_rows": 1000, "dropped_by_label": 1200})
     "8,000 train, 900 valid, 1,000 test rows; 1,200 rows dropped by the label's rule"
     """
-    names = {"dropped_by_label": "rows dropped by the label's rule", "negatives_drawn": "of them sampled negatives"}
+    names = {
+        "dropped_by_label": "rows dropped by the label's rule",
+        "dropped_by_split": "rows dropped by the split",
+        "negatives_drawn": "of them sampled negatives",
+    }
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
     return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])
 

@@ -172,8 +172,12 @@ def data_section(run: ReportedRun) -> Section:
         if schema.time is not None:
             cells[f"first {schema.time}"], cells[f"last {schema.time}"] = _times(part.frame, schema)
         rows.append(cells)
-    dropped, drawn = (prepared.counts.get(name, 0) for name in ("dropped_by_label", "negatives_drawn"))
-    note = f"{count(dropped)} rows were dropped by the label's rule." if dropped else "No row was dropped."
+    by_label = prepared.counts.get("dropped_by_label", 0)
+    by_split = prepared.counts.get("dropped_by_split", 0)
+    drawn = prepared.counts.get("negatives_drawn", 0)
+    note = "" if by_label or by_split else "No row was dropped."
+    note += f"{count(by_label)} rows were dropped by the label's rule." if by_label else ""
+    note += f" {count(by_split)} rows were dropped by the split." if by_split else ""
     note += f" {count(drawn)} negatives were sampled." if drawn else ""
     blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)]
     if not run.checked:

@@ -30,6 +30,7 @@ from fieldwise.training.settings import LBFGS, TrainingSettings
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
+    from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.text_files import TextFormat
     from fieldwise.models import ModelSettings
 
@@ -261,6 +262,31 @@ class Recipe:
         """The seed of the split and negatives."""
         return self.seed if self.data_seed is None else self.data_seed
 
+    def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
+        """Warnings of a protocol that leaks, for comparison with published figures only; counted in prepared rows."""
+        sentences = []
+        encoding, split = self.target_encoding, self.split
+        if encoding is not None and encoding.source != "train":
+            rows = "" if prepared is None else f", which are all {prepared.counts['test_rows']:,} test rows"
+            sentences.append(
+                f"target_encoding.source = {encoding.source!r} uses the labels of the scored rows{rows}: metrics are "
+                "too good, and only comparable with published ones that have the same leak"
+            )
+        if isinstance(split, RandomSplit) and split.drop_without_positive is not None:
+            dropped = 0 if prepared is None else prepared.counts.get("dropped_by_split", 0)
+            rows = "" if prepared is None else f", which left out {dropped:,}"
+            sentences.append(
+                f"split.drop_without_positive = {split.drop_without_positive!r} chooses rows by their labels{rows}, "
+                "also among the test rows: metrics are only comparable with published ones of the same rows"
+            )
+        if isinstance(split, RandomSplit) and split.valid_last_by is not None:
+            sentences.append(
+                f"split.valid_last_by = {split.valid_last_by!r} takes the last rows by that column for validation"
+                f"{_unseen_words(split.valid_last_by, self.schema, prepared)}: metrics are only comparable with "
+                "published ones of the same split"
+            )
+        return sentences
+
     def on(self, device: str) -> "Recipe":
         """The recipe, to be trained on another device (`training.device`)."""
         return dataclasses.replace(self, training=changed(self.training, {"device": device}, "training"))
@@ -289,6 +315,15 @@ class Recipe:
         more = {f.name: getattr(top, f.name) for f in fields(top) if f.name not in ("schema", "model", "search")}
         model = model_from_dict(top.model, f"recipe {name}: model")
         return cls(name=name, schema=schema, model=model, search=search, **more)
+
+
+def _unseen_words(column: str, schema: Schema, prepared: "Prepared | None") -> str:
+    """How many validation and test rows have a value in a field's column that no training row has."""
+    fields = [f.name for f in schema.fields if f.column == column]
+    if prepared is None or not fields or fields[0] not in prepared.unseen["test"]:
+        return ""
+    valid, test = (prepared.unseen[part][fields[0]] for part in ("valid", "test"))
+    return f", so that {valid:.1%} of the validation rows and {test:.1%} of the test rows have one that no training row has"
 
 
 SECTIONS = tuple(f.name for f in fields(Recipe)[1:])  # without the name

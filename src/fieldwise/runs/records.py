@@ -251,9 +251,8 @@ def recorded_runs(
             inputs[source] = data_inputs(recipe, context.data_dir)
         own = [with_seed(recipe, seed) for seed in seeds]
         wanted += [(one, inputs[source], run_key(one, inputs[source])) for one in own]
-    for caution in {recipe.target_encoding.caution() for recipe in recipes if recipe.target_encoding is not None}:
-        if caution:
-            context.note(caution)
+    for sentence in dict.fromkeys(sentence for recipe in recipes for sentence in recipe.cautions()):
+        context.note(f"WARNING: {sentence}")
     runs = _Runs(store, context, ranking, began if again else None)
     results: dict[tuple[str, int], RunRecord] = {}
     for recipe, record, how in runs.ended(wanted):

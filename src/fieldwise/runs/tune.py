@@ -218,8 +218,8 @@ class _Search:
         recipe, begun = self.recipe, self._ended()
         done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
         self.note(f"{recipe.name}: {done}; searching {', '.join(self.space)}")
-        if recipe.target_encoding is not None and (caution := recipe.target_encoding.caution()):
-            self.note(caution)
+        for sentence in recipe.cautions(self.prepared):
+            self.note(f"WARNING: {sentence}")
         named = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
         layout, labels = self.prepared.encoder.layout, len(recipe.schema.labels)
         # Every L2 pattern of the space must match parameters of the network.

@@ -156,14 +156,27 @@ def add_target_encoding(
         ends = np.cumsum([frame.height for frame in frames.values()])
         codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
         for name in frames:
-            source = name if settings.source == "own-part" else "train"
+            sources = [one for one in _means_over(name, settings) if one in frames]
+            source_codes, source_targets = codes[sources[0]], targets[sources[0]]
+            if len(sources) > 1:
+                source_codes = scratch.concatenate((codes[source] for source in sources), np.int32)
+                source_targets = scratch.concatenate((targets[source] for source in sources), np.float64)
             own_folds = folds if name == "train" and settings.source == "train" else None
-            means = _mean_labels(codes[source], targets[source], len(counts), own_folds, settings)
+            means = _mean_labels(source_codes, source_targets, len(counts), own_folds, settings)
             slices = scratch.chunk_slices(frames[name].height)
             chunks = (means(codes[name][at], None if own_folds is None else own_folds[at]) for at in slices)
             joined = join_rows(pl.DataFrame({new: one}).fill_nan(None) for one in chunks)
             made[name] = made[name].with_columns(joined.to_series())
     return made
+
+
+def _means_over(part: str, settings: TargetEncoding) -> tuple[str, ...]:
+    """The parts whose rows a part's mean labels are over."""
+    if settings.source == "train":
+        return ("train",)
+    if settings.source == "own-side" and part != "test":
+        return ("train", "valid")
+    return (part,)
 
 
 def _mean_labels(

@@ -94,8 +94,8 @@ class Prepared:
 
     Args:
         encoder: fitted on the training rows only.
-        counts: rows of each part, rows dropped by the label's rule, sampled negatives, and rows that equal a training
-            row (`count_repeats`).
+        counts: rows of each part, rows dropped by the label's rule and by the split (if any), sampled negatives, and
+            rows that equal a training row (`count_repeats`).
         unseen: for each part but train and each field with a vocabulary, the share of unknown values.
     """
 
@@ -145,7 +145,7 @@ class Preparation:
             parts, dropped = self._divided(source(Path()))
             rows, counts = self.derived(parts)
             encoder, encoded, unseen = self.encode(rows)
-            return Prepared(encoder=encoder, counts={"dropped_by_label": dropped, **counts}, unseen=unseen, **encoded)
+            return Prepared(encoder=encoder, counts={**dropped, **counts}, unseen=unseen, **encoded)
         with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
             facts, flushed = self._facts("rows"), None
             if facts is None:
@@ -204,7 +204,7 @@ class Preparation:
             self.reports.begin("labels, split and rows of each part", table.frame.height)
             with MemoryBudget(place, self.chunk_rows and self.chunk_rows(table.frame), self.reports.add).active():
                 parts, dropped = self._divided(table)
-                self.reports.add(dropped)
+                self.reports.add(sum(dropped.values()))
                 del table
                 shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
                 rows, counts = self.derived(parts)
@@ -214,10 +214,10 @@ class Preparation:
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
                         write_array(file, part.y)
-        return {"dropped_by_label": dropped, **counts}
+        return {**dropped, **counts}
 
-    def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], int]:
-        """The rows of each part with their targets, and how many rows the labels' rules drop.
+    def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+        """The rows of each part with their targets, and how many rows the labels' rules and the split drop.
 
         What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
         there at once, and files of the table that hold rows of one part alone are moved.
@@ -250,7 +250,10 @@ class Preparation:
             numbers = getattr(indices, name)
             part = take_rows(rows.frame, numbers, places.get(name), files, self.reports.add)
             parts[name] = LabelledRows(part, scratch.take(rows.y, numbers))
-        return parts, rows.dropped
+        dropped = {"dropped_by_label": rows.dropped}
+        if indices.dropped:
+            dropped["dropped_by_split"] = indices.dropped
+        return parts, dropped
 
     def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""

@@ -87,13 +87,14 @@ class TargetEncoding:
         folds: number of random folds of the training rows.
         prior_rows: number of rows with the overall mean that are added to every category (smoothing).
         source: `train`, or `own-part`: every part's means are over its own rows, so the test's are over the test
-            labels. That leaks the predicted labels; it only serves to reproduce published figures.
+            labels; or `own-side`: the same, with training and validation rows as one part. Both leak the predicted
+            labels; they only serve to reproduce published figures.
     """
 
     columns: tuple[str, ...]
     folds: int = 5
     prior_rows: float = 0.0
-    source: Literal["train", "own-part"] = "train"
+    source: Literal["train", "own-part", "own-side"] = "train"
 
     def __post_init__(self) -> None:
         if not self.columns or len(set(self.columns)) != len(self.columns):
@@ -107,15 +108,6 @@ class TargetEncoding:
     def made(self) -> tuple[str, ...]:
         """The new columns."""
         return tuple(f"{column}_mean_label" for column in self.columns)
-
-    def caution(self) -> str | None:
-        """A warning about metrics with leaked labels; None if there is no leak."""
-        if self.source == "train":
-            return None
-        return (
-            "warning: target_encoding.source = 'own-part' uses the labels of the scored rows: metrics "
-            "are too good, and only comparable with published ones that have the same leak"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +166,30 @@ class RandomSplit(_Shares):
         valid: share of validation rows, within (0, 1).
         test: share of test rows, within (0, 1); with `valid` less than 1 in total.
         stratify: keep the share of every label value in each part, within a row or two.
+        drop_without_positive: column, such as that of users: a test row is dropped if no test row with its value is
+            positive (above 0), and another row if no other one is. Rows are then chosen by their labels, also in the
+            test: it only serves to reproduce published figures.
+        valid_last_by: column of numbers or dates: the validation rows are not drawn, but the last of the rows without
+            the test rows, by this column (equal ones in the table's order), as many as `valid` is of `1 - test`. By
+            the column of an id, these are ids that the training rows do not have; it only serves to reproduce
+            published figures.
     """
 
     stratify: bool = False
+    drop_without_positive: str | None = None
+    valid_last_by: str | None = None
     kind: Literal["random"] = "random"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("drop_without_positive", "valid_last_by"):
+            if getattr(self, name) == "":
+                raise ConfigError(f"{name} must be a column name, found an empty one")
+        if self.stratify and self.valid_last_by is not None:
+            raise ConfigError(
+                "stratify keeps the label's shares in each part, which validation rows by valid_last_by do not: omit "
+                "one of the two"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,12 +131,13 @@ def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part."""
+    """Row numbers of each part: sorted, int64; every row of the table is in exactly one part, or dropped."""
 
     train: np.ndarray
     valid: np.ndarray
     test: np.ndarray
     users_kept_in_train: int = 0
+    dropped: int = 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -152,8 +153,7 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
     """
     kept, fix = 0, "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
-        classes = classes_of(y) if settings.stratify else None
-        part = assign_random_split(frame.height, (settings.valid, settings.test), seed, classes)
+        part = _at_random(frame, settings, schema, seed, y)
     elif isinstance(settings, TimeSplit):
         part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
@@ -163,8 +163,12 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
         part = _by_column(frame, settings, seed, y)
         share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
         fix = f"mark rows of the empty parts in column {settings.column!r}, or {share or 'change valid_share'}"
-    train, valid, test = (scratch.where(len(part), lambda at, k=k: part[at] == k) for k in range(3))  # type: ignore[misc]
-    split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept)
+    train, valid, test = (
+        scratch.where(len(part), lambda at, k=k: part[at] == k)  # type: ignore[misc]
+        for k in (TRAIN, VALID, TEST)
+    )
+    dropped = frame.height - len(train) - len(valid) - len(test)
+    split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept, dropped=dropped)
     empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
     if empty:
         if frame.height == 1:
@@ -174,6 +178,45 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
             f"empty; {fix}"
         )
     return split
+
+
+TRAIN, VALID, TEST, DROPPED = range(4)
+
+
+def _at_random(frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed: int, y: np.ndarray) -> np.ndarray:
+    """The part of each row [N], int8."""
+    classes = classes_of(y) if settings.stratify else None
+    drawn_share = settings.valid if settings.valid_last_by is None else 0.0
+    part = assign_random_split(frame.height, (drawn_share, settings.test), seed, classes)
+    if settings.drop_without_positive is not None:
+        _drop_without_positive(frame, settings.drop_without_positive, part, y)
+    if settings.valid_last_by is not None:
+        name = settings.valid_last_by
+        values = order_values(frame, name, "split's valid_last_by", schema.format_of(name))
+        rest = scratch.where(len(part), lambda at: part[at] == TRAIN)
+        in_order = rest[np.argsort(scratch.take(values, rest), kind="stable")]
+        share = settings.valid / (1 - settings.test)
+        valid_rows = int(np.floor(len(rest) * share + 0.5))
+        part[in_order[len(rest) - valid_rows :]] = VALID
+    return part
+
+
+def _drop_without_positive(frame: pl.DataFrame, name: str, part: np.ndarray, y: np.ndarray) -> None:
+    """Drop each row whose value in a column has no positive row on its side: among the test rows, or the others."""
+    if name not in frame.columns:
+        raise DataError(
+            f"the split's drop_without_positive column {name!r} must be in the table, found only: "
+            f"{', '.join(frame.columns)}"
+        )
+    ranks, counts = rank_texts(frame.get_column(name))
+    has_positive = np.zeros((2, len(counts)), dtype=bool)  # by side and value
+    for at in scratch.chunk_slices(len(part)):
+        is_test = (part[at] == TEST).astype(np.int8)
+        positive = y[at] > 0
+        has_positive[is_test[positive], ranks[at][positive]] = True
+    for at in scratch.chunk_slices(len(part)):
+        is_test = (part[at] == TEST).astype(np.int8)
+        part[at] = np.where(has_positive[is_test, ranks[at]], part[at], DROPPED)
 
 
 def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
