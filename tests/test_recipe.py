@@ -2,6 +2,7 @@ import dataclasses
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -23,6 +24,7 @@ from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe import RECIPES, protocol_names, search_space
 
 SMALL = """
@@ -70,7 +72,8 @@ def test_recipes_of_the_package_are_whole_and_round_trip(subtests):
             assert recipe.name == name
             assert recipe.description
             assert Recipe.from_dict(recipe.to_dict(), name) == recipe
-            assert name.startswith(recipe.data.name)
+            whole_set = recipe.data.name.removesuffix("-train")
+            assert name.startswith(whole_set)
             assert recipe.data.name == "simulated" or recipe.data.name in PUBLIC_SETS
             columns = {f.column for f in recipe.schema.fields}
             assert not columns & {"true_probability", "split", "user_order"}
@@ -312,6 +315,47 @@ def test_protocols_are_laid_over_a_recipe():
     assert clean.to_dict() == load_recipe("movielens-1m-inttower/dssm").to_dict()
     assert (clean.target_encoding.source, paper.target_encoding.source) == ("train", "own-part")
     assert dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
+
+
+def test_recipes_that_leak_warn_and_clean_ones_do_not(subtests):
+    for name in recipe_names():
+        with subtests.test(name=name):
+            warnings = load_recipe(name).cautions()
+            assert len(warnings) == (3 if name == "movielens-1m-inttower/inttower-authors" else 0)
+    (warning,) = load_recipe("movielens-1m-inttower/dssm", protocol="paper").cautions()
+    assert warning.startswith("target_encoding.source = 'own-part' uses the labels of the scored rows: metrics are")
+    assert load_recipe("movielens-1m-inttower/inttower-authors", protocol="clean").cautions() == []
+
+
+def test_warnings_count_the_rows_of_a_leak(tmp_path):
+    """Users of odd numbers never like a film; of the films in order, the last fifth of the rows is held out."""
+    rng = np.random.default_rng(0)
+    users, films = rng.integers(0, 6, 400), np.arange(400) // 20
+    log = pl.DataFrame({"user": users, "film": films, "liked": rng.integers(0, 2, 400) * (users % 2 == 0)})
+    fields = [
+        {"kind": "categorical", "name": "user", "role": "user"},
+        {"kind": "categorical", "name": "film", "role": "item"},
+        {"kind": "numeric", "name": "film_mean_label", "role": "item"},
+    ]
+    plain = {
+        "data": {"path": "log.csv"},
+        "schema": {"label": {"column": "liked"}, "fields": fields},
+        "model": {"name": "lr"},
+        "split": {"kind": "random", "test": 0.2, "drop_without_positive": "user", "valid_last_by": "film"},
+        "target_encoding": {"columns": ["film"], "source": "own-side"},
+    }
+    recipe = Recipe.from_dict({**plain, "split": {**plain["split"], "valid": 0.16}}, "leaky")
+    prepared = prepare_recipe(recipe, tmp_path, log)
+    encoded, dropped, last = recipe.cautions(prepared)
+    parts = (prepared.train.frame, prepared.valid.frame, prepared.test.frame)
+    assert pl.concat(parts).get_column("user").unique().to_list() == [0, 2, 4]
+    assert f"the scored rows, which are all {parts[2].height} test rows: metrics" in encoded
+    assert f"by their labels, which left out {int((users % 2).sum())}, also among the test rows" in dropped
+    trained = parts[0].get_column("film").implode()
+    valid, test = (1 - part.get_column("film").is_in(trained).mean() for part in parts[1:])
+    assert valid > 0.5
+    assert 0.1 < test < 0.3
+    assert f"so that {valid:.1%} of the validation rows and {test:.1%} of the test rows have one that no" in last
 
 
 def test_a_recipe_that_only_extends_is_its_parent(subtests, tmp_path):

@@ -322,8 +322,12 @@ def _unseen_words(column: str, schema: Schema, prepared: "Prepared | None") -> s
     fields = [f.name for f in schema.fields if f.column == column]
     if prepared is None or not fields or fields[0] not in prepared.unseen["test"]:
         return ""
-    valid, test = (prepared.unseen[part][fields[0]] for part in ("valid", "test"))
-    return f", so that {valid:.1%} of the validation rows and {test:.1%} of the test rows have one that no training row has"
+    in_valid = prepared.unseen["valid"][fields[0]]
+    in_test = prepared.unseen["test"][fields[0]]
+    return (
+        f", so that {in_valid:.1%} of the validation rows and {in_test:.1%} of the test rows have one that no training "
+        "row has"
+    )
 
 
 SECTIONS = tuple(f.name for f in fields(Recipe)[1:])  # without the name
