@@ -27,7 +27,8 @@ HEAD = """# Results with default settings
 Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
 a new user would: fields by `fieldwise init`, with corrections of the label, the user and item columns and the
 columns that are not fields (`benchmarks/defaults/tables.py` has every correction), and a recipe that names only a
-model.
+model. The figures are those of the rules at the commits below the last table, not of later ones: a rule that was
+changed since then (`git log src/fieldwise/runs/default_settings.py`) is not in them.
 
 A run evaluates the test rows once, at its end. The rules themselves, however, were chosen by test logloss on samples of
 most of these tables ([experiments](defaults-experiments.md)), so the figures are more optimistic
@@ -145,5 +146,5 @@ def _provenance(tables: Mapping[str, Any]) -> str:
         name: ", ".join(sorted({one for table in tables.values() for one in table["environment"][name]}))
         for name in ("date", "machine", "commit")
     }
-    made = f"{where['date']}, commit {where['commit']}, {where['machine']}, with other work running"
+    made = f"{where['date']}, rules of commit {where['commit']}, {where['machine']}, with other work running"
     return f"{made}. To repeat it, or to add what is missing:\n{AGAIN}"

@@ -7,6 +7,7 @@ import torch
 from parity.reference import afm as reference
 
 from fieldwise import AFM, ConfigError, Layout, load_recipe
+from fieldwise.models import parameter_count
 from fieldwise.models.afm import Variant
 from fieldwise.models.build import model_from_dict
 
@@ -90,3 +91,19 @@ def test_the_settings_that_variants_replaced_are_one_sentence():
         model_from_dict({"name": "afm", "start_of_p": "ones"})
     with pytest.raises(ConfigError, match=r"model.start_of_h was removed; leave it out: AFM's `variant` chooses"):
         load_recipe("simulated/afm", ["model.start_of_h=xavier"])
+
+
+@pytest.mark.parametrize(
+    ("features", "fields", "attention_dim", "millions"),
+    [
+        (5_382, 10, 256, 1.45),  # Frappe, the size of the authors' command
+        (90_445, 3, 64, 23.26),  # MovieLens-tag; the command's 8 gives 23.25
+    ],
+)
+def test_the_papers_numbers_of_parameters(features, fields, attention_dim, millions):
+    layout = Layout.of_sizes([features - fields + 1, *[1] * (fields - 1)])
+    assert layout.num_rows == features
+    with torch.device("meta"):
+        network = AFM(embedding_dim=256, attention_dim=attention_dim).build(layout)
+    assert parameter_count(network) == features * 257 + 1 + attention_dim * 258 + 256
+    assert round(parameter_count(network) / 1e6, 2) == millions

@@ -157,15 +157,18 @@ _ADULT = (
 )
 
 
-def load_adult(train: Path, test: Path) -> pl.DataFrame:
+def load_adult(train: Path, test: Path | None = None) -> pl.DataFrame:
     """UCI Adult (Census Income): B. Becker, R. Kohavi, 1996, doi:10.24432/C5XW20; `adult.data`, then `adult.test`.
+
+    Without `test` it is `adult.data` alone.
 
     Returns:
         The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
         and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
     """
     parts = []
-    for split, path in (("train", train), ("test", test)):
+    files = {"train": train} if test is None else {"train": train, "test": test}
+    for split, path in files.items():
         content = b"".join(ByteSource(path=path).chunks())
         # adult.test begins with a remark, and both files end in a blank line.
         line = 2 if content.startswith(b"|") else 1
