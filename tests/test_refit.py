@@ -78,7 +78,7 @@ def by_hand(first, prepared) -> torch.nn.Module:
         for step, (batch, y) in enumerate(table.batches(64, order=permutation), start=1):
             optimizer.param_groups[0]["lr"] = rates[done]
             optimizer.zero_grad()
-            torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y[:, 0]).backward()
+            torch.nn.functional.binary_cross_entropy_with_logits(network(batch), y).backward()
             optimizer.step()
             done += step in [round(steps * k / 4) for k in (1, 2, 3, 4)]
             if done == wanted:

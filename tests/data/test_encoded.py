@@ -14,8 +14,9 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from fieldwise import Bag, Batch, Categorical, DataError, Encoder, Label, Layout, Numeric, Schema, Sequence
+from fieldwise import FM, Bag, Batch, Categorical, DataError, Encoder, Label, Layout, Numeric, Schema, Sequence
 from fieldwise.data import table as table_module
 from fieldwise.data.table import TABLE, EncodedTable, batch_starts, deviations, mean_target
 from fieldwise.layout import FieldLayout
@@ -38,6 +39,56 @@ def layout_of(kinds: list[str]) -> Layout:
             entry = FieldLayout(name=f"f{k}", kind="bag", role="context", offset=10 * k, rows=10, pooling=kind)
         fields.append(entry)
     return Layout(tuple(fields))
+
+
+def test_rows_can_be_indexed(subtests) -> None:
+    table = encoded()
+    assert table.y is not None
+    one = (3, -1, np.int64(5))
+    several = (slice(2, 9, 3), slice(None, None, -1), [4, 0, 4], np.arange(50) % 7 == 0, [], torch.tensor([1, 2]))
+    for rows in (*one, *several):
+        with subtests.test(rows=rows):
+            batch, y = table[rows]
+            chosen = np.arange(50)[np.asarray(rows, int) if isinstance(rows, list) else rows]
+            numbers = np.atleast_1d(chosen).copy()
+            expected = table.take(numbers)
+            whole, targets = expected.batch(slice(None))
+            for own, other in zip(batch, whole, strict=True):
+                assert torch.equal(own.reshape(other.shape), other)
+            assert y.reshape(-1).tolist() == targets.tolist() == table.y[numbers].tolist()
+            assert batch.ids.shape == whole.ids.shape[1 if np.ndim(rows) == 0 and not isinstance(rows, slice) else 0 :]
+    assert isinstance(dataclasses.replace(table, y=None)[0], Batch)
+    for wrong, message in (
+        (50, "one of the table's 50, found 50"),
+        ([0, -51], "found -51"),
+        (np.ones(3, bool), "a mask"),
+    ):
+        with pytest.raises(IndexError, match=message):
+            table[wrong]
+    with pytest.raises(TypeError, match="whole numbers"):
+        table[[0.5]]
+
+
+def test_a_table_is_a_dataset_of_pytorch() -> None:
+    """Targets have the shape of a network's scores, so that its loss is that of equal shapes."""
+    layout = Layout.of_sizes([3, 4])
+    ids = np.stack([np.arange(10) % 3, 3 + np.arange(10) % 4], axis=1).astype(np.int32)
+    none = np.empty(0, np.int32), np.zeros(1, np.int64)
+    table = EncodedTable(layout, ids, np.empty((10, 0), np.float32), *none, y=(np.arange(10) % 2).astype(np.float32))
+    network = FM(embedding_dim=2).build(layout)
+    for batch, y in DataLoader(table, batch_size=4):
+        assert y.shape == network(Batch(*batch)).shape
+    seen = torch.cat([batch.ids for batch, _ in DataLoader(table, batch_size=4, shuffle=True)])
+    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, ids.tolist()))
+
+    with_bags = encoded()
+    with pytest.raises(DataError, match="cannot be stacked: let the DataLoader fetch whole batches"):
+        next(iter(DataLoader(with_bags, batch_size=4)))
+    sampler = BatchSampler(SequentialSampler(with_bags), 16, drop_last=False)
+    loader = DataLoader(with_bags, sampler=sampler, batch_size=None)
+    for (batch, y), (expected, targets) in zip(loader, with_bags.batches(16), strict=True):
+        assert all(torch.equal(own, other) for own, other in zip(batch, expected, strict=True))
+        assert torch.equal(y, targets)
 
 
 def table_of(kinds: list[str], rows: list[Row], y: list[float] | None = None) -> EncodedTable:
@@ -110,7 +161,7 @@ def test_batches_equal_a_plain_assembly(problem: tuple[list[str], list[Row]], si
         batches = list(table.batches(size, order=given_order))
         for batch, y in batches:
             assert y is not None
-            numbers = [int(v) for v in y[:, 0].tolist()]
+            numbers = [int(v) for v in y.tolist()]
             check(batch, kinds, [rows[n] for n in numbers])
             seen += numbers
         assert seen == drawn

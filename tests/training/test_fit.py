@@ -44,7 +44,7 @@ def design(table):
     """One-hot rows [N, R] and labels [N]."""
     x = np.zeros((len(table), table.layout.num_rows))
     np.put_along_axis(x, table.ids.astype(np.int64), 1.0, axis=1)
-    return x, np.asarray(table.y[:, 0], dtype=np.float64)
+    return x, np.asarray(table.y, dtype=np.float64)
 
 
 def scripted(monkeypatch, network, values, monitor="auc", also=None):

@@ -53,7 +53,7 @@ def test_lr_at_a_given_strength_is_scikit_learn_s_with_that_c(bagged):
     settings = dataclasses.replace(EXACT, l2={FIRST: 1 / (c * float(table.weight.sum()))})
     network, result = exactly(table, bagged.valid, settings)
     x = plain_matrix(table)
-    other = LogisticRegression(C=c, tol=1e-8, max_iter=5_000).fit(x, table.y[:, 0], sample_weight=table.weight)
+    other = LogisticRegression(C=c, tol=1e-8, max_iter=5_000).fit(x, table.y, sample_weight=table.weight)
     assert scores_of(network, table) == pytest.approx(other.decision_function(x), abs=2e-3)
     assert (result.stopped, result.priors) == ("converged", {"given": 1.0})
 
@@ -64,7 +64,7 @@ def test_a_regression_label_has_scikit_learn_s_ridge(tables):
     settings = dataclasses.replace(EXACT, l2={FIRST: 0.05})
     network, _ = exactly(table, table, settings, Objective(task="regression", scale=10.0))
     x = plain_matrix(table)
-    other = Ridge(alpha=0.05 * len(table) / 2).fit(x, table.y[:, 0] / 10)
+    other = Ridge(alpha=0.05 * len(table) / 2).fit(x, table.y / 10)
     assert scores_of(network, table) == pytest.approx(other.predict(x), abs=2e-3)
 
 
@@ -88,10 +88,10 @@ def test_fields_that_matter_get_weaker_priors_than_one_c_for_all_can_give():
     x, held, scored = map(one_hot, (train, valid, test))
 
     def loss(model, rows, table):
-        z, y = model.decision_function(rows), table.y[:, 0]
+        z, y = model.decision_function(rows), table.y
         return float(np.mean(np.logaddexp(0, z) - y * z))
 
-    models = [LogisticRegression(C=c, max_iter=1_000).fit(x, train.y[:, 0]) for c in 10.0 ** np.arange(-3, 1.5, 0.5)]
+    models = [LogisticRegression(C=c, max_iter=1_000).fit(x, train.y) for c in 10.0 ** np.arange(-3, 1.5, 0.5)]
     best = min(models, key=lambda model: loss(model, held, valid))
     assert evaluate(network, test, Objective())["logloss"] < loss(best, scored, test) - 0.003
     assert sum(result.priors.values()) == pytest.approx(1.0)

@@ -13,7 +13,7 @@ reads only the window that it had reached. Each row comes once an epoch, and bat
 
 import contextlib
 import hashlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -85,8 +85,19 @@ class EncodedTable:
         values: [N, V] float32, numeric fields (0 if missing).
         bag_ids: [M] int32, all bags, row by row and within a row field by field.
         bag_offsets: [N * G + 1] int64, the start of each bag.
-        y: [N, T] float32 targets, a column per label, or None; [N] becomes [N, 1].
+        y: float32 targets, [N] of one label and [N, T] of several, or None; [N, 1] becomes [N].
         weight: [N] float32, row weights for loss and metrics, or None.
+
+    It is a map-style dataset of PyTorch: `table[i]` is one row and its targets, `table[2:5]` and `table[[4, 0]]` are
+    batches of rows, which networks read. A table without targets gives rows alone.
+
+    >>> layout = Layout.of_sizes([3, 4])
+    >>> ids = np.array([[0, 3], [2, 6], [1, 5]], np.int32)
+    >>> none = np.empty(0, np.int32), np.zeros(1, np.int64)
+    >>> table = EncodedTable(layout, ids, np.empty((3, 0), np.float32), *none, y=np.float32([0, 1, 1]))
+    >>> batch, y = table[[2, 0]]
+    >>> batch.ids.tolist(), y.tolist()
+    ([[1, 5], [0, 3]], [1.0, 0.0])
     """
 
     layout: Layout
@@ -98,11 +109,48 @@ class EncodedTable:
     weight: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.y is not None and self.y.ndim == 1:
-            object.__setattr__(self, "y", self.y.reshape(-1, 1))
+        if self.y is not None and self.y.ndim == 2 and self.y.shape[1] == 1:
+            object.__setattr__(self, "y", self.y.reshape(-1))
 
     def __len__(self) -> int:
         return int(self.ids.shape[0])
+
+    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray | Tensor) -> "tuple[Batch, Tensor] | Batch":
+        """Rows and their targets by number, a slice, an array of numbers or one of truth values.
+
+        One row by its number has no dimension of rows (ids [S], values [V], targets of no dimension or [T]).
+        """
+        numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
+        if numbers.dtype == np.bool_:
+            if numbers.shape != (len(self),):
+                raise IndexError(f"a mask must have a value for each of the table's {len(self)} rows")
+            numbers = np.flatnonzero(numbers)
+        if not np.issubdtype(numbers.dtype, np.integer) and numbers.size:
+            raise TypeError(f"rows must be whole numbers, a slice or a mask, found {rows!r}")
+        is_out = (numbers < -len(self)) | (numbers >= len(self))
+        if is_out.any():
+            raise IndexError(f"a row must be one of the table's {len(self)}, found {numbers[is_out].flat[0]}")
+        numbers = numbers.astype(np.int64) % max(len(self), 1)
+        batch, y = self.batch(torch.from_numpy(numbers.reshape(-1)))
+        if numbers.ndim == 0:
+            batch = batch._replace(ids=batch.ids[0], values=batch.values[0])
+            y = None if y is None else y[0]
+        return batch if y is None else (batch, y)
+
+    def __getitems__(self, rows: list[int]) -> "list[tuple[Batch, Tensor] | Batch]":
+        """Rows one by one, which a DataLoader stacks; a DataError for a table with bags, whose lengths differ."""
+        if self.bags_per_row:
+            raise DataError(
+                "rows with bags have different lengths and cannot be stacked: let the DataLoader fetch whole batches, "
+                "DataLoader(table, sampler=BatchSampler(RandomSampler(table), 256, drop_last=False), batch_size=None)"
+            )
+        return [self[row] for row in rows]
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The targets with a column per label [N, T]; the table must have some."""
+        assert self.y is not None, "rows have targets"
+        return self.y.reshape(len(self), -1)
 
     @property
     def nbytes(self) -> int:
@@ -230,7 +278,7 @@ Chunks = Iterable[tuple[slice, EncodedTable]]
 def save_chunks(
     folder: Path, layout: Layout, rows: int, chunks: Chunks, y: np.ndarray | None, weight: np.ndarray | None = None
 ) -> EncodedTable:
-    """The table of consecutive chunks, N rows in all with targets [N, T], saved to a folder and mapped.
+    """The table of consecutive chunks, N rows in all with their targets, saved to a folder and mapped.
 
     Bags lie in scratch files or memory while the table is made; errors as of `EncodedTable.save`.
     """
@@ -285,7 +333,7 @@ class Rows(NamedTuple):
     """A training batch of B rows.
 
     Shape:
-        y: [B, T] targets.
+        y: targets, [B] of one label and [B, T] of several.
         weight: [B] row weights, whose mean over all rows is 1, or None.
     """
 

@@ -61,15 +61,14 @@ class Facts:
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
         """Facts about encoded training rows with targets; of a `warm` start or not. The main label comes first."""
-        assert train.y is not None, "training rows have targets"
-        main = train.y[:, 0]
+        main = train.targets[:, 0]
         return cls(
             layout=train.layout,
             rows=len(train),
             task=labels[0].task,
             mean=mean_target(main, train.weight),
             labels=len(labels),
-            deviations=deviations(train.y),
+            deviations=deviations(train.targets),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
             exact=len(labels) == 1
             and not warm

@@ -49,7 +49,10 @@ class Objective:
         )
 
     def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """The weighted sum of the labels' mean losses over a batch: scores and targets [B, T], row weights [B]."""
+        """The weighted sum of the labels' mean losses over a batch.
+
+        Scores and targets [B, T], or [B] of one label; row weights [B].
+        """
         losses, labels = list[Tensor](), (self, *self.more.values())
         columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
         for one, z, target in zip(labels, *columns, strict=True):
@@ -134,7 +137,7 @@ def evaluate(
     if processes is not None:
         starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
         low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
-        edges, labels = starts[low : high + 1], table.y.shape[1]
+        edges, labels = starts[low : high + 1], table.targets.shape[1]
         own = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
         lengths = processes.all_gather(torch.tensor(len(own))).tolist()
         every = processes.all_gather_v(own.reshape(-1, labels), lengths)

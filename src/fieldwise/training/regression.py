@@ -149,7 +149,7 @@ def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.
     weight = np.ones(len(table))
     if table.weight is not None and table.mean_weight is not None:
         weight = np.asarray(table.weight, np.float64) / table.mean_weight
-    return np.asarray(table.y[:, 0], np.float64) / objective.scale, weight
+    return np.asarray(table.targets[:, 0], np.float64) / objective.scale, weight
 
 
 class LinearStart(NamedTuple):

@@ -56,7 +56,7 @@ class Step:
         evaluated: the network that is evaluated and kept: with averaged weights, if there are.
 
     Shape:
-        call: Batch of B rows, targets [B, T], row weights [B] or None -> a scalar.
+        call: Batch of B rows, targets [B], or [B, T] of several labels, row weights [B] or None -> a scalar.
 
     Errors:
         ConfigError: at the first call, if the network cannot be compiled here.
@@ -149,12 +149,11 @@ class Step:
             for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
                 if tensor.numel():
                     torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        label = y if y.shape[1] > 1 else y[:, 0]  # a network of one label has no dimension of labels
         score: Tensor
         own: Tensor | None
         try:
             with in_precision(self.precision, self.device):
-                score, own = self.run(batch, label) if self.auxiliary else (self.run(batch), None)
+                score, own = self.run(batch, y) if self.auxiliary else (self.run(batch), None)
             if self.precision == "bfloat16":
                 score, own = score.float(), None if own is None else own.float()
             return score, own
@@ -335,7 +334,7 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     changed, training = [], network.training
     network.eval()
     each = zip(
-        [network] if heads is None else list(heads), train.y.T, (objective, *objective.more.values()), strict=True
+        [network] if heads is None else list(heads), train.targets.T, (objective, *objective.more.values()), strict=True
     )
     for number, (one, y, task) in enumerate(each):
         start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)

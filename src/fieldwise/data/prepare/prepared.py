@@ -79,8 +79,7 @@ class SplitPart:
     @property
     def y(self) -> np.ndarray:
         """Targets [N, T], the main label's first."""
-        assert self.table.y is not None, "prepared parts have targets"
-        return self.table.y
+        return self.table.targets
 
     @property
     def main(self) -> np.ndarray:
