@@ -16,6 +16,7 @@ from typing import Any
 
 from fieldwise.cli.show import visible
 from fieldwise.cli.signals import as_interrupts, die_by
+from fieldwise.cli.streams import forgiving_streams
 from fieldwise.distributed.environment import record_failure
 from fieldwise.errors import FieldwiseError, LostProcessError
 
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     code = INTERRUPTED
     with contextlib.ExitStack() as stack:
+        stack.enter_context(forgiving_streams())
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # a signal may come after the command
         signals = stack.enter_context(as_interrupts())
         code = run(sys.argv[1:] if arguments is None else list(arguments))
@@ -107,6 +109,7 @@ def execute(arguments: Sequence[str]) -> int | None:
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = partial(_warn, warnings.showwarning)
         code: int | None = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+        sys.stdout.flush()  # here a full disk is an error of the command
         return code
 
 
