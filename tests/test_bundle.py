@@ -222,7 +222,7 @@ def test_a_manifest_edited_without_its_checksum_is_damaged_and_a_newer_one_says_
     with pytest.raises(BundleError, match="does not match its checksum"):
         Bundle.load(saved)
     rewrite(saved, lambda m: m.update(format=99, files={"future": 1}))
-    with pytest.raises(BundleError, match=r"has format 99, but .* reads up to format 2: install a newer"):
+    with pytest.raises(BundleError, match=r"has format 99, but .* reads up to format 3: install a newer"):
         Bundle.load(saved)
 
 

@@ -290,7 +290,8 @@ def test_times_of_text_in_chunks_have_the_errors_of_the_whole(early, late, form,
 
 def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
     column = pl.Series("price", [3.0, None, -8.0, 1e30])
-    kept: dict[str, list[float]] = {"none": [], "log": [], "minmax": [3.0, -8.0, 1e30], "standard": [3.0, -8.0, 1e30]}
+    every = [3.0, -8.0, 1e30]
+    kept: dict[str, list[float]] = {"none": [-8.0, 1e30], "log": [], "minmax": every, "standard": every}
     for transform, numbers in kept.items():
         with subtests.test(transform=transform):
             field = Numeric("price", transform=transform)

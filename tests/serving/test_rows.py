@@ -43,18 +43,15 @@ BAD = [
     ("user", math.nan, "a finite number"),
     ("user", "\ud800", "valid Unicode text"),
     ("tags", "a|\udfff", "valid Unicode text"),
-    ("price", "cheap", "a number or null"),
-    ("price", "", "a number or null"),
-    ("price", "1_0", "a number or null, found '1_0'"),
-    ("price", True, "a number or null"),
+    ("price", "cheap", "a finite number or null"),
+    ("price", "1_0", "a finite number or null, found '1_0'"),
     ("price", [1], "a number or null"),
     ("price", math.inf, "a finite number"),
     ("price", "inf", "a finite number"),
-    ("price", 10**400, "a number or null"),
-    ("tags", 3, "a list of values"),
+    ("price", 10**400, "a finite number"),
     ("tags", [["a"]], "one value"),
     ("tags", [math.nan], "a finite number"),
-    ("history", {"a": 1}, "a list of values"),
+    ("history", {"a": 1}, "one value"),
 ]
 
 

@@ -53,7 +53,7 @@ from fieldwise.models.build import build_network, grow_network, model_from_dict,
 from fieldwise.models.own import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
@@ -72,10 +72,11 @@ SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and th
 BUNDLE = Kind(
     name="bundle",
     manifest=MANIFEST,
-    format=2,
+    format=3,
+    oldest=3,  # bundles before it have learned other texts of some values (docs/values.md)
     parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
     most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
-    remedy="save it again with this version, or copy it again",
+    remedy="train it again with this version, or copy it again",
     origin="give the folder that was saved",
     trained=True,
 )
@@ -144,7 +145,7 @@ class Bundle:
 
     def score_table(self, table: EncodedTable) -> np.ndarray:
         """`score` for rows encoded by the bundle's encoder."""
-        score = score_batches(self.network, table.batches(SCORING_BATCH))
+        score = finite(score_batches(self.network, table.batches(SCORING_BATCH)))
         return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
 
     def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
@@ -178,7 +179,7 @@ class Bundle:
             return Part(side, batch.to(device_of(self.network)))
 
         sides = part(split.context, row), part(split.candidates, candidates)
-        return score_candidates(self.network, split, *sides).cpu().double().numpy()
+        return finite(score_candidates(self.network, split, *sides).cpu().double().numpy())
 
     @cached_property
     def encoded_samples(self) -> EncodedTable:

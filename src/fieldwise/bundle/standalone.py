@@ -2,8 +2,8 @@
 
 It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales), `layout.json` (their rows in the
 embedding table) and `labels.json` (calibrations). A
-row is a mapping from columns to texts, numbers, true or false, None, and lists of these; numbers may be dates and
-times, which are seconds. The result is that of fieldwise for a table of this row.
+row is a mapping from columns to texts, numbers, true or false, dates, times and durations, None, and lists of these.
+The result is that of fieldwise for a table of this row.
 
     rows = [{"user": "u1", "tags": ["a", "b"], "price": "2.5"}]
     print(predict(rows))
@@ -15,6 +15,7 @@ import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -164,14 +165,42 @@ def _text(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, int | np.integer):
         return str(int(value))
-    if not isinstance(value, float | np.floating):
-        raise TypeError("a text, a number, true, false or None is needed")
-    number = float(value)
+    if isinstance(value, float | np.floating):
+        return _float_text(float(value))
+    if isinstance(value, Decimal):
+        digits = format(value, "f")
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+    if isinstance(value, dt.timedelta):
+        return _float_text(value // dt.timedelta(microseconds=1) / 1e6)
+    if isinstance(value, dt.datetime | dt.time):
+        return _time_text(value)
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    raise TypeError("a text, a number, true, false, a date, a time, a duration or None is needed")
+
+
+def _float_text(number: float) -> str | None:
+    """The text of a number: of one that 32 bits hold exactly, the shortest that names it among these."""
     if math.isnan(number):
         return None
     if number.is_integer() and abs(number) < 2**53:
         return str(int(number))
+    with np.errstate(over="ignore"):
+        short = np.float32(number)
+    if float(short) == number:
+        number = float(np.format_float_scientific(short))
     return np.format_float_positional(number) if 1e-5 <= abs(number) < 1e-4 else repr(number).replace("e-0", "e-")
+
+
+def _time_text(value: dt.datetime | dt.time) -> str:
+    """The text of a time: without zeros at the end of a fraction; a midnight without an offset is its date."""
+    offset = value.isoformat()[len(value.replace(tzinfo=None).isoformat()) :]
+    fraction = f".{value.microsecond:06}".rstrip("0").rstrip(".")
+    local = value.replace(tzinfo=None, microsecond=0)
+    if isinstance(local, dt.time):
+        return local.isoformat() + fraction
+    text = local.isoformat(" ") + fraction + offset
+    return text.removesuffix(" 00:00:00")
 
 
 def _number(value: Any, form: str | None) -> float:
@@ -196,7 +225,7 @@ def _number(value: Any, form: str | None) -> float:
     elif isinstance(value, dt.date):
         at = value if isinstance(value, dt.datetime) else dt.datetime(value.year, value.month, value.day)
         number = float((at.replace(tzinfo=at.tzinfo or dt.UTC) - EPOCH) // dt.timedelta(seconds=1))
-    elif value is None or isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+    elif value is None or isinstance(value, bool | int | float | Decimal | np.bool_ | np.integer | np.floating):
         number = math.nan if value is None else float(value)
     else:
         raise TypeError("a number is needed")

@@ -18,7 +18,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
+from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 
 ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
 STEPS = 64
@@ -137,7 +137,7 @@ class Mixer:
         """The logits [M] of rows [M] of the table with the fields `taken_MF` from rows [M] of the background."""
         blocks = (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
         mixed = (self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH) for part in blocks)
-        return score_batches(self.network, chain.from_iterable(mixed))
+        return finite(score_batches(self.network, chain.from_iterable(mixed)))
 
     def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
         """The logits [S, M, K] of rows [M] with each set of fields from their background rows [M, K]."""

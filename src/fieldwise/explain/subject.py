@@ -25,7 +25,7 @@ from fieldwise.evaluation.calibration import Calibration
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import Mixer, device_batches, has_gradients
 from fieldwise.schema import Label, Schema
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches, scoring_mode
+from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches, scoring_mode
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -215,7 +215,7 @@ class Subject:
     @cached_property
     def logit(self) -> np.ndarray:
         """The scores [N]: logits, or predicted numbers over the label's scale."""
-        return score_batches(self.network, self.table.batches(SCORING_BATCH))
+        return finite(score_batches(self.network, self.table.batches(SCORING_BATCH)))
 
     @cached_property
     def mixer(self) -> Mixer:

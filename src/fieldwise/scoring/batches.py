@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from fieldwise.errors import DataError
 from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.storage.arrays import mapped_array
@@ -45,6 +46,23 @@ def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | No
     if rows:
         parts.append(held[:rows])
     return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def finite(scores: np.ndarray) -> np.ndarray:
+    """Scores [N] or [N, T] of N rows, after checking that they are numbers.
+
+    Errors:
+        DataError: a score is NaN or infinite; its row is named.
+    """
+    if not np.isfinite(scores.sum()):  # a sum takes no memory; if it overflows, each score is looked at
+        wrong = ~np.isfinite(scores).reshape(len(scores), -1).all(axis=1)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"a prediction must be a finite number, but found {scores[row]} in row {row} (counting from "
+                "0): its weights or the row's numbers are too large; train with a transform such as log, or with bins"
+            )
+    return scores
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from fieldwise.models.build import MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
-from fieldwise.scoring.batches import SCORING_BATCH, scoring_mode
+from fieldwise.scoring.batches import SCORING_BATCH, finite, scoring_mode
 from fieldwise.scoring.items import ItemTable
 
 __all__ = ["CatalogueScorer", "Model", "score_candidates", "shares_context", "split_columns"]
@@ -135,7 +135,7 @@ class CatalogueScorer:
             owner = None if owner is None else owner.to(self.device)
         pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
         scores = score_candidates(self.model.network, self.split, *pair, owner)
-        return scores.cpu().double().numpy().reshape(len(rows), -1)
+        return finite(scores.cpu().double().numpy().reshape(len(rows), -1))
 
     def batch(self, rows: slice | Tensor) -> Batch:
         """The encoded fields of items by number."""

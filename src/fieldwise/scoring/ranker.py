@@ -29,7 +29,7 @@ from fieldwise.layout import Batch
 from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
-from fieldwise.scoring.batches import scoring_mode
+from fieldwise.scoring.batches import finite, scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
 from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, top_k_indices
 
@@ -170,7 +170,7 @@ class PreRanker:
         chosen = None if rows is None else torch.from_numpy(rows).to(self.scorer.device)
         with scoring_mode(self.network):
             result: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
-        return result
+        return finite(result)
 
 
 class Ranker(Generic[M]):

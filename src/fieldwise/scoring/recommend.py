@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.columns import as_text, empty_as_null
 from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.ordering import latest_rows
@@ -132,6 +132,7 @@ def recommended_blocks(
             raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
     if taken := sorted({RANK, SCORE, SOURCE}.intersection((user, *shown))):
         raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
+    log = empty_as_null(log, user, item)
     people, own = _people(log, user, users)
     items = latest_rows(log, item, schema.time, schema.time_format)
     contexts = people.to_frame().join(

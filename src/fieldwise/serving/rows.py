@@ -5,10 +5,12 @@ is checked, and errors name its place.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from reprlib import Repr
 from typing import Any
@@ -17,14 +19,24 @@ from uuid import UUID
 import polars as pl
 from polars.exceptions import PanicException
 
-from fieldwise.data.encode.columns import FLOAT32_MAX, ONE_VALUE, as_list, as_text, cell_list, cell_text
+from fieldwise.data.encode.columns import (
+    FLOAT32_MAX,
+    ONE_VALUE,
+    as_list,
+    as_number,
+    as_text,
+    cell_list,
+    cell_text,
+    duration_seconds,
+)
 from fieldwise.errors import DataError
-from fieldwise.schema import Field
+from fieldwise.schema import Field, NumberFormat
 
 FAULTS = (Exception, PanicException)  # what one request, row or file may raise; a panic of Polars is no `Exception`
 MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
 MOST_NAMES = 100  # names of a row that are searched for a similar one when a field is missing
 MOST_CHARACTERS = 10_000  # maximum length of a text
+PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
 
@@ -88,7 +100,7 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
 def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     """The function that reads a field's cells, and the type of its column."""
     if field.cell == "number":
-        return _number, pl.Float64()
+        return partial(_number, form=field.number_format), pl.Float64()
     if field.cell != "list":
         return text_of, pl.String()
     newest = None if field.max_length is None else max(MOST_VALUES, field.max_length)
@@ -121,15 +133,21 @@ def text_of(value: Any) -> str:
     return cell_text(value) or ""
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+def _number(value: Any, form: NumberFormat | None) -> float | None:
+    """A cell as a number, None if it is missing; `form` is the format of numbers in text."""
+    if not isinstance(value, (bool, int, float, str)):
         raise TypeError("a number or null")
+    if isinstance(value, str) and (form is not None or not PLAIN_NUMBER.fullmatch(value)):
+        try:
+            number: float | None = as_number(pl.Series([value], dtype=pl.String), "the cell", form=form).item()
+        except DataError:
+            formatted = "" if form is None else f" in the format {form!r}"
+            raise ValueError(f"a finite number{formatted} or null") from None
+        return number
     try:
         number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError("a number or null") from None
-    if isinstance(value, str) and "_" in value:  # valid for Python's float, but not in a table
-        raise ValueError("a number or null")
+    except OverflowError:
+        number = math.inf
     if not abs(number) <= FLOAT32_MAX:
         raise ValueError("a finite number (of 32 bits) or null")
     return number
@@ -210,7 +228,7 @@ def _plain(column: pl.Series, first_row: int) -> pl.Series:
             )
         return column.fill_nan(None)
     if kind == pl.Duration:
-        return column.dt.total_seconds()
+        return duration_seconds(column)
     if isinstance(kind, (pl.List, pl.Array)):
         lists = column.cast(pl.List(kind.inner))
         return lists if _is_plain(kind.inner) else _where(column.is_not_null(), as_list(lists, "|"))

@@ -13,7 +13,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.columns import as_text, empty_as_null
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.errors import ConfigError, DataError
@@ -71,6 +71,7 @@ class UserLog:
 
     def __init__(self, log: pl.DataFrame, schemas: Sequence[Schema], user: str, item: str) -> None:
         self.column = user
+        log = empty_as_null(log, user, item)
         label = schemas[-1].label
         self.positive = label.rule if label.column in log.columns else None
         pairs = pl.DataFrame([as_text(log.get_column(user)).alias("user"), as_text(log.get_column(item)).alias("item")])
@@ -463,7 +464,8 @@ def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> 
     """
     own = {field.column for schema in schemas for field in schema.with_role("item")} - {item}
     columns = [column for column in log.columns if column in own]
-    values = log.select(item, *columns).drop_nulls(item).group_by(item).agg(pl.col(columns).drop_nulls().n_unique())
+    rows = empty_as_null(log.select(item, *columns), item).drop_nulls(item)
+    values = rows.group_by(item).agg(pl.col(columns).drop_nulls().n_unique())
     return [column for column in columns if values.height and values.select(pl.col(column).max() > 1).item()]
 
 
@@ -496,6 +498,7 @@ def tables_of_log(
     for column in (item, user, *role):
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
+    log = empty_as_null(log, item, user)
     named = {item, user}.union(*(schema.named for schema in schemas))
     extra = [column for column in log.columns if column not in named]
     cells = log.select(item, *extra).drop_nulls(item).group_by(item)

@@ -1,6 +1,7 @@
 """Converting a table's column to text, numbers, lists or codes of its texts, vectorized and with unified types.
 
-An id read from CSV as 12, from pandas as 12.0 and from JSON as "12" is the same value here: `12`.
+A value has one text, whatever the type of its column: an id 12 of an integer column, 12.0 of a pandas frame and "12" in
+JSON are `12`; a number of 32 bits has the text of the same number in 64; a time does not depend on its column's unit.
 
 Letters: N rows, K different texts.
 """
@@ -56,10 +57,14 @@ WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(
 def as_text(column: pl.Series) -> pl.Series:
     """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
 
-    Durations are their seconds.
+    Durations are their seconds. Times have no zeros at the end of a fraction, and a midnight is its date.
 
     >>> as_text(pl.Series([1.0, 2.5, None])).to_list()
     ['1', '2.5', None]
+    >>> from datetime import datetime
+    >>> times = [datetime(2026, 1, 2), datetime(2026, 1, 2, 8, 30, 0, 250_000)]
+    >>> as_text(pl.Series(times, dtype=pl.Datetime("ns"))).to_list()
+    ['2026-01-02', '2026-01-02 08:30:00.25']
     """
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
@@ -95,14 +100,16 @@ def cell_text(value: object) -> str | None:
 def cell_list(
     value: object, separator: str, *, newest: int | None = None, text: Callable[[object], str | None] = cell_text
 ) -> list[str]:
-    """`as_list` of one cell: a list of what `text` takes, a text that is split at `separator`, or None.
+    """`as_list` of one cell: a list of what `text` takes, one such value, whose text is split at `separator`, or None.
 
-    >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2)
-    (['a', 'b'], ['8', '9'])
+    >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2), cell_list(7, "|")
+    (['a', 'b'], ['8', '9'], ['7'])
     """
-    result = [] if value is None else value.split(separator) if isinstance(value, str) else value
-    if not isinstance(result, list):
-        raise TypeError("a list of values, a text or null")
+    if isinstance(value, list):
+        result = value
+    else:
+        one_text = None if value is None else text(value)
+        result = [] if one_text is None else one_text.split(separator)
     cleaned = ((text(one) or "").strip(WHITE) for one in reversed(result) if one is not None)
     return list(islice(filter(None, cleaned), newest))[::-1]
 
@@ -134,7 +141,7 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
                 f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); {fix}"
             )
     elif kind == pl.Duration:
-        number = column.dt.total_microseconds() / 1e6
+        number = duration_seconds(column)
     elif kind.is_temporal():
         seconds = column.cast(pl.Int64) // 10**9 if kind == pl.Time else column.dt.epoch("s")
         number = seconds.cast(pl.Float64)
@@ -186,18 +193,76 @@ def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
     return (value % np.uint64(buckets)).astype(np.int64)
 
 
+def empty_as_null(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """The table in which empty texts and NaN of some columns are null, as they are missing values (`as_text`).
+
+    >>> empty_as_null(pl.DataFrame({"item": ["a", "", " "]}), "item").get_column("item").to_list()
+    ['a', None, ' ']
+    """
+    changed = []
+    for name in columns:
+        column = frame.get_column(name)
+        if column.dtype.is_float():
+            changed.append(column.fill_nan(None))
+        elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
+            is_present = (column.cast(pl.String) != "").fill_null(value=False)
+            changed.append(column.zip_with(is_present, column.clear(len(column))))
+    return frame.with_columns(changed)
+
+
+def duration_seconds(durations: pl.Series) -> pl.Series:
+    """The seconds of durations, as float64.
+
+    >>> from datetime import timedelta
+    >>> duration_seconds(pl.Series([timedelta(milliseconds=300)])).to_list()
+    [0.3]
+    """
+    cells = durations.to_frame("cell")
+    return cells.select(_seconds(pl.col("cell"), durations.dtype)).to_series().rename(durations.name)
+
+
+def _seconds(duration: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
+    microseconds = duration.dt.total_microseconds()
+    by_microseconds = _quotient(microseconds, 10**6)
+    if not isinstance(kind, pl.Duration) or kind.time_unit != "ns":
+        return by_microseconds
+    nanoseconds = duration.dt.total_nanoseconds()
+    return pl.when(nanoseconds % 1000 == 0).then(by_microseconds).otherwise(_quotient(nanoseconds, 10**9))
+
+
+def _quotient(whole: pl.Expr, divisor: int) -> pl.Expr:
+    """Whole numbers divided by one, rounded once; Polars multiplies by the reciprocal of what is no column."""
+    return whole.cast(pl.Float64) / (whole * 0 + divisor)
+
+
+_OFFSET = r"[+-]\d\d:\d\d(?::\d\d)?"
+
+
 def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
     if kind.is_float():
-        # pandas converts ids to floats if a value is missing.
-        whole = cell.is_finite() & (cell == cell.round()) & (cell.abs() < LARGEST_WHOLE)
-        as_float = cell.fill_nan(None).cast(pl.String)
-        return pl.when(whole).then(cell.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(as_float)
+        return _float_text(cell.cast(pl.Float64).fill_nan(None))
     if kind == pl.Duration:
-        return _text(cell.dt.total_microseconds() / 1e6, pl.Float64())
+        return _float_text(_seconds(cell, kind))
+    if kind == pl.Datetime:
+        # Polars writes as many digits of the fraction as the unit has.
+        digits = cell.cast(pl.String).str.replace(rf"\.?0+({_OFFSET})?$", "$1")
+        return digits.str.strip_suffix(" 00:00:00")
+    if kind == pl.Time:
+        return cell.dt.strftime("%H:%M:%S%.9f").str.replace(r"\.?0+$", "")
     text = cell.cast(pl.String)
     if isinstance(kind, pl.Decimal) and kind.scale:
         text = text.str.strip_chars_end("0").str.strip_chars_end(".")
     return pl.when(text != "").then(text)
+
+
+def _float_text(number: pl.Expr) -> pl.Expr:
+    """The text of numbers of 64 bits: of those that 32 bits hold exactly, the shortest that names them among these."""
+    short = number.cast(pl.Float32)
+    is_short = short.cast(pl.Float64) == number
+    named = pl.when(is_short).then(short.cast(pl.String).cast(pl.Float64)).otherwise(number)
+    # pandas converts ids to floats if a value is missing.
+    is_whole = number.is_finite() & (number == number.round()) & (number.abs() < LARGEST_WHOLE)
+    return pl.when(is_whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(named.cast(pl.String))
 
 
 LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows

@@ -64,6 +64,8 @@ class Lookup:
 
 MISSING = 0
 UNKNOWN = 1
+RANGES_BEYOND = 10
+"""How many times its width a range of training rows is widened on each side, before numbers beyond it are clipped."""
 BOOLEANS = {"true", "false"}
 INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
@@ -166,7 +168,11 @@ class Hashing:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip` or 32-bit floats."""
+    """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip`.
+
+    `clip` is [0, 1] for `minmax`, none for a logarithm, which is at most 89, else the range of the training rows,
+    widened on both sides by `RANGES_BEYOND` times its width.
+    """
 
     logarithm: bool = False
     shift: float = 0.0
@@ -335,7 +341,7 @@ def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_
 class Counted(NamedTuple):
     """How many rows of a field's column were counted, how many values they hold, and these.
 
-    `values` are a numeric field's numbers, in order, as `number`, none if it has no statistics; else the texts, or
+    `values` are a numeric field's numbers, in order, as `number`, or those of them that it needs; else the texts, or
     integers for their decimal texts, and how often each occurs, as `text` and `n`, and none for a hashed field.
     """
 
@@ -352,8 +358,11 @@ def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
             with counting_from(at.start):
                 number = as_number(cells, f"column {f.column!r} (field {f.name!r})", form=f.number_format).drop_nulls()
             present, values = len(number), pl.DataFrame({"number": number})
-            # Without statistics of the numbers their encoding depends on the field's settings alone.
-            kept = f.encoding != "value" or f.transform in ("minmax", "standard")
+            if f.encoding == "value" and f.transform == "none":  # for which their range is enough
+                ends = pl.Series([number.min(), number.max()], dtype=pl.Float64)
+                values = pl.DataFrame({"number": ends.drop_nulls()})
+            # The logarithm of a number depends on no other.
+            kept = f.encoding != "value" or f.transform != "log"
         else:
             if isinstance(f, Categorical) and cells.dtype in INTEGERS:
                 # Integers are cheaper to count than their texts, which are made when all are counted.
@@ -397,17 +406,39 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
         for at in scratch.chunk_slices(len(number)):
             number[at] = signed_log(number[at])
     low, high = float(number.min()), float(number.max())
+    if f.encoding == "value" and f.transform == "none":
+        if _is_constant((low + high) / 2, (high - low) / 2, 2):
+            high = low
+        return Scaling(clip=_widened(low, high))
+    mean = float(number.mean())
+    if _is_constant(mean, (high - low) / 2, len(number)):
+        number[:] = low
+        high = mean = low
     if f.encoding != "value":
         uniform = f.encoding == "uniform"
         edges = np.linspace(low, high, f.bins + 1)[1:-1] if uniform else quantile_edges(number, f.bins, f.point_masses)
         return Bins(edges=tuple(np.unique(edges).tolist()), logarithm=logarithm, closed=f.closed)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
-    # The standard deviation of equal numbers is 0, but rounding may give another value.
-    mean = number.mean()
     number -= mean
     number *= number  # `number.std()` in place
-    return Scaling(shift=float(mean), scale=(float(np.sqrt(number.sum() / len(number))) if low < high else 0.0) or 1.0)
+    deviation = float(np.sqrt(number.sum() / len(number)))
+    if _is_constant(mean, deviation, len(number)):
+        return Scaling(shift=mean, clip=_widened(0.0, 0.0))
+    return Scaling(shift=mean, scale=deviation, clip=_widened((low - mean) / deviation, (high - mean) / deviation))
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """A range of training rows, widened on both sides by `RANGES_BEYOND` times its width, or times 1 if that is 0."""
+    beyond = RANGES_BEYOND * ((high - low) or 1.0)
+    return max(low - beyond, -FLOAT32_MAX), min(high + beyond, FLOAT32_MAX)
+
+
+def _is_constant(mean: float, deviation: float, count: int) -> bool:
+    """Whether numbers with this standard deviation differ by rounding alone, by the bound of scikit-learn's scaler."""
+    variance = deviation**2
+    epsilon = float(np.finfo(np.float64).eps)
+    return variance <= count * epsilon * variance + (count * mean * epsilon) ** 2
 
 
 def new_values(f: Field, known: Vocabulary, chunks: Iterable[Counted]) -> tuple[str, ...]:
