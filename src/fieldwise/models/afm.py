@@ -82,6 +82,8 @@ class AFM(EmbeddingSettings):
         small_table_rows=20_000,
         small_table_rate=0.006,
         linear_start=True,
+        lazy_prior=360.0,
+        lazy_rate=0.006,
         settings={"variant": "pooled", "dropout": 0.2},
     )
 

@@ -32,7 +32,13 @@ class LR(Settings):
     """
 
     data_defaults = DataDefaults(
-        prior=0.0, rate=0.01, small_table_rows=20_000, small_table_rate=0.003, unknown_share=0.0, solved_exactly=True
+        prior=0.0,
+        rate=0.01,
+        small_table_rows=20_000,
+        small_table_rate=0.003,
+        unknown_share=0.0,
+        solved_exactly=True,
+        lazy_rate=0.003,
     )
 
     def build(self, layout: Layout) -> "LRNetwork":

@@ -87,6 +87,7 @@ class DataDefaults:
         linear_start: whether `linear_start` is on, where that regression can be solved.
         lazy_std: `std` for tables of many values, whose rows are updated lazily; None for `std`.
         lazy_prior: `prior` for such tables; None for `prior`.
+        lazy_rate: `rate` for such tables; None for `rate`.
     """
 
     std: float = 0.2
@@ -102,6 +103,7 @@ class DataDefaults:
     linear_start: bool = False
     lazy_std: float | None = None
     lazy_prior: float | None = None
+    lazy_rate: float | None = None
 
 
 SMALL_MLP: dict[str, Any] = {"embedding_dim": 16, "hidden": (128,), "mlp_dropout": 0.2}

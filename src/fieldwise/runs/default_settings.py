@@ -33,6 +33,8 @@ SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
 LARGE_VOCABULARY = 2**18  # minimum rows of the shared table for lazy updates
 MANY_ROWS = 100_000  # minimum rows for several evaluations per epoch
 STEPS_PER_EVALUATION = 100
+LAZY_EVALUATIONS = 4  # per epoch, for tables of many values
+LAZY_PATIENCE, LAZY_PLATEAU = 5, 3  # evaluations, for such tables: weights are not averaged, so the rate must drop soon
 LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of regression labels that need no scale, such as ratings
 MOST_CELLS = 2**24  # the matrix of a regression has 20 bytes for each
 LEAST_VARIANCE, MOST_VARIANCE = 0.1, 3.0  # variances of first-order weights
@@ -145,8 +147,10 @@ def training_rules(
     batch = fixed.get("batch_size", min(LARGEST_BATCH, max(SMALLEST_BATCH, usual)))
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
-    evaluations = fixed.get("evaluations_per_epoch", evaluations)
     lazy = is_lazy(facts, fixed)
+    if lazy:
+        evaluations = min(LAZY_EVALUATIONS, steps)
+    evaluations = fixed.get("evaluations_per_epoch", evaluations)
     fields = facts.layout.num_fields
     prior = by_model.lazy_prior if lazy and by_model.lazy_prior is not None else by_model.prior
     prior = prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
@@ -159,8 +163,8 @@ def training_rules(
         "monitor": monitor,
         "epochs": (100, "early stopping ends the run"),
         "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
-        "patience": (5 * evaluations, "five epochs"),
-        "plateau_patience": (2 * evaluations, "two epochs"),
+        "patience": (LAZY_PATIENCE, "evaluations") if lazy else (5 * evaluations, "five epochs"),
+        "plateau_patience": (LAZY_PLATEAU, "evaluations") if lazy else (2 * evaluations, "two epochs"),
         "unknown_share": (by_model.unknown_share, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
@@ -172,6 +176,8 @@ def training_rules(
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
+        if lazy and by_model.lazy_rate is not None:
+            rate = min(rate, by_model.lazy_rate)
         of = model_name(model) if own else "a model"
         rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.small_table_rows else ''}")
     if OPTIMIZERS[optimizer].rows_only:
