@@ -34,7 +34,8 @@ from fieldwise.data.read.chunked_table import (
 )
 from fieldwise.data.read.text_files import ByteSource, TextFormat, TextTypes, read_delimited
 from fieldwise.data.reports import Reports
-from fieldwise.runs.data import Inputs
+from fieldwise.runs.data import Inputs, _data_files
+from fieldwise.runs.recipe import DataSettings
 
 pa = pytest.importorskip("pyarrow")
 
@@ -552,3 +553,45 @@ def test_an_interrupted_reading_of_text_goes_on(change: str, tmp_path: Path) -> 
     assert (added[0] > 0) == (change in ("", "late type"))
     assert sum(added) == result.height * (1 + (change == "late type"))
     assert change or parsed.call_count < 20, "of 32"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
+def test_folders_that_are_named_by_a_column_are_columns(tmp_path, kind):
+    root, parts = tmp_path / "logs", []
+    for day, country in [("2026-01-01", "de"), ("2026-01-02", "a%2Fb"), ("2026-01-03", "__HIVE_DEFAULT_PARTITION__")]:
+        folder = root / f"day={day}" / f"country={country}"
+        folder.mkdir(parents=True)
+        rows = pl.DataFrame({"user": [f"u{k}" for k in range(5)], "click": [0, 1, 0, 1, 1]})
+        {"csv": rows.write_csv, "parquet": rows.write_parquet, "arrow": rows.write_ipc}[kind](folder / f"part-0.{kind}")
+        parts.append(rows.with_columns(day=pl.lit(day)))
+    expected = pl.concat(parts).with_columns(country=pl.Series([*["de"] * 5, *["a/b"] * 5, *[None] * 5]))
+    assert_frame_equal(as_table(root), expected)
+    assert_frame_equal(as_table(root / "**" / f"*.{kind}"), expected)
+    assert_frame_equal(as_table(root / "day=2026-01-01" / "country=de" / f"part-0.{kind}"), expected[:5])
+    assert_frame_equal(open_table(root, memory=1, folder=tmp_path / "scratch"), expected)
+    table = SlicedTable(root)
+    assert_frame_equal(table.empty, expected.clear())
+    assert_frame_equal(pl.concat(table.slices(["day", "user"], 4)), expected.select("day", "user"))
+    if kind == "parquet":
+        read = pl.read_parquet(root, hive_partitioning=True, try_parse_hive_dates=False)
+        assert_frame_equal(as_table(root).select("user", "day"), read.select("user", "day"))
+    (root / "day=2026-01-04").mkdir()
+    rows.write_csv(root / "day=2026-01-04" / "part-0.csv")
+    with pytest.raises(DataError, match="must tell the same columns" if kind == "csv" else "must be of one kind"):
+        as_table(root)
+
+
+def test_a_column_of_the_file_is_not_replaced_by_its_folder(tmp_path):
+    (tmp_path / "day=1").mkdir()
+    pl.DataFrame({"day": [7, 8]}).write_csv(tmp_path / "day=1" / "a.csv")
+    pl.DataFrame({"day": [7, 8]}).write_parquet(tmp_path / "day=1" / "a.parquet")
+    for name in ("a.csv", "a.parquet"):
+        assert as_table(tmp_path / "day=1" / name).get_column("day").to_list() == [7, 8]
+
+
+def test_prepared_rows_are_made_again_if_a_folder_tells_something_else(tmp_path):
+    for day in ("1", "2"):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "a.csv").write_text("x\n1\n")
+    first, second = (set(_data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path)) for k in "12")
+    assert first != second, "the cache's key has these names"

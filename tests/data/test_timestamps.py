@@ -3,18 +3,20 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
 import pytest
 from chunks_lab import prepare
 
-from fieldwise import Categorical, DataError, Label, Schema, SchemaError, TimeSplit, as_table
+from fieldwise import Categorical, DataError, Label, Schema, SchemaError, TimeSplit, as_table, infer_schema
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.schema import suggest_split
-from fieldwise.data.prepare.ordering import latest_rows, order_values, parse_timestamps
+from fieldwise.data.prepare.ordering import latest_rows, mixed_units, order_values, parse_timestamps
 from fieldwise.data.read.chunked_table import naming_lines, renumbering_rows
 from fieldwise.data.read.text_files import TextFormat
+from fieldwise.storage import scratch
 
 
 def stamp(*parts: int) -> int:
@@ -213,3 +215,53 @@ def test_of_equal_times_the_last_row_of_the_table_is_the_latest():
     expected = [max((t, row) for t, user, row in log.iter_rows() if user == one)[1] for one in (0, 1)]
     assert latest_rows(log, "user", "time")["row"].to_list() == expected
     assert latest_rows(log, "user", None)["row"].to_list() == [498, 499]
+
+
+def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
+    seconds = 1_700_000_000 + 60 * np.arange(1_000)
+    mixed = np.where(np.arange(1_000) % 4 == 1, 1_000 * seconds, seconds)
+    for column in (
+        pl.Series("ts", mixed),
+        pl.Series("ts", mixed.astype(float)),
+        pl.Series("ts", mixed).cast(pl.String),
+    ):
+        with subtests.test(kind=column.dtype), pytest.raises(DataError) as e:
+            order_values(column.to_frame(), "ts", "time")
+        assert "must have one unit: in the time column 'ts' 250 of 1,000 rows are in milliseconds" in str(e.value)
+        assert "750 in seconds, the first of the former is row 1 (counting from 0)" in str(e.value)
+    with mock.patch.object(scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]):
+        late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
+        assert "10 of 1,000 rows are in microseconds" in mixed_units(late)
+        assert "is row 990 (counting from 0)" in mixed_units(late)
+
+
+def test_numbers_that_order_rows_and_are_no_times_of_two_units(subtests):
+    seconds = 1_700_000_000 + 60 * np.arange(1_000)
+    dates = pl.Series(["1970-01-05", "2026-01-31", "2026-02-01"])  # microseconds, one as small as milliseconds of 1980
+    for name, column in {
+        "seconds": pl.Series(seconds),
+        "nanoseconds": pl.Series(seconds * 10**9),
+        "counts": pl.Series(np.arange(1_000) * 10**9),
+        "dates as numbers": pl.Series([20260131, 20260201, 202601311200, 20260131120000]),
+        "dates": dates,
+        "datetimes": dates.str.to_datetime(),
+    }.items():
+        with subtests.test(name=name):
+            values = order_values(column.alias("ts").to_frame(), "ts", "time")
+            assert len(values) == len(column)
+
+
+def test_the_guess_of_a_schema_tells_times_of_several_units():
+    n = 400
+    rng = np.random.default_rng(0)
+    seconds = 1_700_000_000 + 60 * np.arange(n)
+    frame = pl.DataFrame(
+        {
+            "user_id": rng.integers(0, 20, n),
+            "item_id": rng.integers(0, 15, n),
+            "ts": np.where(np.arange(n) % 2, 1_000 * seconds, seconds),
+            "click": rng.integers(0, 2, n),
+        }
+    )
+    assert "200 of 400 rows are in" in infer_schema(frame).doubts["ts"]
+    assert "ts" not in infer_schema(frame.with_columns(ts=pl.Series(seconds))).doubts

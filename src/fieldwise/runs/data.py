@@ -36,7 +36,7 @@ from fieldwise.data.read.arrow_files import (
     table_bytes,
 )
 from fieldwise.data.read.chunked_table import TableFiles, naming_lines, open_files, open_table
-from fieldwise.data.read.file_listing import file_state, find_files, is_many, kind_of, suffix_of
+from fieldwise.data.read.file_listing import file_state, find_files, folder_values, is_many, kind_of, suffix_of
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table
@@ -218,14 +218,19 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
 def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     """The files that `load_frame` may read, by names that do not depend on their folder."""
     if data.path is not None:
-        if not is_many(Path(data.path)):
-            return {f"data{''.join(Path(data.path).suffixes)}": Path(data.path)}
-        return {f"data/{k:06d}{''.join(path.suffixes)}": path for k, path in enumerate(find_files(Path(data.path)))}
+        path = Path(data.path)
+        files = {f"data/{k:06d}": file for k, file in enumerate(find_files(path))} if is_many(path) else {"data": path}
+        return {f"{name}{_told_by_folders(file)}{''.join(file.suffixes)}": file for name, file in files.items()}
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
     paths = {*folder.rglob("*"), *folder.glob("*/*")}  # rglob skips the contents of linked folders
     return {str(path.relative_to(folder)): path for path in paths if path.is_file()}
+
+
+def _told_by_folders(file: Path) -> str:
+    """The columns that a file's folders tell, which are data as its content is."""
+    return "".join(f",{column}={value}" for column, value in folder_values(file).items())
 
 
 def data_settings(recipe: Recipe) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_text, number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
-from fieldwise.data.prepare.ordering import parse_timestamps
+from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.data.read.text_files import PLAIN_OR_THOUSANDS
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
@@ -99,7 +99,10 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
     doubt = ""
-    if times is not None and times.mixed:
+    units = mixed_units(column.to_numpy()) if kind.is_numeric() else ""
+    if units:
+        doubt = f"the times of column {name!r} are not comparable: {units}; convert them to one unit"
+    elif times is not None and times.mixed:
         doubt = (
             f"the times of column {name!r} are not comparable: {times.mixed}; write the offset into every cell, or "
             "convert all to one time zone and omit it"

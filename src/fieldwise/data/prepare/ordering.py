@@ -51,6 +51,9 @@ _PATTERNS = {
 _OFFSET = r":\d\d(?:\.\d+)? ?[+-]\d\d:?\d\d(?: \d{4})?$"
 _SAMPLE = 100
 _ROUNDS = 4
+_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+"""Units of numbers that are times since 1970, with how many make a second."""
+_FIRST_SECOND, _LAST_SECOND = 315_532_800, 4_102_444_800  # of the years 1980 to 2100
 _YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" would take "26" for the year 26
 
 
@@ -168,7 +171,48 @@ def _normal(text: pl.Series) -> pl.Series:
     )
 
 
+def mixed_units(values: np.ndarray) -> str:
+    """What is wrong with numbers that are times since 1970 in several units, such as seconds and milliseconds; or "".
+
+    A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which some are no time in
+    any unit have none.
+
+    >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))
+    '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is row 1 (counting from 0)'
+    """
+    counts = dict.fromkeys(_UNITS, 0)
+    first_rows: dict[str, int] = {}
+    for at in scratch.chunk_slices(len(values)):
+        seconds = values[at].astype(np.float64)
+        for unit, per_second in _UNITS.items():
+            in_unit = (seconds >= _FIRST_SECOND * per_second) & (seconds < _LAST_SECOND * per_second)
+            if in_unit.any():
+                counts[unit] += int(in_unit.sum())
+                first_rows.setdefault(unit, at.start + int(in_unit.argmax()))
+    if len(first_rows) < 2 or sum(counts.values()) < len(values):
+        return ""
+    rarest, *others = sorted(first_rows, key=lambda unit: counts[unit])
+    rest = ", ".join(f"{counts[unit]:,} in {unit}" for unit in others)
+    return (
+        f"{counts[rarest]:,} of {len(values):,} rows {'is' if counts[rarest] == 1 else 'are'} in {rarest} since 1970 "
+        f"and {rest}, the first of the former is row {first_rows[rarest]} (counting from 0)"
+    )
+
+
 def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
+    """Sortable values of column `name` (int64 or float64, [N]), all of one unit; see `_order_values`."""
+    values = _order_values(frame, name, what, form)
+    of_text = frame.schema[name] == pl.String
+    are_numbers = frame.schema[name].is_numeric() or (of_text and values.dtype == np.float64)  # dates are int64
+    mixed = mixed_units(values) if are_numbers else ""
+    if mixed:
+        raise DataError(
+            f"all times of a column must have one unit: in the {what} column {name!r} {mixed}; convert them to one unit"
+        )
+    return values
+
+
+def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]); errors name the purpose `what`: `time`, `order`.
 
     `form` is the format of text with dates; without one the supported formats are tried on all cells, which decide
@@ -182,10 +226,10 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
         if (decided := _decided_by_all(column)) is not None:
             return decided
     elif in_chunks:
-        result = scratch.empty(frame.height, order_values(frame.head(1), name, what, form).dtype.type)
+        result = scratch.empty(frame.height, _order_values(frame.head(1), name, what, form).dtype.type)
         for at in scratch.chunk_slices(frame.height):
             with counting_from(at.start):
-                result[at] = order_values(frame[at], name, what, form)
+                result[at] = _order_values(frame[at], name, what, form)
         return result
     if column.dtype.is_temporal():
         values = column.to_physical()

@@ -110,6 +110,44 @@ def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(fixed) if fixed else frame
 
 
+class FolderColumns:
+    """The columns that the names of files' folders tell (see `folder_values`), as they are added to the files' rows.
+
+    A column that a file has itself stays as it is.
+
+    Errors:
+        DataError: the folders of two files have other columns.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self._values = {path: file_listing.folder_values(path) for path in files}
+        first = files[0]
+        names = list(self._values[first])
+        for path, values in self._values.items():
+            if list(values) != names:
+                raise DataError(
+                    f"the folders of a table must tell the same columns, but those of {first} are "
+                    f"{', '.join(names) or 'none'} and those of {path} {', '.join(values) or 'none'}: move the files"
+                )
+        texts = {name: [values[name] for values in self._values.values()] for name in names}
+        self._types = TextTypes()
+        if names:
+            self._types.add(pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String)))
+
+    def add(self, chunk: pl.DataFrame, path: Path) -> pl.DataFrame:
+        """The rows of a file with these columns, as text."""
+        added = {name: value for name, value in self._values[path].items() if name not in chunk.columns}
+        if not added:
+            return chunk
+        return chunk.with_columns(pl.lit(value, dtype=pl.String).alias(name) for name, value in added.items())
+
+    def typed(self, chunk: pl.DataFrame, path: Path) -> pl.DataFrame:
+        """The same with the types that hold the values of all files: see `TextTypes`."""
+        own = chunk.columns
+        whole = self.add(chunk, path)
+        return chunk.hstack(self._types.typed(whole.drop(own)))
+
+
 class TableFiles:
     """Files of one kind that are read in chunks.
 
@@ -117,6 +155,7 @@ class TableFiles:
         text: how delimited text is read, its delimiter known; None for other kinds of files.
         states: of the files, for `check_unchanged`.
         types: of columns of text, by the values that were added to it; None if the files are no delimited text.
+        folders: the columns that the names of the files' folders tell.
     """
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
@@ -127,6 +166,7 @@ class TableFiles:
                     f"columns are for delimited text without a header, but {path} has its own column names: omit them"
                 )
         self.states = {path: file_listing.file_state(path) for path in files if path.is_file()}
+        self.folders = FolderColumns(files)
         self.types = TextTypes(text.text_columns) if kind_of(files[0]) == "delimited text" else None
 
     def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
@@ -145,7 +185,7 @@ class TableFiles:
                         wanted = wanted or chunk.columns
                         if not k and path != files[0]:
                             arrow_files.check_columns(path, chunk.columns, files[0], wanted)
-                        yield path, chunk.select(wanted)
+                        yield path, self.folders.add(chunk.select(wanted), path)
             elif kind == "libFM":
 
                 def rows() -> Iterator[tuple[Path, pl.DataFrame]]:
@@ -158,10 +198,12 @@ class TableFiles:
             else:
                 _check_kind(files[0])
                 schema = arrow_files.common_schema({path: arrow_files.binary_schema(path) for path in files})
-                schema = schema if columns is None else pl.Schema({name: schema[name] for name in columns})
+                own = {name: kind for name, kind in schema.items() if columns is None or name in columns}
                 for path in files:
-                    for chunk in arrow_files.binary_chunks(path, bounds, schema.names()):
-                        yield path, chunk if chunk.schema == schema else chunk.cast(schema)
+                    for chunk in arrow_files.binary_chunks(path, bounds, list(own)):
+                        typed = chunk if chunk.schema == own else chunk.cast(pl.Schema(own))
+                        whole = self.folders.typed(typed, path)
+                        yield path, whole if columns is None else whole.select(columns)
         except pl.exceptions.PolarsError:
             file_listing.check_unchanged(self.states)  # the likely cause
             raise
@@ -393,7 +435,8 @@ class SlicedTable:
                     if chunk.height:
                         break
             self._lengths = lengths.common  # as the first rows have them
-            self.empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
+            empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
+            self.empty = self._source.folders.typed(empty, self.files[0])
         elif kind == "libFM":
             self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
         elif (types := self._source.types) is not None:

@@ -4,6 +4,7 @@ import glob
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from fieldwise.errors import DataError
 
@@ -53,8 +54,9 @@ def is_many(data: Path) -> bool:
 def find_files(data: Path) -> list[Path]:
     """The files of a table in the order of their names: the file itself, or the files in a folder or of a pattern.
 
-    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's `_SUCCESS`). `**` in a
-    pattern stands for any folders. A single file need not exist: reading it says so.
+    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's `_SUCCESS`); folders in
+    it are part of the table if all are named `column=value`, as Hive's (see `folder_values`). `**` in a pattern stands
+    for any folders. A single file need not exist: reading it says so.
 
     Errors:
         DataError: no file, files of different kinds, or a folder with folders in it.
@@ -64,6 +66,8 @@ def find_files(data: Path) -> list[Path]:
     if data.is_dir():
         inside = [path for path in data.iterdir() if not path.name.startswith((".", "_"))]
         folders = sorted(path for path in inside if path.is_dir())
+        if folders and len(folders) == len(inside) and all("=" in path.name for path in folders):
+            return _of_one_kind([file for path in folders for file in find_files(path)])
         if folders:
             names = ("".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file())
             raise DataError(
@@ -78,6 +82,31 @@ def find_files(data: Path) -> list[Path]:
         files = [path for path in files if path.is_file()]
         if not files:
             raise DataError(f"no file matches the pattern {data}; check it, and quote it on the command line")
+    return _of_one_kind(files)
+
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+def folder_values(path: Path) -> dict[str, str | None]:
+    """The columns that the folders of a file tell, as Hive and Spark write tables: `day=2026-01-31/part-0.parquet`.
+
+    They are the folders named `column=value` directly above the file, which may stand below each other.
+
+    >>> folder_values(Path("logs/day=2026-01-31/hour=7/part-0.parquet"))
+    {'day': '2026-01-31', 'hour': '7'}
+    """
+    values: dict[str, str | None] = {}
+    for folder in path.absolute().parents:
+        column, equals, value = folder.name.partition("=")
+        if not (column and equals):
+            break
+        values[unquote(column)] = None if value == _NULL_FOLDER else unquote(value)
+    return dict(reversed(values.items()))
+
+
+def _of_one_kind(files: list[Path]) -> list[Path]:
+    """The files, if they are tables of one kind."""
     first = kind_of(files[0])
     for path in files:
         kind = kind_of(path)
