@@ -99,9 +99,9 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
     doubt = ""
-    units = mixed_units(column.to_numpy()) if kind.is_numeric() else ""
-    if units:
-        doubt = f"the times of column {name!r} are not comparable: {units}; convert them to one unit"
+    several_units = mixed_units(column.to_numpy()) if kind.is_numeric() else ""
+    if several_units:
+        doubt = f"the times of column {name!r} are not comparable: {several_units}; convert them to one unit"
     elif times is not None and times.mixed:
         doubt = (
             f"the times of column {name!r} are not comparable: {times.mixed}; write the offset into every cell, or "
