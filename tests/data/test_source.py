@@ -595,3 +595,15 @@ def test_prepared_rows_are_made_again_if_a_folder_tells_something_else(tmp_path)
         (tmp_path / f"day={day}" / "a.csv").write_text("x\n1\n")
     first, second = (set(_data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path)) for k in "12")
     assert first != second, "the cache's key has these names"
+
+
+def test_decimals_of_more_than_38_digits_are_read_as_floats(tmp_path):
+    path = tmp_path / "a.parquet"
+    amounts = pa.array([Decimal("1.5"), None, Decimal(-3)], pa.decimal256(76, 30))
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"user": ["a", "b", "c"], "amount": amounts}), path)
+    expected = pl.DataFrame({"user": ["a", "b", "c"], "amount": [1.5, None, -3.0]})
+    with pytest.warns(UserWarning, match="column 'amount' of .* is read as Float64"):
+        assert_frame_equal(as_table(path), expected)
+    with pytest.warns(UserWarning, match="is read as Float64"):
+        assert_frame_equal(open_table(path, memory=1, folder=tmp_path / "scratch"), expected)

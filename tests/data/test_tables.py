@@ -557,3 +557,15 @@ def test_empty_and_wrongly_encoded_files(tmp_path: Path) -> None:
     path.write_bytes(b"1 0:1\n1 \xe9:1\n")
     with pytest.raises(DataError, match="line 2 holds the byte 0xe9"):
         read_libfm(ByteSource(path=path))
+
+
+def test_intervals_and_periods_of_pandas_are_texts():
+    pandas = pytest.importorskip("pandas")
+    ages = pandas.cut(pandas.Series([5, 15, None, 25]), [0, 10, 20, 30])
+    days = pandas.period_range("2026-01-30", periods=4, freq="D").to_series(index=range(4))
+    days[1] = pandas.NaT
+    frame = as_table(pandas.DataFrame({"age": ages, "interval": pandas.array(ages), "day": days, "n": range(4)}))
+    assert frame["age"].to_list() == ["(0, 10]", "(10, 20]", None, "(20, 30]"]
+    assert frame["interval"].to_list() == frame["age"].to_list()
+    assert frame["day"].to_list() == ["2026-01-30", None, "2026-02-01", "2026-02-02"]
+    assert as_text(frame["age"]).null_count() == 1

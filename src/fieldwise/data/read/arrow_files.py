@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -280,10 +281,45 @@ def _is_stream(path: Path) -> bool:
         return file.read(6) != b"ARROW1"
 
 
+def _wide_decimals(path: Path) -> list[str]:
+    """The columns of a Parquet file whose decimals have more than 38 digits, which polars cannot read."""
+    if kind_of(path) != "Parquet":
+        return []
+    schema = pl.scan_parquet(path, glob=False).collect_schema()
+    return [name for name, kind in schema.items() if isinstance(kind, pl.Decimal) and kind.precision > 38]
+
+
+def _with_narrow_decimals(path: Path, columns: list[str]) -> pl.DataFrame:
+    """The rows of a Parquet file, read now, with decimals of more than 38 digits as Float64."""
+    try:
+        import pyarrow.parquet
+    except ImportError as e:
+        raise MissingExtraError(
+            f"column {columns[0]!r} of {path} has decimals of more than 38 digits, which are read through pyarrow, and "
+            "it is not installed: pip install 'fieldwise[large]'"
+        ) from e
+    warnings.warn(
+        f"column {columns[0]!r} of {path} has decimals of more than 38 digits, and is read as Float64",
+        UserWarning,
+        stacklevel=2,
+    )
+    table = pyarrow.parquet.read_table(path, partitioning=None)
+    for name in columns:
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table.column(name).cast(pyarrow.float64()))
+    return pl.DataFrame(table)
+
+
 def _scan(path: Path) -> pl.LazyFrame:
-    """The rows of a Parquet or Arrow file, to be read when they are collected; an Arrow stream is read now."""
+    """The rows of a Parquet or Arrow file, to be read when they are collected.
+
+    An Arrow stream, and a Parquet file with decimals of more than 38 digits, is read now.
+    """
     if _is_stream(path):
         return pl.read_ipc_stream(path).lazy()
+    wide = _wide_decimals(path)
+    if wide:
+        return _with_narrow_decimals(path, wide).lazy()
     return (pl.scan_parquet if kind_of(path) == "Parquet" else pl.scan_ipc)(path, glob=False)
 
 
@@ -420,6 +456,10 @@ def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterat
             yield from _scan(path).select(columns).collect_batches(chunk_size=bounds.chunk_rows, maintain_order=True)
         return
     with _explained(path):
+        if _wide_decimals(path):
+            frame = _scan(path).select(columns).collect()
+            yield from frame.iter_slices(_rows(bounds, bytes_per_row(frame)))
+            return
         if kind_of(path) == "Parquet":
             yield from _parquet_chunks(path, bounds, columns)
             return

@@ -228,7 +228,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     columns = []
     for at, name in enumerate(names):
         try:
-            columns.append(pl.from_pandas(_with_text_categories(data.iloc[:, at])).alias(name))
+            columns.append(pl.from_pandas(_in_plain_types(data.iloc[:, at])).alias(name))
         except ImportError as e:
             raise MissingExtraError(
                 "pandas frames are read through pyarrow, which is not installed: pip install 'fieldwise[pandas]'"
@@ -242,8 +242,10 @@ def _from_pandas(data: Any) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _with_text_categories(column: Any) -> Any:
-    """A pandas column whose categories are text: polars would make numbers of those that are numbers."""
+def _in_plain_types(column: Any) -> Any:
+    """A pandas column whose categories, intervals and periods are text: polars would make numbers of them, or fail."""
+    if type(column.dtype).__name__ in ("IntervalDtype", "PeriodDtype"):
+        return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("str")
     categories = getattr(column.dtype, "categories", None)
     if categories is None or all(isinstance(value, str) for value in categories):
         return column
