@@ -11,7 +11,7 @@ extern "C" __attribute__((visibility("default"))) void fw_use_openmp(void* gomp_
 }
 
 // Increased with every change of an exported function: fieldwise.ops.native refuses a library with another number.
-extern "C" __attribute__((visibility("default"))) int fw_version() { return 4; }
+extern "C" __attribute__((visibility("default"))) int fw_version() { return 5; }
 
 extern "C" __attribute__((visibility("default"))) int fw_isa() {
 #if defined(__x86_64__)

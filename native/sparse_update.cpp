@@ -145,12 +145,14 @@ int group(Size count, Size rows, const Id* ids, int32_t* order, int32_t* starts,
     return 0;
 }
 
-// Gradients [count, dim] with their positions in groups of equal ids.
+// Gradients [count, dim] with their positions in groups of equal ids. `shares`: if it is not null, L2 is added at each
+// occurrence of a row, times the row's number there, instead of once for each row.
 template <class T>
 struct Grouped {
     Size count, groups, dim;
     const int32_t *order, *starts, *distinct;
     const T* grads;
+    const T* shares;
 
     Size slices() const { return groups < 2 * SLICES ? 1 : SLICES; }
     // A slice starts at the group that holds, or follows, its share of the positions, so that all slices cost the same.
@@ -167,6 +169,14 @@ struct Grouped {
         return low;
     }
     FW_MEMBER void ask_grads(Size g) const { ask(grads + Size(order[starts[g]]) * dim, dim); }
+    FW_MEMBER void ask_share(Size g) const {
+        if (shares) __builtin_prefetch(shares + distinct[g]);
+    }
+    // The strength of L2 on the row of a group.
+    template <class Number>
+    FW_MEMBER Number l2_of(Size g, Number l2) const {
+        return shares ? l2 * Number(shares[distinct[g]]) * Number(starts[g + 1] - starts[g]) : l2;
+    }
     // The sum of a group; if it has one gradient, that gradient itself.
     FW_MEMBER const T* sum(Size g, T* scratch) const {
         const Size begin = starts[g], end = starts[g + 1];
@@ -198,12 +208,14 @@ int squares(int threads, const Grouped<T>& c, const T* table, double l2, double*
         for (Size g = c.first(k); g < end; ++g) {
             if (g + AHEAD < end) {
                 c.ask_grads(g + AHEAD);
+                c.ask_share(g + AHEAD);
                 if (l2 != 0) ask(table + Size(c.distinct[g + AHEAD]) * c.dim, c.dim);
             }
             const T *sum = c.sum(g, (T*)memory.begin()), *row = table + Size(c.distinct[g]) * c.dim;
+            const double own_l2 = c.l2_of(g, l2);
             double own = 0;
             for (Size d = 0; d < c.dim; ++d) {
-                const double x = l2 != 0 ? double(sum[d]) + l2 * double(row[d]) : double(sum[d]);
+                const double x = l2 != 0 ? double(sum[d]) + own_l2 * double(row[d]) : double(sum[d]);
                 own += x * x;
             }
             all_squares += own;
@@ -229,23 +241,23 @@ struct Numbers {
     T first, second;      // rate / (1 - beta1^t), sqrt(1 - beta2^t)
 };
 
-// The step of one row. `a`, `b`: its rows of the optimizer's states, if the optimizer has them.
+// The step of one row. `a`, `b`: its rows of the optimizer's states, if the optimizer has them. `l2`: of this row.
 template <class T, int RULE>
 FW_INLINE void step_row(T* __restrict w, T* __restrict a, T* __restrict b, const T* __restrict grad, Size dim,
-                        const Numbers<T>& n) {
+                        const Numbers<T>& n, T l2) {
     if (RULE == ROWWISE_ADAGRAD) {
         T sum = 0;
         for (Size d = 0; d < dim; ++d) {
-            const T g = (grad[d] + n.l2 * w[d]) * n.scale;
+            const T g = (grad[d] + l2 * w[d]) * n.scale;
             sum += g * g;
         }
         *a += sum / T(dim);
         const T rate = n.rate / (root(*a) + n.eps);
-        for (Size d = 0; d < dim; ++d) w[d] -= rate * ((grad[d] + n.l2 * w[d]) * n.scale);
+        for (Size d = 0; d < dim; ++d) w[d] -= rate * ((grad[d] + l2 * w[d]) * n.scale);
         return;
     }
     for (Size d = 0; d < dim; ++d) {
-        const T g = (grad[d] + n.l2 * w[d]) * n.scale;
+        const T g = (grad[d] + l2 * w[d]) * n.scale;
         if (RULE == SGD) {
             w[d] -= n.rate * g;
         } else if (RULE == ADAGRAD) {
@@ -268,6 +280,7 @@ void update_slice(const Grouped<T>& c, Size k, T* table, T* a, T* b, const Numbe
         if (g + AHEAD < end) {
             const Size next = c.distinct[g + AHEAD];
             c.ask_grads(g + AHEAD);
+            c.ask_share(g + AHEAD);
             ask(table + next * dim, dim);
             if (RULE != SGD) ask(a + next * a_dim, a_dim);
             if (RULE == ADAM) ask(b + next * dim, dim);
@@ -275,7 +288,7 @@ void update_slice(const Grouped<T>& c, Size k, T* table, T* a, T* b, const Numbe
         const Size row = c.distinct[g];
         const T* sum = c.sum(g, scratch);
         step_row<T, RULE>(table + row * dim, RULE == SGD ? nullptr : a + row * a_dim,
-                          RULE == ADAM ? b + row * dim : nullptr, sum, dim, n);
+                          RULE == ADAM ? b + row * dim : nullptr, sum, dim, n, c.l2_of(g, n.l2));
     }
 }
 
@@ -322,7 +335,7 @@ FW_EXPORT int FW_NAME(fw_group_rows)(int, int wide, const Size* sizes, const voi
                 : group<int32_t>(sizes[0], sizes[1], (const int32_t*)ids, order, starts, distinct, groups, bad);
 }
 
-// sizes of squares and update: gradients, groups, D. numbers: rate, l2, scale, eps, 1 - beta1, beta2, 1 - beta2,
+// sizes of squares and update: gradients, groups, D. shares: [R] or null. numbers: rate, l2, scale, eps, 1 - beta1, beta2, 1 - beta2,
 // rate / (1 - beta1^t), sqrt(1 - beta2^t).
 #define FW_SPARSE_UPDATE(T)                                                                                           \
     FW_EXPORT int FW_NAME(fw_gather_rows_##T)(int threads, int wide, const Size* sizes, const T* table,               \
@@ -337,14 +350,15 @@ FW_EXPORT int FW_NAME(fw_group_rows)(int, int wide, const Size* sizes, const voi
     }                                                                                                                 \
     FW_EXPORT int FW_NAME(fw_squares_of_rows_##T)(int threads, const Size* sizes, const int32_t* order,               \
                                                   const int32_t* starts, const int32_t* distinct, const T* grads,     \
-                                                  const T* table, double l2, double* total) {                         \
-        return squares<T>(threads, {sizes[0], sizes[1], sizes[2], order, starts, distinct, grads}, table, l2, total); \
+                                                  const T* table, double l2, const T* shares, double* total) {        \
+        return squares<T>(threads, {sizes[0], sizes[1], sizes[2], order, starts, distinct, grads, shares}, table, l2, \
+                          total);                                                                                     \
     }                                                                                                                 \
     FW_EXPORT int FW_NAME(fw_update_rows_##T)(int threads, int rule, const Size* sizes, const int32_t* order,         \
                                               const int32_t* starts, const int32_t* distinct, const T* grads,         \
-                                              T* table, T* a, T* b, const double* numbers) {                          \
-        return update_by<T>(rule, threads, {sizes[0], sizes[1], sizes[2], order, starts, distinct, grads}, table, a,  \
-                            b, numbers);                                                                              \
+                                              T* table, T* a, T* b, const double* numbers, const T* shares) {         \
+        return update_by<T>(rule, threads, {sizes[0], sizes[1], sizes[2], order, starts, distinct, grads, shares},    \
+                            table, a, b, numbers);                                                                    \
     }
 
 FW_SPARSE_UPDATE(float)

@@ -43,11 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     runs = commands.add_parser("run", help="train the runs that are missing in the store")
     shows = commands.add_parser("show", help="print the results of a tag's runs")
     writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
-    known_tables = TABLES | LARGE_TABLES
+    tables = TABLES | LARGE_TABLES
     for command in (runs, shows, writes):
-        command.add_argument(
-            "--tables", type=names_of(known_tables), default=list(TABLES), help=", ".join(known_tables)
-        )
+        command.add_argument("--tables", type=names_of(tables), default=list(TABLES), help=", ".join(tables))
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)

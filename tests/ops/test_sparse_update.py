@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fieldwise.errors import ConfigError
 from fieldwise.ops import use_ops
 from fieldwise.ops.native import NATIVE
 from fieldwise.ops.rows import (
@@ -51,7 +52,8 @@ def by_loop(table, states, ids, grads, rule):
         for n, own in enumerate(ids.tolist()):
             if own == row:
                 g += grads[n].numpy()
-        g = (g + rule.l2 * w[row]) * rule.scale
+        occurrences = 1.0 if rule.shares is None else rule.shares[row].item() * ids.tolist().count(row)
+        g = (g + rule.l2 * occurrences * w[row]) * rule.scale
         if rule.name == "sgd":
             w[row] -= rule.rate * g
         elif rule.name == "adam":
@@ -85,6 +87,18 @@ def test_update_is_the_loop(subtests, name):
             ids = ids.long()
             states = fresh_states(name, table)
             rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3)
+            expected, expected_states = by_loop(table, states, ids, grads, rule)
+            update_rows_(table, states, group_rows(ids, rows), grads, rule)
+            close([table, *states], [expected, *expected_states])
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_l2_in_shares_counts_at_each_occurrence(subtests, name):
+    for rows, count, ids, width in [(40, 60, None, 1), (40, 60, None, 16), (5000, 300, None, 17), (9, 50, [4] * 50, 3)]:
+        with subtests.test(rows=rows, ids=ids, width=width):
+            table, ids, grads = case(rows, width, count, ids=ids)
+            states, shares = fresh_states(name, table), torch.rand(rows, generator=rng(5), dtype=table.dtype)
+            rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3, shares=shares)
             expected, expected_states = by_loop(table, states, ids, grads, rule)
             update_rows_(table, states, group_rows(ids, rows), grads, rule)
             close([table, *states], [expected, *expected_states])
@@ -175,6 +189,20 @@ def test_squares_are_of_the_summed_gradient_with_l2(subtests):
             dense[touched] += l2 * table[touched]
             assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
             assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
+            shares = torch.rand(30, generator=rng(5), dtype=table.dtype)
+            occurrences = shares * torch.bincount(ids, minlength=30)
+            dense = torch.zeros_like(table).index_add(0, ids, grads) + l2 * occurrences[:, None] * table
+            expected = pytest.approx(float(dense.square().sum()))
+            assert squares_of_rows(table, group_rows(ids, 30), grads, l2, shares) == expected
+
+
+@native_alone
+def test_shares_that_do_not_fit_the_table_are_an_error(subtests):
+    table, ids, grads = case(30, 5, 50)
+    for shares in (torch.ones(29, dtype=table.dtype), torch.ones(30), torch.ones(60, dtype=table.dtype)[::2]):
+        rule = RowRule(name="sgd", rate=0.1, l2=0.3, shares=shares)
+        with subtests.test(shares=shares.shape), pytest.raises(ConfigError, match="shares of L2 must be contiguous"):
+            update_rows_(table, (), group_rows(ids, 30), grads, rule)
 
 
 # Groups
@@ -268,8 +296,8 @@ def test_operators_are_registered_as_pytorch_asks():
     ops = torch.ops.fieldwise
     torch.library.opcheck(ops.gather_rows.default, (table.clone().requires_grad_(), ids.view(3, 4)))
     torch.library.opcheck(ops.scatter_rows.default, (grads.clone().requires_grad_(), ids, 40))
-    torch.library.opcheck(ops.squares_of_rows.default, (table, *groups, grads, 0.5))
+    torch.library.opcheck(ops.squares_of_rows.default, (table, *groups, grads, 0.5, torch.rand(40)))
     numbers = [0.1, 0.0, 1.0, 1e-8, 0.1, 0.999, 0.001, 1.0, 0.03]
     states = [torch.rand_like(table), torch.rand_like(table)]
-    torch.library.opcheck(ops.update_rows.default, (table, states, *groups, grads, 3, numbers))
+    torch.library.opcheck(ops.update_rows.default, (table, states, *groups, grads, 3, numbers, None))
     torch.library.opcheck(ops.group_rows.default, (ids, 40))

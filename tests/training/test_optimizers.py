@@ -107,7 +107,7 @@ def test_a_row_that_no_batch_holds_keeps_its_bits_and_its_moments(tables):
 
 def test_rowwise_adagrad_over_two_steps_is_the_formula():
     table = torch.nn.Parameter(torch.ones(2, 2))
-    optimizer = LazyTables([(table, 0.0)], "rowwise_adagrad", lr=0.1, accumulator=0.5)
+    optimizer = LazyTables([(table, 0.0, None)], "rowwise_adagrad", lr=0.1, accumulator=0.5)
     w, a = np.ones(2), 0.5
     for g in (np.array([1.0, 3.0]), np.array([-2.0, 0.0])):
         values = torch.tensor(g[None] / 2).float().repeat(2, 1)  # twice the id, each with half

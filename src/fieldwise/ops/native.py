@@ -25,7 +25,7 @@ from torch.library import Library, register_autocast, register_autograd, registe
 from fieldwise.errors import ConfigError
 
 ISAS = ("baseline", "avx2", "avx512")  # in the order of the library's fw_isa()
-VERSION = 4  # version of the library's interface: fw_version() in native/parallel.cpp
+VERSION = 5  # version of the library's interface: fw_version() in native/parallel.cpp
 OPENMP = ("libgomp", "libomp", "libiomp5")
 TYPE_NAMES = {torch.float32: "float", torch.float64: "double"}
 

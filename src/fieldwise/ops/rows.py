@@ -221,6 +221,7 @@ class RowRule:
         name: the name of the rule.
         rate: the learning rate.
         l2: strength of squared L2 on the touched rows.
+        shares: share of `l2` at each occurrence of a row [R]; None: all of it once for each touched row.
         scale: factor for g, from gradient clipping.
         eps: added to the denominator.
         betas: Adam's betas.
@@ -234,6 +235,7 @@ class RowRule:
     eps: float = 1e-8
     betas: tuple[float, float] = (0.9, 0.999)
     step: int = 1
+    shares: Tensor | None = None
 
 
 def update_rows_(
@@ -260,7 +262,7 @@ def update_rows_(
     """
     if _native(table_RD, grads_ND, *states):
         torch.ops.fieldwise.update_rows(
-            table_RD, list(states), *groups, grads_ND, RULES.index(rule.name), _numbers(rule)
+            table_RD, list(states), *groups, grads_ND, RULES.index(rule.name), _numbers(rule), rule.shares
         )
     else:
         update_rows_plain_(table_RD, states, groups, grads_ND, rule)
@@ -274,7 +276,7 @@ def update_rows_plain_(
     w_UD = table_RD[rows_U]
     g_UD = _summed(groups, grads_ND)
     if rule.l2:
-        g_UD = g_UD + rule.l2 * w_UD
+        g_UD = g_UD + _l2_of_rows(groups, w_UD, rule.l2, rule.shares) * w_UD
     g_UD = g_UD * rule.scale
     if rule.name == "sgd":
         moved_UD = rule.rate * g_UD
@@ -295,18 +297,23 @@ def update_rows_plain_(
     table_RD[rows_U] = w_UD - moved_UD
 
 
-def squares_of_rows(table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float) -> float:
+def squares_of_rows(
+    table_RD: Tensor, groups: RowGroups, grads_ND: Tensor, l2: float, shares: Tensor | None = None
+) -> float:
     """The squared norm of the gradient of `update_rows_` before scaling: summed by row and including L2's.
+
+    `l2` and `shares` are those of `RowRule`.
 
     >>> squares_of_rows(torch.ones(3, 1), group_rows(torch.tensor([2, 2, 0]), 3), torch.ones(3, 1), 0.5)
     8.5
     """
     if _native(table_RD, grads_ND):
-        return float(torch.ops.fieldwise.squares_of_rows(table_RD, *groups, grads_ND, l2))
+        return float(torch.ops.fieldwise.squares_of_rows(table_RD, *groups, grads_ND, l2, shares))
     wide = torch.float32 if table_RD.device.type == "mps" else torch.float64  # which has no float64
     g_UD = _summed(groups, grads_ND).to(wide)
     if l2:
-        g_UD = g_UD + l2 * table_RD[groups.distinct.long()].to(wide)
+        w_UD = table_RD[groups.distinct.long()].to(wide)
+        g_UD = g_UD + _l2_of_rows(groups, w_UD, l2, shares) * w_UD
     return float((g_UD.square().sum(1) * (groups.starts.diff() > 0)).sum())
 
 
@@ -326,6 +333,14 @@ def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
     return sums_UD if counts_U.device.type == "cpu" or not count else sums_UD[torch.minimum(group_U, group_N[-1])]
 
 
+def _l2_of_rows(groups: RowGroups, w_UD: Tensor, l2: float, shares: Tensor | None) -> float | Tensor:
+    """The strength of L2 on each group's row [U, 1], or on all of them."""
+    if shares is None:
+        return l2
+    occurrences_U1 = _summed(groups, w_UD.new_ones(len(groups.order), 1))
+    return l2 * shares[groups.distinct.long(), None].to(w_UD.dtype) * occurrences_U1
+
+
 def _numbers(rule: RowRule) -> list[float]:
     """The kernel's numbers in its order; the last are `rate / (1 - beta1^step)` and `sqrt(1 - beta2^step)`."""
     beta1, beta2 = rule.betas
@@ -334,8 +349,10 @@ def _numbers(rule: RowRule) -> list[float]:
 
 
 _GROUPS = "Tensor order, Tensor starts, Tensor distinct, Tensor grads"
-define(f"update_rows(Tensor(a!) table, Tensor(b!)[] states, {_GROUPS}, int rule, float[] numbers) -> ()")
-define(f"squares_of_rows(Tensor table, {_GROUPS}, float l2) -> Tensor")
+define(
+    f"update_rows(Tensor(a!) table, Tensor(b!)[] states, {_GROUPS}, int rule, float[] numbers, Tensor? shares) -> ()"
+)
+define(f"squares_of_rows(Tensor table, {_GROUPS}, float l2, Tensor? shares) -> Tensor")
 
 
 def _update(
@@ -347,8 +364,10 @@ def _update(
     grads: Tensor,
     rule: int,
     numbers: Sequence[float],
+    shares: Tensor | None,
 ) -> None:
     groups, grads = _fitting(table, order, starts, distinct, grads), grads.contiguous()
+    _check_shares(table, shares)
     shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
     result, wanted = [t.shape for t in states], shapes[RULES[rule]]
     if result != wanted or not all(t.is_contiguous() for t in (table, *states)):
@@ -356,18 +375,31 @@ def _update(
         raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
     name, given = f"fw_update_rows_{type_name(table, grads, *states)}", (ctypes.c_double * 9)(*numbers)
     sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
-    NATIVE.call(name, rule, sizes, *groups, grads, table, *[*states, None, None][:2], given)
+    NATIVE.call(name, rule, sizes, *groups, grads, table, *[*states, None, None][:2], given, shares)
     increment_version([t for t in (table, *states) if not t.is_inference()])
 
 
-def _squares(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float) -> Tensor:
+def _squares(
+    table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float, shares: Tensor | None
+) -> Tensor:
     groups = _fitting(table, order, starts, distinct, grads)
     grads, table = grads.contiguous(), table.contiguous()
+    _check_shares(table, shares)
     total = torch.empty((), dtype=torch.float64)
     sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
     name = f"fw_squares_of_rows_{type_name(table, grads)}"
-    NATIVE.call(name, sizes, *groups, grads, table, ctypes.c_double(l2), total)
+    NATIVE.call(name, sizes, *groups, grads, table, ctypes.c_double(l2), shares, total)
     return total
+
+
+def _check_shares(table: Tensor, shares: Tensor | None) -> None:
+    fits = shares is None or (
+        shares.shape == table.shape[:1] and shares.dtype == table.dtype and shares.is_contiguous()
+    )
+    if not fits:
+        assert shares is not None, "None fits"
+        found = f"{shares.dtype} {list(shares.shape)} for {table.dtype} {list(table.shape)}"
+        raise ConfigError(f"shares of L2 must be contiguous, one for each row, in the table's type, found {found}")
 
 
 def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:

@@ -16,7 +16,7 @@ from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch
-from fieldwise.ops.rows import RowGroups, RowRule, RuleName, gather_rows, group_rows, squares_of_rows, update_rows_
+from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
 LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
@@ -25,16 +25,24 @@ LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is 
 class LazyTables(torch.optim.Optimizer):
     """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
-    Each table comes with the strength of squared L2 on its touched rows. A gradient is a sparse COO tensor [R, D] from
+    Each table comes with the strength of squared L2 on its touched rows, and with each row's share of it at an
+    occurrence if it is to be spread over those (`RowRule.shares`). A gradient is a sparse COO tensor [R, D] from
     `fieldwise.ops.gather_rows`. The rules are those of `fieldwise.ops.rows.RowRule`; states have the table's shape,
     except for `rowwise_adagrad`, which has one number per row; `accumulator` is the start of Adagrad's sums.
     """
 
     def __init__(
-        self, tables: Iterable[tuple[nn.Parameter, float]], name: str, *, lr: float, accumulator: float = 0.0
+        self,
+        tables: Iterable[tuple[nn.Parameter, float, Tensor | None]],
+        name: str,
+        *,
+        lr: float,
+        accumulator: float = 0.0,
     ) -> None:
         self.name = cast(RuleName, name)
-        groups = [{"params": [table], "l2": l2} for table, l2 in tables]
+        tables = list(tables)
+        self.shares = {table: shares for table, _, shares in tables}
+        groups = [{"params": [table], "l2": l2} for table, l2, _ in tables]
         super().__init__(groups, {"lr": lr, "accumulator": accumulator})
 
     @torch.no_grad()
@@ -53,6 +61,7 @@ class LazyTables(torch.optim.Optimizer):
                 scale=scale,
                 eps=OPTIMIZERS[self.name].eps,
                 step=int(state["step"]),
+                shares=self.shares[table],
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
 
@@ -118,7 +127,7 @@ class RunOptimizer:
         strengths, tables = l2_strengths(network, settings.l2), dict[int, tuple[nn.Parameter, float]]()
         l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
         touched = set()  # of which L2 counts the rows of a batch
-        spread = dict[int, tuple[nn.Parameter, float]]()
+        spread = set()  # of which L2 counts all rows
         rule, update = OPTIMIZERS[settings.optimizer], settings.embedding_update
         for module in network.modules():
             if not isinstance(module, FieldEmbedding):
@@ -134,8 +143,7 @@ class RunOptimizer:
                 continue
             tables[key] = l2[key]
             if l2_of_all:
-                spread[key] = l2[key]
-                tables[key] = (module.weight, 0.0)
+                spread.add(key)
         if spread and occurrences is None:
             how = "embedding_update = 'lazy'" if update == "lazy" else f"optimizer = {settings.optimizer!r}"
             raise ConfigError(
@@ -145,8 +153,6 @@ class RunOptimizer:
         punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
         self._l2 = [of for key, of in punished.items() if key not in touched]
         self._l2_touched = [of for key, of in punished.items() if key in touched]
-        self._l2_spread = list(spread.values())
-        self._occurrences = occurrences if spread else None
         name, rate, start = settings.optimizer, settings.learning_rate, settings.adagrad_accumulator
         self.parameters = [p for p in network.parameters() if id(p) not in tables]
         self.clip_norm, self.parts = settings.clip_norm, dict[str, torch.optim.Optimizer]()
@@ -158,7 +164,12 @@ class RunOptimizer:
             kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}.get(name, torch.optim.Adagrad)
             self.parts["dense"] = self.dense = kind(self.parameters, lr=rate, fused=fused, **options)
         if tables:
-            self.parts["lazy"] = self.lazy = LazyTables(tables.values(), name, lr=rate, accumulator=start)
+            shares = None if occurrences is None else occurrences.reciprocal()
+            spread_tables = [
+                (table, strength, shares.to(table.dtype) if shares is not None and key in spread else None)
+                for key, (table, strength) in tables.items()
+            ]
+            self.parts["lazy"] = self.lazy = LazyTables(spread_tables, name, lr=rate, accumulator=start)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -179,14 +190,6 @@ class RunOptimizer:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
-        for table, strength in self._l2_spread:
-            if table.grad is None or not table.grad.is_sparse:  # which the lazy optimizer refuses
-                continue
-            assert self._occurrences is not None, "checked before"
-            ids_N, values_ND = table.grad._indices()[0], table.grad._values()
-            share_N1 = strength / self._occurrences[ids_N, None]
-            added_ND = torch.addcmul(values_ND, gather_rows(table, ids_N), share_N1)
-            table.grad = torch.sparse_coo_tensor(ids_N[None], added_ND, table.shape, check_invariants=False)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
@@ -196,8 +199,11 @@ class RunOptimizer:
         elif self.clip_norm is not None and self.lazy is not None:
             norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
             with torch.no_grad():  # summed by row, including L2's
-                rows = (squares_of_rows(t, ids, g, of["l2"]) for of, t, ids, g in self.lazy._gradients())
-                norm = math.sqrt(norm**2 + math.fsum(rows))
+                squares = [
+                    squares_of_rows(table, groups, grads, of["l2"], self.lazy.shares[table])
+                    for of, table, groups, grads in self.lazy._gradients()
+                ]
+                norm = math.sqrt(norm**2 + math.fsum(squares))
             scale = min(self.clip_norm / (norm + 1e-6), 1.0)  # as in PyTorch's clip_grad_norm_
             for p in self.parameters if scale != 1.0 else ():
                 if p.grad is not None:
