@@ -74,7 +74,7 @@ def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backe
 def test_tasks_share_one_table():
     layout, rows = mixed_tables()
     networks = [build_network(FM(embedding_dim=3), layout, 0, labels=2) for _ in range(2)]
-    y = np.concatenate([rows.y, 1 - rows.y], axis=1)
+    y = np.stack([rows.y, 1 - rows.y], axis=1)
     both = dataclasses.replace(rows, y=y)
     results = []
     for network, update in zip(networks, ("dense", "lazy"), strict=True):
