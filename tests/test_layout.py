@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise import Batch, Layout
-from fieldwise.layout import Bags, FieldLayout
+from fieldwise import Batch, DataError, Layout
+from fieldwise.layout import Bags, FieldLayout, check_batch
+from fieldwise.models.settings import MODELS
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
@@ -147,3 +148,41 @@ def test_bags_are_gathered_in_one_place():
     exported = {"bundle/export.py", "bundle/standalone.py"}
     pooled = {"layers/embedding.py", "models/din.py"}
     assert segments == {"layout.py", "scoring/candidates.py", "testing.py"} | pooled | exported
+
+
+def test_every_network_refuses_what_is_no_batch_of_its_layout(subtests):
+    layout = Layout.of_sizes([3, 4, 5], ["user", "item", "context"])
+    good = torch.tensor([[0, 3, 7], [2, 6, 11]])
+    for name, settings in MODELS.items():
+        if name == "din":  # needs a history
+            continue
+        network = settings().build(layout).eval()
+        assert network(Batch.of_ids(good)).shape == network(Batch.of_ids(good.int())).shape == (2,)
+        for batch, message in [
+            (good, r"a network reads a Batch, found a Tensor of shape \[2, 3\]: make one with Batch.of_ids"),
+            (good.tolist(), "a network reads a Batch, found a list"),
+            (
+                Batch.of_ids(good[:, :2]),
+                r"must be \[rows, 3\], a column for each of field_0, field_1, field_2, found \[2, 2\]",
+            ),
+            (
+                Batch.of_ids(good - 1),
+                "an id of field 'field_0' must be one of its rows .* begin at 0, found -1 in row 0",
+            ),
+            (Batch.of_ids(good + torch.tensor([0, 1, 0])), "field 'field_1' .* begin at 3, found 7 in row 1"),
+            (Batch.of_ids(good + 99), "found 99 in row 0 of the batch: add the field's offset"),
+        ]:
+            with subtests.test(name=name, message=message), pytest.raises(DataError, match=message):
+                network(batch)
+
+
+def test_fields_that_share_rows_or_have_grown_are_told_by_their_rows():
+    shared = [
+        FieldLayout(name="a", kind="id", role="user", offset=0, rows=4, extents=((3, 6),)),
+        FieldLayout(name="b", kind="id", role="user", offset=3, rows=3),
+        FieldLayout(name="c", kind="id", role="item", offset=0, rows=4, shares="a", extents=((3, 6),)),
+    ]
+    layout = Layout(tuple(shared))
+    check_batch(Batch.of_ids(torch.tensor([[6, 5, 2], [0, 3, 6]])), layout)
+    with pytest.raises(DataError, match=r"an id of field 'b' .* found 6"):
+        check_batch(Batch.of_ids(torch.tensor([[6, 6, 2]])), layout)

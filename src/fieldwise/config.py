@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import math
+import numbers
 import re
 import tomllib
 import types
@@ -34,12 +35,22 @@ class Settings:
     values are equal, whichever were given.
     """
 
-    def __new__(cls, **settings: Any) -> "Settings":
-        """A new object, before `__init__` fills it."""
+    def __new__(cls, *unnamed: Any, **settings: Any) -> "Settings":
+        """A new object, before `__init__` fills it; a ConfigError for settings without a name, and unknown names."""
+        known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+        if unnamed:
+            example = f", as in {cls.__name__}({known[0]}={unnamed[0]!r})" if known else ", and has none"
+            raise ConfigError(f"{cls.__name__} takes settings by name{example}; found {unnamed[0]!r} without a name")
+        for name in settings:
+            if name not in known:
+                raise ConfigError(unknown_setting(cls.__name__, name, known))
         made = super().__new__(cls)
         # A tuple: a copied set may have another order and hash.
         object.__setattr__(made, "_given", tuple(sorted(settings)))
         return made
+
+    def __post_init__(self) -> None:
+        convert_settings(self)
 
 
 def given(settings: Any) -> frozenset[str]:
@@ -51,6 +62,30 @@ def given(settings: Any) -> frozenset[str]:
     """
     names: tuple[str, ...] | None = getattr(settings, "_given", None)
     return frozenset(f.name for f in dataclasses.fields(settings) if f.init) if names is None else frozenset(names)
+
+
+def convert_settings(settings: Any) -> None:
+    """Check the values of a frozen dataclass by its annotations, and convert them as `parse` does: 1 to 1.0.
+
+    Annotations that `parse` does not know are not checked.
+
+    Errors:
+        ConfigError: a value of the wrong type, an unknown choice, or a number that is not finite.
+
+    >>> from fieldwise import TrainingSettings
+    >>> TrainingSettings(epochs="3")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: epochs must be of type int, found '3'
+    """
+    hints = _hints(type(settings))
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        try:
+            converted = _convert(value, hints[f.name], f.name, ConfigError)
+        except TypeError:  # `isinstance` does not know the annotation of a user's own setting
+            continue
+        if converted is not value:
+            object.__setattr__(settings, f.name, converted)
 
 
 def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
@@ -182,13 +217,16 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
         return {str(k): _convert(v, args[1], f"{path}.{k}", error) for k, v in value.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return value if isinstance(value, hint) else parse(hint, value, path, error)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)  # NumPy's too
+    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
         try:
-            return float(value)
+            number = float(value)
         except OverflowError:
             raise error(f"{path} must be a number below 1e308, found {str(value)[:8]}…") from None
-    if hint is float and isinstance(value, float) and not math.isfinite(value):
-        raise error(f"{path} must be finite, found {value}")
+        if not math.isfinite(number):
+            raise error(f"{path} must be finite, found {number}")
+        return number
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
     return value

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fieldwise.errors import DataError
 from fieldwise.schema import Pooling, Role
 
 
@@ -99,6 +100,14 @@ class Layout:
         last = ((f.rows, *[(0, f.offset), *f.extents][-1]) for f in self.fields)
         return max((row + rows - local for rows, local, row in last), default=0)
 
+    @cached_property
+    def block_of_row(self) -> Tensor:
+        """For each row of the shared table the offset of the fields that read it, which tells them [num_rows] int64."""
+        result = np.full(self.num_rows, -1)
+        for f in self.fields:
+            result[f.all_rows()] = f.offset
+        return torch.from_numpy(result)
+
     def local_rows(self) -> np.ndarray:
         """The row within its field of each row of the shared table [num_rows], int32."""
         result = np.zeros(self.num_rows, np.int32)
@@ -110,6 +119,43 @@ class Layout:
         """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""
         wanted = enumerate(self.fields)
         return [i for i, f in wanted if kind in (None, f.kind) and role in (None, f.role)]
+
+
+def check_batch(batch: object, layout: Layout) -> None:
+    """Check that a batch is one, and that the ids of one that was made by hand are of their fields.
+
+    Ids of an encoded table are int32, and were checked when it was made; they are not looked at.
+
+    Errors:
+        DataError: no `Batch`, another number of fields, or an id that is no row of its field.
+
+    >>> check_batch(Batch.of_ids(torch.tensor([[0, 3], [2, 6]])), Layout.of_sizes([3, 4]))
+    """
+    if not isinstance(batch, Batch):
+        shape = f" of shape {list(batch.shape)}" if isinstance(batch, Tensor) else ""
+        raise DataError(
+            f"a network reads a Batch, found a {type(batch).__name__}{shape}: make one with Batch.of_ids(ids), or take "
+            "those of an encoded table"
+        )
+    if batch.ids.dtype == torch.int32 or torch.compiler.is_compiling() or batch.ids.is_meta:
+        return
+    singles = [f for f in layout.fields if f.kind != "bag"]
+    if batch.ids.ndim != 2 or batch.ids.shape[1] != len(singles):
+        raise DataError(
+            f"a batch's ids must be [rows, {len(singles)}], a column for each of {', '.join(f.name for f in singles)}, "
+            f"found {list(batch.ids.shape)}"
+        )
+    ids = batch.ids.long().cpu()
+    is_row = (ids >= 0) & (ids < layout.num_rows)
+    block = layout.block_of_row[ids.clamp(0, max(layout.num_rows - 1, 0))] if layout.num_rows else ids
+    is_wrong = ~is_row | (block != torch.tensor([f.offset for f in singles]))
+    if is_wrong.any():
+        row, column = is_wrong.nonzero()[0].tolist()
+        f = singles[column]
+        raise DataError(
+            f"an id of field {f.name!r} must be one of its rows of the shared table, which begin at {f.offset}, found "
+            f"{int(ids[row, column])} in row {row} of the batch: add the field's offset to its own numbers"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +236,8 @@ class Batch(NamedTuple):
     A layout without bags does not need the last three tensors; for categorical fields only, use `Batch.of_ids`.
 
     Shape:
-        ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order.
+        ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order. Networks check that those
+            of int64, as are made by hand, are rows of their fields; encoded tables have int32.
         values: [B, V] float, the numbers of the fields of kind `value` (0 if missing).
         bag_ids: [N] integer, row ids of all bags, row by row and within a row in layout order.
         bag_segments: [N] int64, b * G + g of each value, not decreasing.

@@ -1,9 +1,11 @@
 from typing import get_args
 
+import numpy as np
 import pytest
 
-from fieldwise import ConfigError, TrainingSettings
+from fieldwise import FM, ConfigError, NegativeSampling, TrainingSettings
 from fieldwise.config import parse, to_plain
+from fieldwise.data.prepare.settings import RandomSplit
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.training.settings import Monitor
 
@@ -26,7 +28,15 @@ def test_a_setting_out_of_range_is_named(subtests):
         ({"average": float("nan")}, "average must be finite"),
         ({"adagrad_accumulator": -1.0}, "adagrad_accumulator must not be negative"),
         ({"l2": {"p": -1.0}}, "l2 strength of 'p' must not be negative"),
-        ({"l2": {"p": float("nan")}}, "l2 of 'p' must be finite"),
+        ({"l2": {"p": float("nan")}}, "l2.p must be finite"),
+        ({"epochs": "3"}, "epochs must be of type int, found '3'"),
+        ({"epochs": 2.5}, "epochs must be of type int, found 2.5"),
+        ({"epochs": True}, "epochs must be of type int, found True"),
+        ({"batch_size": None}, "batch_size must be of type int, found None"),
+        ({"learning_rate": "x"}, "learning_rate must be of type float, found 'x'"),
+        ({"l2": 0.1}, "l2 must be a table of settings, found 0.1"),
+        ({"device": 0}, "device must be of type str, found 0"),
+        ({"epoch": 3}, "TrainingSettings has no setting 'epoch': did you mean 'epochs'"),
         ({"optimizer": "adamw"}, "optimizer must be one of 'adam', .*, found 'adamw'"),
         ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', found 'float16'"),
         ({"embedding_update": "sparse"}, "embedding_update must be one of 'auto', 'dense', 'lazy', found 'sparse'"),
@@ -34,6 +44,21 @@ def test_a_setting_out_of_range_is_named(subtests):
     ]:
         with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
             TrainingSettings(**settings)
+
+
+def test_settings_have_names_and_python_s_own_types():
+    for settings, first in ((TrainingSettings, "optimizer"), (FM, "embedding_dim")):
+        with pytest.raises(
+            ConfigError, match=rf"takes settings by name, as in {settings.__name__}\({first}=3\); found 3"
+        ):
+            settings(3)
+    made = TrainingSettings(epochs=np.int64(3), learning_rate=np.float32(0.5), clip_norm=1)
+    assert (type(made.epochs), type(made.learning_rate), type(made.clip_norm)) == (int, float, float)
+    assert made == TrainingSettings(epochs=3, learning_rate=0.5, clip_norm=1.0)
+    with pytest.raises(ConfigError, match="per_positive must be of type int, found '2'"):
+        NegativeSampling(user="u", item="i", per_positive="2")
+    with pytest.raises(ConfigError, match="valid must be of type float, found 'a'"):
+        RandomSplit(valid="a")
 
 
 def test_a_mapping_that_is_wrong_is_one_sentence(subtests):

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -647,7 +648,10 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rules = {
             "schema": (isinstance(self.schema, Schema | None), "be a fieldwise Schema, or None to infer one"),
             "training": (isinstance(self.training, TrainingSettings), "be TrainingSettings"),
-            "valid_share": (0 < self.valid_share < 1, "lie between 0 and 1, both excluded"),
+            "valid_share": (
+                isinstance(self.valid_share, Real) and 0 < self.valid_share < 1,
+                "lie between 0 and 1, both excluded",
+            ),
             "valid_by": (self.valid_by in ("random", "time"), "be 'random' or 'time'"),
             "warm_start": (warm is False or isinstance(warm, str | Path | None), "be the folder of a bundle"),
             "checkpoint": (isinstance(kept, str | Path | None) and kept != "", "be a folder"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch, Layout
+from fieldwise.layout import Batch, Layout, check_batch
 from fieldwise.ops.rows import gather_rows
 
 
@@ -92,6 +92,7 @@ class FieldEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
         if not self.weight.is_meta:  # there it would load PyTorch's compiler, which takes seconds
             nn.init.normal_(self.weight, std=std)
+        self.layout = layout
         self.row_blocks = [(layout.num_rows,)]
         self.by_field = by_field
         self.sparse = False
@@ -109,6 +110,7 @@ class FieldEmbedding(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         if isinstance(batch, Assembled):
             return batch.vectors(self)
+        check_batch(batch, self.layout)
         x_BSD = self.rows(batch.ids)
         if self.has_values:
             factors_BS = x_BSD.new_ones(batch.ids.shape)

@@ -148,6 +148,7 @@ class EmbeddingSettings(Settings):
                 raise ConfigError(f"{name} must be one of {known}, found {value!r}")
             elif hint is bool and not isinstance(value, bool):  # any text would count as true
                 raise ConfigError(f"{name} must be True or False, found {value!r}")
+        super().__post_init__()
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
         """The embedding table of the layout's fields, with fresh weights."""

@@ -1,11 +1,9 @@
 """Settings of training, and the optimizers that they choose among. PyTorch is not loaded for them."""
 
-import dataclasses
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Literal
 
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
@@ -119,16 +117,9 @@ class TrainingSettings(Settings):
     checkpoint_minutes: float = 2.0
 
     def __post_init__(self) -> None:
-        for f in dataclasses.fields(self):
-            if get_origin(f.type) is Literal and getattr(self, f.name) not in get_args(f.type):
-                known = ", ".join(map(repr, get_args(f.type)))
-                raise ConfigError(f"{f.name} must be one of {known}, found {getattr(self, f.name)!r}")
+        super().__post_init__()
         if not DEVICE.fullmatch(self.device):
             raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}")
-        floats = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.type in (float, float | None)}
-        for name, value in (floats | {f"l2 of {name!r}": strength for name, strength in self.l2.items()}).items():
-            if value is not None and not math.isfinite(value):
-                raise ConfigError(f"{name} must be finite, found {value}")
         counts = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
         rules = {name: (getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1") for name in counts}
         rules |= {

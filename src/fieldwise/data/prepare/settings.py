@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import Field, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
+from fieldwise.config import convert_settings
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
 
@@ -64,6 +65,7 @@ class HistorySettings(_IdColumns):
     max_length: int = 50
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         for name in ("column", "user", "item", "order"):
             if getattr(self, name) == "":
                 raise ConfigError(f"a history's {name} must be a column name, found an empty one")
@@ -97,6 +99,7 @@ class TargetEncoding:
     source: Literal["train", "own-part", "own-side"] = "train"
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         if not self.columns or len(set(self.columns)) != len(self.columns):
             raise ConfigError(f"target_encoding.columns must name different columns, found {list(self.columns)}")
         if self.folds < 2:
@@ -133,6 +136,7 @@ class NegativeSampling(_IdColumns):
     item_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         if self.per_positive < 1:
             raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
         if not self.parts:
@@ -151,6 +155,7 @@ class _Shares:
     test: float = 0.1
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         for name, share in (("valid", self.valid), ("test", self.test)):
             if not 0 < share < 1:
                 raise ConfigError(f"{name} must be a share between 0 and 1, both excluded, found {share}")
@@ -233,6 +238,7 @@ class LeaveLastOutSplit:
     kind: Literal["leave-last-out"] = "leave-last-out"
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         for name, least in (("valid_rows", 1), ("test_rows", 1), ("min_train", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
@@ -261,6 +267,7 @@ class ColumnSplit:
     kind: Literal["column"] = "column"
 
     def __post_init__(self) -> None:
+        convert_settings(self)
         twice = [v for v, n in Counter((*self.train, *self.valid, *self.test)).items() if n > 1]
         if twice:
             raise ConfigError(
