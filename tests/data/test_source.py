@@ -32,7 +32,8 @@ from fieldwise.data.read.chunked_table import (
     sample_table,
     whole_table,
 )
-from fieldwise.data.read.text_files import ByteSource, TextFormat, TextTypes, read_delimited
+from fieldwise.data.read.text_files import ByteSource, TextFormat, read_delimited
+from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data import Inputs, _data_files
 from fieldwise.runs.recipe import DataSettings

@@ -40,7 +40,7 @@ from fieldwise.data.read.file_listing import file_state, find_files, folder_valu
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.read.text_files import TextTypes
+from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError

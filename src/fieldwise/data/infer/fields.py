@@ -10,7 +10,7 @@ from fieldwise.data.encode.columns import as_list, as_text, number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
-from fieldwise.data.read.text_files import PLAIN_OR_THOUSANDS
+from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
 from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
 

@@ -22,7 +22,8 @@ from polars.datatypes import DataTypeClass
 from fieldwise.data.read import arrow_files, file_listing
 from fieldwise.data.read.arrow_files import ChunkLimits, MappedRows, RowsWriter
 from fieldwise.data.read.file_listing import KINDS, find_files, kind_of
-from fieldwise.data.read.text_files import LibfmFields, TextFormat, TextTypes, libfm_chunks
+from fieldwise.data.read.text_files import LibfmFields, TextFormat, libfm_chunks
+from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import DataError, MissingExtraError, SchemaError
 from fieldwise.storage.files import scratch_folder, write_atomically
