@@ -74,8 +74,7 @@ def score_file(
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_not_input(writing.path, find_files(data) if isinstance(data, Path) else data.files)
-    text = TextFormat(text_columns=bundle.schema.text_columns)
-    table = SlicedTable(data, text) if isinstance(data, Path) else data
+    table = SlicedTable(data, TextFormat(text_columns=bundle.schema.text_columns)) if isinstance(data, Path) else data
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     predictions, logits = _columns(bundle, keys or [ROW], column, logit)
     given: dict[str, Any] = {"keys": keys, "predictions": predictions, "logits": logits, "precision": precision}

@@ -73,8 +73,7 @@ def recommend(
         A row per user and item: user, item, title (if there is one), rank (from 1), score and source. The users are in
         the order given (in the order of ids for every user), their items best first, ties in the order of the items'
         ids. `source` is `model` or `popularity`; a score is the model's prediction, or the item's share of the rows
-        that popularity counts. For one `user` without the columns of user and rank. A pandas or pyarrow table if the
-        log is one, else a polars DataFrame.
+        that popularity counts. For one `user` without columns of user and rank. A pandas or pyarrow log gives such.
 
     Errors:
         ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1.
@@ -101,8 +100,7 @@ def recommend(
         user, users = None, user
     wanted = users if user is None else [user]
     given = catalogue or Catalogue()
-    ids = [column for column in (given.user, given.item) if column is not None]
-    rows = as_table(log, text_columns=(*model.schema.text_columns, *ids))
+    rows = as_table(log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item))))
     result = pl.concat(recommended_blocks(model, rows, given, wanted, n=n, exclude_seen=exclude_seen))
     return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 

@@ -89,8 +89,7 @@ def build_index(
     folder = Path(folder)
     INDEX.check_folder(folder)
     network = _item_network(bundle)
-    ids = () if id_column is None else (id_column,)
-    items = as_table(items, text_columns=(*bundle.schema.text_columns, *ids))
+    items = as_table(items, text_columns=(*bundle.schema.text_columns, *filter(None, [id_column])))
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
     texts, table = item_table(items, column).texts.to_list(), _encoded_items(bundle, items)
     with writing(INDEX, folder) as writer:

@@ -136,13 +136,10 @@ def as_table(
             order of the files' names; a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table; a
             dict with a list for each column, or a list with a dict for each row (an absent key is null).
         separator: delimiter of text; if omitted the one that a first line such as `sep=;` names (which is no row), a
-            tab for `.tsv` and `.tab`, else the one of tab, semicolon, `|` and
-            comma that divides the first records evenly.
+            tab for `.tsv` and `.tab`, else that of tab, semicolon, `|` and comma that divides first records evenly.
         encoding: encoding of delimited text.
-        columns: column names of delimited text without a header line. A header that looks like a row causes a
-            warning.
-        text_columns: columns of delimited text whose cells are read as they are written: for a table of a schema its
-            `Schema.text_columns`. Functions that have the schema read a path so by themselves.
+        columns: column names of delimited text without a header. A header that looks like a row causes a warning.
+        text_columns: columns of delimited text whose cells are read as they are written, as `Schema.text_columns`.
 
     Errors:
         DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
