@@ -26,7 +26,7 @@ def own(trained, tmp_path):
 def trained(bundle, tmp_path_factory):
     """A bundle whose scores rise with the rate of positives: the mean with LR hardly varies on 80 rows."""
     folder = tmp_path_factory.mktemp("rising")
-    words = "--set", "training.linear_start=false", "--out", str(folder / "b"), "--quiet", "--json"
+    words = "--set", "training.mean_with_lr=false", "--out", str(folder / "b"), "--quiet", "--json"
     assert run(["train", str(bundle.parent / "mine.toml"), *words]) == 0
     return folder / "b"
 

@@ -79,7 +79,7 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, giv
     (AFM(), {}, facts(rows=20_000), {"learning_rate": 0.015}),
     (FM(), {"optimizer": "sgd"}, facts(), {"learning_rate": 1e-3}),
     (LR(), {}, facts(), {"unknown_share": 0.0, "optimizer": "adam"}),
-    (FM(), {}, facts(), {"unknown_share": DEFAULTS.unknown_share, "linear_start": False}),
+    (FM(), {}, facts(), {"unknown_share": DEFAULTS.unknown_share, "start_from_lr": False, "mean_with_lr": False}),
     (LR(), {}, facts(rows=589), {"batch_size": 32}),
     (LR(), {}, facts(rows=9_731), {"batch_size": 128}),  # the largest power of 2 with 50 steps
     (LR(), {}, facts(rows=58_284), {"batch_size": 1024}),
@@ -98,10 +98,13 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, giv
     (LR(), {"epochs": 100}, EXACT, {"optimizer": "adam"}),
     (LR(), {"l2": {}}, EXACT, {"optimizer": "adam"}),
     (LR(), {"optimizer": "sgd"}, EXACT, {"optimizer": "sgd"}),
-    (FM(), {}, EXACT, {"optimizer": "adam", "linear_start": True}),
-    (AFM(), {}, EXACT, {"linear_start": True}),
-    (AutoInt(), {}, EXACT, {"linear_start": False}),
-    (IntTower(), {}, EXACT, {"linear_start": False}),
+    (FM(), {}, EXACT, {"optimizer": "adam", "start_from_lr": True, "mean_with_lr": True}),
+    (AFM(), {}, EXACT, {"start_from_lr": True, "mean_with_lr": True}),
+    (AutoInt(), {}, EXACT, {"start_from_lr": False, "mean_with_lr": True}),
+    (AutoInt(), {}, facts(), {"mean_with_lr": False}),
+    (AutoInt(), {"mean_with_lr": False}, EXACT, {"mean_with_lr": False}),
+    (LR(), {"epochs": 100}, EXACT, {"mean_with_lr": False}),
+    (IntTower(), {}, EXACT, {"start_from_lr": False, "mean_with_lr": False}),
 ]
 
 

@@ -1,6 +1,8 @@
-"""LR solved exactly, against scikit-learn; and FM and AFM that start from it."""
+"""LR solved exactly, against scikit-learn; models that start from it, and that end as a mean with it."""
 
 import dataclasses
+import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,8 +11,9 @@ from counted_steps import Ends
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from fieldwise import AFM, FM, LR, ConfigError, Layout, TrainingSettings
+from fieldwise import AFM, FM, LR, AutoIntPlus, ConfigError, IntTower, Layout, TrainingSettings
 from fieldwise.data.table import EncodedTable
+from fieldwise.models.build import network_share, part_of_mean
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training
@@ -134,7 +137,7 @@ def test_a_time_limit_ends_an_evaluation_of_the_loss_of_many_rows(tables, monkey
     monkeypatch.setattr("fieldwise.training.regression.CHUNK_ROWS", 100)
     chunked, _ = exactly(dataclasses.replace(tables.train), tables.valid)
     torch.testing.assert_close(scores_of(chunked, tables.valid), scores_of(whole, tables.valid), rtol=1e-3, atol=1e-3)
-    started = TrainingSettings(epochs=1, batch_size=60, linear_start=True)
+    started = TrainingSettings(epochs=1, batch_size=60, mean_with_lr=True)
     for model, settings in ((LR(), EXACT), (FM(embedding_dim=4), started)):
         ends = _EndsWithin()
         network, table = model.build(tables.train.layout), dataclasses.replace(tables.train)
@@ -170,14 +173,16 @@ class _Counts(Ends):
 def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, steps, average):
     counts = _Counts(steps)
     table = dataclasses.replace(tables.train)  # no earlier run has solved it
-    settings = TrainingSettings(epochs=1, batch_size=60, linear_start=True, average=average, learning_rate=0.01)
+    first = {"start_from_lr": True, "mean_with_lr": True}
+    settings = TrainingSettings(epochs=1, batch_size=60, average=average, learning_rate=0.01, **first)
     network = FM(embedding_dim=4).build(table.layout)
     given = {"settings": settings, "objective": Objective(), "seed": 0, "callbacks": [counts]}
-    result = Training(network, table, tables.valid, **given).run()
+    training = Training(network, table, tables.valid, **given)
+    result = training.run()
     assert counts.heard[:2] == ["start", 0]
     assert (result.stopped, len(counts.heard) - 2 == steps) == (("time", True) if steps < 10_000 else ("epochs", False))
     assert (sum(counts.heard[1:]) == len(table)) == (steps == 10_000)
-    loss = evaluate(network, tables.valid, Objective())["logloss"]
+    loss = evaluate(training.network, tables.valid, Objective())["logloss"]
     assert loss == result.best.metrics["logloss"] < 0.72
     if steps == 0:  # the one evaluation is of the regression so far: a constant, beside interactions near 0
         p = (table.y.sum() + 0.5) / (len(table) + 1)
@@ -186,26 +191,96 @@ def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, ste
         assert result.evaluations[0].metrics["logloss"] == pytest.approx(expected, abs=5e-4)
 
 
-@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4)])
-def test_fm_and_afm_end_as_a_mean_with_lr_that_is_no_worse_on_validation_rows(tables, model):
-    settings = TrainingSettings(epochs=3, batch_size=32, learning_rate=0.5, linear_start=True, monitor="logloss")
+def trained(tables, model, valid=None, **more):
+    """A training that ends as a mean with LR, and its history."""
+    settings = TrainingSettings(epochs=3, batch_size=32, monitor="logloss", mean_with_lr=True, **more)
     torch.manual_seed(0)
     network = model.build(tables.layout)
-    result = Training(network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=0).run()
-    exact = exactly(tables.train, tables.valid)[1]
-    loss = evaluate(network, tables.valid, Objective())["logloss"]
-    assert loss == result.best.metrics["logloss"]
-    assert loss <= exact.best.metrics["logloss"] + 1e-6
-    assert loss <= min(one.metrics["logloss"] for one in result.evaluations) + 1e-6
-    assert result.interactions is not None
-    assert 0 <= result.interactions <= 1
+    given = {"settings": settings, "objective": Objective(), "seed": 0}
+    training = Training(network, tables.train, tables.valid if valid is None else valid, **given)
+    return training, training.run()
+
+
+def logloss(z, y):
+    return float(np.mean(np.logaddexp(0, z) - y * z))
+
+
+PLUS = AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,))
+
+
+@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4), PLUS])
+@pytest.mark.parametrize("rate", [0.005, 0.3])
+def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_validation_rows(tables, model, rate):
+    training, result = trained(tables, model, learning_rate=rate)
+    lr, exact = exactly(tables.train, tables.valid)
+    y, of_lr = tables.valid.y[:, 0], scores_of(lr, tables.valid)
+    of_network = scores_of(part_of_mean(training.network), tables.valid)
+    shares = np.linspace(0, 1, 1001)
+    losses = np.array([logloss(s * of_network + (1 - s) * of_lr, y) for s in shares])
+    likelihoods = np.exp(-len(y) * (losses - losses.min()))
+    share = float(shares @ likelihoods / likelihoods.sum())
+    loss = logloss(share * of_network + (1 - share) * of_lr, y)
+    if loss >= losses[-1]:
+        share, loss = 1.0, losses[-1]
+    assert result.network_share == network_share(training.network) == pytest.approx(share, abs=0.02)
+    assert result.best.metrics["logloss"] == pytest.approx(loss, abs=1e-3)
+    assert evaluate(training.network, tables.valid, Objective())["logloss"] == result.best.metrics["logloss"]
     assert result.priors == exact.priors
+
+
+def test_a_network_that_diverges_ends_as_lr_alone(tables):
+    rng = np.random.default_rng(0)
+    valid = dataclasses.replace(planted(1_500, 1), y=rng.integers(0, 2, (1_500, 1)).astype(np.float32))
+    train = dataclasses.replace(planted(1_000, 0), y=rng.integers(0, 2, (1_000, 1)).astype(np.float32))
+    noise = SimpleNamespace(layout=train.layout, train=train, valid=valid)
+    training, result = trained(noise, PLUS, learning_rate=0.05)
+    constant = math.log(2)
+    assert min(one.metrics["logloss"] for one in result.evaluations) > constant + 0.01
+    assert result.network_share < 0.1
+    assert result.best.metrics["logloss"] < constant + 0.002
+
+
+def test_a_network_that_no_mean_improves_stays_as_it_is():
+    """Labels by a pair of fields, of which LR can learn nothing, and a network that is not sure enough of them yet."""
+    tables = SimpleNamespace(train=paired(1_500, 0), valid=paired(800, 1), layout=paired(1, 0).layout)
+    model = FM(embedding_dim=4, embedding_std=0.3)
+    training, result = trained(tables, model, learning_rate=0.006)
+    assert isinstance(training.network, type(model.build(tables.layout)))
+    assert (result.network_share, network_share(training.network)) == (1.0, 1.0)
+    assert result.best in result.evaluations
+    assert result.best.metrics["auc"] > 0.8
+    again, second = trained(tables, model, result, learning_rate=0.006)
+    assert second.network_share == network_share(again.network) == 1.0
+
+
+def paired(rows, seed):
+    """Rows of two fields, whose label is whether both have the same parity, in nine of ten rows."""
+    rng = np.random.default_rng(seed)
+    layout = Layout.of_sizes([6, 6])
+    ids = rng.integers(0, 6, (rows, 2))
+    y = (ids.sum(1) % 2 == 0) ^ (rng.random(rows) < 0.1)
+    ids += np.array([f.offset for f in layout.fields])
+    empty = np.zeros((rows, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    return EncodedTable(layout, ids.astype(np.int32), *empty, y=y.astype(np.float32))
+
+
+def test_a_second_training_takes_the_share_of_the_first(tables):
+    first, result = trained(tables, PLUS, learning_rate=0.02)
+    again, second = trained(tables, PLUS, result, learning_rate=0.02)
+    assert 0 < result.network_share < 1
+    assert second.network_share == network_share(again.network) == result.network_share
+    assert scores_of(again.network, tables.valid) == pytest.approx(scores_of(first.network, tables.valid), abs=1e-2)
 
 
 def test_what_no_regression_can_do_is_refused(tables):
     given = {"objective": Objective(), "seed": 0}
     with pytest.raises(ConfigError, match="optimizer = 'lbfgs' solves a regression, found FMNetwork"):
         Training(FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given).run()
-    start = TrainingSettings(linear_start=True)
-    with pytest.raises(ConfigError, match="linear_start is for FM and AFM, found LRNetwork"):
-        Training(LR().build(tables.layout), tables.train, tables.valid, settings=start, **given).run()
+    start = TrainingSettings(start_from_lr=True)
+    with pytest.raises(ConfigError, match="first-order weights and a bias, which AutoIntNetwork has not"):
+        Training(PLUS.build(tables.layout), tables.train, tables.valid, settings=start, **given).run()
+    layout = Layout.of_sizes([3, 4], ["user", "item"])
+    towers = IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(layout)
+    mean = TrainingSettings(mean_with_lr=True)
+    with pytest.raises(ConfigError, match="IntTowerNetwork has two towers, whose stored vectors have no place for LR"):
+        Training(towers, tables.train, tables.valid, settings=mean, **given).run()

@@ -64,6 +64,7 @@ class Line:
     epochs: int  # this and the rest as of the `Trial`
     seconds: float
     stopped: str
+    network_share: float  # of the trained network in its mean with LR: 0 is LR alone, 1 no mean
     parameters: int
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -124,7 +125,7 @@ class AutoResult:
                     row |= {column: result.value, f"{column}_low": result.low, f"{column}_high": result.high}
             if line.calibration_error is not None:
                 row["calibration_error"] = line.calibration_error
-            more = "calibrated", "epochs", "seconds", "stopped", "parameters"
+            more = "calibrated", "epochs", "seconds", "stopped", "network_share", "parameters"
             rows.append(row | {name: getattr(line, name) for name in more})
         return pl.DataFrame(rows, infer_schema_length=None)
 
@@ -207,6 +208,8 @@ class AutoResult:
                 f"{line.model} ended after all its {line.epochs} epochs, and more may improve it: raise "
                 "training.epochs in the recipe"
             )
+        if self.best.mean_sentence is not None:
+            said.append(self.best.mean_sentence)
         if line.changes:
             said.append(f"the search changed {', '.join(f'{path} = {value}' for path, value in line.changes.items())}")
         if line.calibrated:
@@ -326,6 +329,7 @@ def build_leaderboard(
             epochs=one.epochs,
             seconds=round(one.seconds, 2),
             stopped=one.stopped,
+            network_share=1.0 if one.trained is None else one.trained.bundle.network_share,
             parameters=one.parameters,
             changes=dict(one.changes),
         )

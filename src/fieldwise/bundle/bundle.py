@@ -49,7 +49,17 @@ from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
 from fieldwise.layers import FieldEmbedding, kept_rows, row_blocks
 from fieldwise.layers.candidates import Part, Side, Split
 from fieldwise.models import MODELS, ModelSettings, parameter_count
-from fieldwise.models.build import build_network, grow_network, model_from_dict, model_name, model_to_dict
+from fieldwise.models.build import (
+    MeanWithLR,
+    build_network,
+    grow_network,
+    mean_sentence,
+    model_from_dict,
+    model_name,
+    model_to_dict,
+    network_share,
+    part_of_mean,
+)
 from fieldwise.models.own import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
@@ -66,6 +76,7 @@ SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 MANIFEST = "bundle.json"
 ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
+IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
 TRAINED_ROWS = "train_rows"  # the sketch of training rows, among a bundle's further values
 MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
 SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
@@ -123,6 +134,16 @@ class Bundle:
             weights.update(chunk)
         hasher.update(weights.digest())
         return hasher.hexdigest()
+
+    @property
+    def network_share(self) -> float:
+        """The share of the trained network in its mean with LR: 0 if the model is LR alone, 1 without a mean."""
+        return network_share(self.network)
+
+    @property
+    def mean_sentence(self) -> str | None:
+        """A sentence that says which mean with LR the model is; None without one."""
+        return mean_sentence(self.network_share)
 
     def score(self, frame: TableLike) -> np.ndarray:
         """Logits (binary) or unclipped predictions over the label's scale (regression) of raw rows, float64.
@@ -266,7 +287,8 @@ class Bundle:
         if not self.encoder.growths:
             return None
         encoder, tensors = self.encoder.before_growth(), self.network.state_dict()
-        network = build_network(self.settings, encoder.layout, 0, labels=len(self.schema.labels)).eval()
+        labels, in_mean = len(self.schema.labels), isinstance(self.network, MeanWithLR)
+        network = build_network(self.settings, encoder.layout, 0, labels=labels, in_mean=in_mean).eval()
         kept = kept_rows(network, self.network)
         network.load_state_dict({name: tensor.cpu()[kept.get(name, ...)] for name, tensor in tensors.items()})
         return dataclasses.replace(self, encoder=encoder, network=network.to(device_of(self.network)))
@@ -292,8 +314,9 @@ class Bundle:
         training = ", ".join(f"{name}={value!r}" for name, value in changed.items())
         labels = ", ".join(label.name for label in self.schema.labels)
         fields = ", ".join(f.name for f in self.schema.fields)
+        mean = "" if self.network_share == 1 else f", {self.network_share:.0%} of the mean with LR"
         return (
-            f"Bundle({self.settings!r}, training: {training or 'defaults'}, label: {labels}, fields: {fields}, "
+            f"Bundle({self.settings!r}{mean}, training: {training or 'defaults'}, label: {labels}, fields: {fields}, "
             f"{parameter_count(self.network):,} parameters)"
         )
 
@@ -309,6 +332,8 @@ class Bundle:
             ["labels", ", ".join(label.name for label in self.schema.labels)],
             ["calibration", kinds or "none"],
         ]
+        if self.mean_sentence is not None:
+            rows.append(["mean with LR", self.mean_sentence])
         run = self.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
         best = self.about.get("result", {}).get("best", {}).get("metrics", {})
         for part, metrics in {"validation": run.get("valid", best), "test": run.get("test", {})}.items():
@@ -337,6 +362,7 @@ class Bundle:
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "versions": {"fieldwise": __version__, **used, "python": platform.python_version()},
             "model": model_to_dict(self.settings),
+            IN_MEAN: isinstance(self.network, MeanWithLR),
             "sample_scores": self.score(samples).tolist(),
             "about": to_plain(self.about),
             "calibration": to_plain(self.calibration),
@@ -376,7 +402,8 @@ class Bundle:
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
         settings = _model_settings(about["model"], folder, model)
         with parameters_within(content["weights"]):
-            network = build_network(settings, encoder.layout, seed=0, labels=len(schema.labels))
+            labels, in_mean = len(schema.labels), bool(about.get(IN_MEAN))
+            network = build_network(settings, encoder.layout, seed=0, labels=labels, in_mean=in_mean)
         tensors = load_tensors(bytes(content.pop("weights")))
         for name, tensor in tensors.items():
             # A sum takes no memory; if it overflows, each weight is looked at.
@@ -592,10 +619,11 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
     Errors:
         ConfigError: nothing matches; a model of your own with `by_value` (`fieldwise.layers.row_blocks`).
     """
-    state, target = bundle.network.state_dict(), network.state_dict()
+    former_network = bundle.network if isinstance(network, MeanWithLR) else part_of_mean(bundle.network)
+    state, target = former_network.state_dict(), network.state_dict()
     names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
     source = {new: state[old] for old, new in names.items()}
-    tables, former = _tables(network), _tables(bundle.network)
+    tables, former = _tables(network), _tables(former_network)
     former_tables = {new: former[old] for old, new in names.items() if old in former}
     by_value = row_blocks(network)
     same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]

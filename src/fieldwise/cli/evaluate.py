@@ -409,6 +409,7 @@ def run_explain(options: ExplainOptions) -> None:
         "bundle": str(options.bundle),
         "data": str(options.data),
         "background": "its sample rows" if options.background is None else str(options.background),
+        "network_share": bundle.network_share,
         "effects": effects(bundle, usual, label=options.label),
     }
     curves: Sequence[Curves] = ()
@@ -427,7 +428,10 @@ def run_explain(options: ExplainOptions) -> None:
             plain["faithfulness"] = [vars(one) | own for one, own in zip(curves, lists, strict=True)]
     if options.json:
         show.print_json(plain, allow_nan=False)
-    elif options.row is not None:
+        return
+    if bundle.mean_sentence is not None:
+        show.console().print(f"{bundle.mean_sentence}\n")
+    if options.row is not None:
         _print_row(plain, subject)
         show.suggest_report(bundle, options.bundle)
     else:

@@ -228,8 +228,8 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
             f"The model was trained again for {epochs} on all {done.refit.rows:,} training and validation rows. The "
             "validation metrics are those of the first training."
         )
-    if (share := done.history.interactions) is not None:
-        out.print(f"The model is the mean of itself ({share:.0%}) and LR that is best on the validation rows.")
+    if done.bundle.mean_sentence is not None:
+        out.print(done.bundle.mean_sentence)
     epoch = f"{done.history.seconds_per_epoch:.1f} s per epoch, " if done.history.seconds_per_epoch else ""
     training = round(done.seconds)
     out.print(
@@ -341,6 +341,9 @@ def _show_boards(
         gain = f"{shown_name(board.metric)} minus {names[board.base].rpartition('/')[2]}'s"
         heads = ["recipe", *map(shown_name, metrics), gain, "p", *["DeLong p"] * by_auc]
         show.print_table([*heads, "parameters", "epochs", "s/epoch"], rows, right=True)
+        for line in board.lines:
+            if line.mean_sentence is not None:
+                screen.print(line.mean_sentence)
         show_rankings(of_board, f"{mean} for other users{' and seeds' * several}", names)
     if options.settings:
         screen.print(f"All recipes ran with {', '.join(options.settings)}.")

@@ -338,6 +338,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         about["classes"] = [to_plain(one) for one in classes]
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history
+        if self.bundle_.mean_sentence is not None:
+            self._say(self.bundle_.mean_sentence)
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         return self

@@ -20,6 +20,7 @@ from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
 from fieldwise.explain.subject import METHODS, UNSEEN, Method, Subject
+from fieldwise.models.build import part_of_mean
 from fieldwise.schema import Task
 from fieldwise.schema.ids import named_id
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
@@ -195,7 +196,7 @@ class Explanation:
         subject, fields = self.subject, self.subject.fields
         weights = subject.terms.shown.get("attention")
         if weights is None:
-            name = type(subject.network).__name__.removesuffix("Network")
+            name = type(part_of_mean(subject.network)).__name__.removesuffix("Network")
             raise DataError(
                 f"only AFM and AutoInt have attention over fields, found {name}: plot the explanation itself"
             )
@@ -280,7 +281,7 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
     """`explain` for encoded rows."""
     if method not in METHODS:
         raise ConfigError(f"method must be a known method, found {method!r}: {nearest(method, METHODS)}")
-    name = type(subject.network).__name__.removesuffix("Network")
+    name = type(part_of_mean(subject.network)).__name__.removesuffix("Network")
     if method == "terms":
         if not subject.terms.pairwise:
             raise ConfigError(

@@ -42,7 +42,7 @@ class Terms:
             AutoInt's `attention` [N, L, H, F, F], from query field (second last axis) to key field (last);
             IntTower's `matched_head` [N, L, H], and for either side's fields `user_gates` [N, U], `item_gates` [N, V]
             (Light-SE's weights, which sum to 1) with `user_gate_effects` and `item_gate_effects`, the
-            logit minus that with this gate at zero.
+            logit minus that with this gate at zero. In a mean with LR they are those of the network, before its share.
     """
 
     added: Mapping[str, np.ndarray]

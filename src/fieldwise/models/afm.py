@@ -81,7 +81,7 @@ class AFM(EmbeddingSettings):
         rate=0.015,
         small_table_rows=20_000,
         small_table_rate=0.006,
-        linear_start=True,
+        starts_from_lr=True,
         lazy_prior=360.0,
         lazy_rate=0.006,
         settings={"variant": "pooled", "dropout": 0.2},
@@ -145,9 +145,6 @@ class AFMNetwork(nn.Module):
         pooled_BD = self.attention(self.embedding(batch))
         pooled_BD = F.dropout(pooled_BD, self.pooled_dropout, self.training)
         return self.first_order(batch) + torch.mv(pooled_BD, self.p)
-
-    def scale_interactions(self, factor: float) -> None:
-        self.p.mul_(factor)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the attention over pairs inside the context is computed once."""

@@ -1,6 +1,6 @@
-"""Building networks from settings with a seed, also for several labels, and settings from plain values.
+"""Building networks from settings with a seed, also for several labels or in a mean with LR, and settings from values.
 
-Letters: B batch, T labels.
+Letters: B batch, R rows of the shared table, T labels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding, kept_rows
+from fieldwise.layers import FieldEmbedding, FirstOrder, kept_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import known_models, location, model_class, settings_class
 from fieldwise.models.settings import ModelSettings
+from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 
 
@@ -66,10 +67,143 @@ class MultiTaskWithAuxiliary(MultiTask):
         return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
 
 
-def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1) -> nn.Module:
+class MeanWithLR(nn.Module):
+    """`logit = s network(batch) + (1 - s) lr(batch)`: the mean of a network and an LR of the same fields.
+
+    Parameters: the network's, below `network.`; `lr.embedding.weight` [R, 1] and `lr.bias`. The share s is a buffer.
+
+    Args:
+        network: a network of one label.
+        layout: its fields.
+        share: s, from 0 (LR alone) to 1 (the network alone).
+
+    Shape:
+        forward: Batch of B rows -> [B].
+    """
+
+    def __init__(self, network: nn.Module, layout: Layout, share: float = 1.0) -> None:
+        super().__init__()
+        self.network = network
+        self.lr = FirstOrder(layout)
+        self.share = nn.Buffer(torch.tensor(share))
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.mean(self.network(batch), self.lr(batch))
+
+    def mean(self, network_B: Tensor, lr_B: Tensor) -> Tensor:
+        """The mean of both parts' logits [B]."""
+        return self.share * network_B + (1 - self.share) * lr_B
+
+    @property
+    def pair_terms(self) -> bool:
+        """Whether `logit_terms` has pairs: serving asks."""
+        return getattr(self.network, "pair_terms", False)
+
+    def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The network's terms times s and LR's times 1 - s, added by name; none if the network has none.
+
+        The parts that are shown beside them are those of the network alone.
+        """
+        of_network = vars(type(self.network)).get("logit_terms")
+        if of_network is None:
+            return {}, {}
+        terms, shown = of_network(self.network, batch)
+        added = {name: self.share * term for name, term in terms.items()}
+        for name, term in self.lr.terms(batch).items():
+            of_lr = (1 - self.share) * term
+            added[name] = added[name] + of_lr if name in added else of_lr
+        return added, shown
+
+
+class MeanWithLRAndAuxiliary(MeanWithLR):
+    """`MeanWithLR` of a network with an auxiliary loss; a separate class for the reason of `MultiTaskWithAuxiliary`."""
+
+    def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits [B], and the network's auxiliary loss (a scalar)."""
+        logit_B, loss = self.network.forward_with_auxiliary(batch, label_B)  # type: ignore[operator]
+        return self.mean(logit_B, self.lr(batch)), loss
+
+
+def mean_with_lr(network: nn.Module, layout: Layout, share: float = 1.0) -> MeanWithLR:
+    """A network in a mean with an LR of zeros; the network becomes a part of it.
+
+    Errors:
+        ConfigError: as for `check_takes_mean`.
+
+    >>> from fieldwise.models import FM
+    >>> layout = Layout.of_sizes([3, 4])
+    >>> mean = mean_with_lr(FM(embedding_dim=4).build(layout), layout, 0.25)
+    >>> sorted(mean.state_dict())[:3]
+    ['lr.bias', 'lr.embedding.weight', 'network.embedding.weight']
+    >>> network_share(mean), network_share(mean.network)
+    (0.25, 1.0)
+    """
+    check_takes_mean(network)
+    kind = MeanWithLRAndAuxiliary if hasattr(network, "forward_with_auxiliary") else MeanWithLR
+    return kind(network, layout, share)
+
+
+def takes_mean(network: nn.Module) -> bool:
+    """Whether a network can be in a mean with LR.
+
+    Not with several labels; nor with two towers (`TwoTower`), whose stored representations have no place for LR.
+    """
+    return not isinstance(network, (TwoTower, MultiTask))
+
+
+def check_takes_mean(network: nn.Module) -> None:
+    """Check that a network can be in a mean with LR (`takes_mean`); else a ConfigError."""
+    if takes_mean(network):
+        return
+    why = (
+        "has two towers, whose stored vectors have no place for LR"
+        if isinstance(network, TwoTower)
+        else "has several labels"
+    )
+    raise ConfigError(
+        f"a mean with LR needs one score of a whole row, but {type(network).__name__} {why}: set mean_with_lr to false"
+    )
+
+
+def network_share(network: nn.Module) -> float:
+    """The share of the trained network in its mean with LR: 0 if LR alone is left, 1 without a mean."""
+    return round(float(network.share), 4) if isinstance(network, MeanWithLR) else 1.0
+
+
+def mean_sentence(share: float) -> str | None:
+    """A sentence about a model whose network has this share in its mean with LR; None without a mean.
+
+    >>> mean_sentence(0.37)
+    'The model is the mean of the network (37%) and LR (63%), by the validation rows.'
+    >>> mean_sentence(0.0)
+    'The model is LR alone (the network has 0% of its mean with LR), by the validation rows.'
+    """
+    if share == 1:
+        return None
+    if share == 0:
+        return "The model is LR alone (the network has 0% of its mean with LR), by the validation rows."
+    return f"The model is the mean of the network ({share:.0%}) and LR ({1 - share:.0%}), by the validation rows."
+
+
+def as_former(network: nn.Module, layout: Layout, former: nn.Module | None) -> nn.Module:
+    """A new network for a warm start from a former one: in a mean with LR too, of the same share, if it can be."""
+    if isinstance(former, MeanWithLR) and takes_mean(network):
+        return mean_with_lr(network, layout, network_share(former))
+    return network
+
+
+def part_of_mean(network: nn.Module) -> nn.Module:
+    """The network within a mean with LR; any other network itself."""
+    return network.network if isinstance(network, MeanWithLR) else network
+
+
+def build_network(
+    settings: ModelSettings, layout: Layout, seed: int, *, labels: int = 1, in_mean: bool = False
+) -> nn.Module:
     """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head per label and returns scores [B, T] (`MultiTask`).
+    With several labels it has one head per label and returns scores [B, T] (`MultiTask`). `in_mean` is for the weights
+    of a mean with LR (`MeanWithLR`).
 
     >>> from fieldwise.models import FM
     >>> network = build_network(FM(embedding_dim=4), Layout.of_sizes([3, 4]), 0, labels=2)
@@ -79,6 +213,8 @@ def build_network(settings: ModelSettings, layout: Layout, seed: int, *, labels:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         networks = [settings.build(layout) for _ in range(labels)]
+    if in_mean:
+        return mean_with_lr(networks[0], layout)
     if labels == 1:
         return networks[0]
     return (MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask)(networks)
@@ -96,7 +232,7 @@ def grow_network(
     Errors:
         ConfigError: a tensor beside the tables has another shape, which only a model of your own can have.
     """
-    network = build_network(settings, layout, seed, labels=labels)
+    network = build_network(settings, layout, seed, labels=labels, in_mean=isinstance(former, MeanWithLR))
     kept, before = kept_rows(former, network), former.state_dict()
     for name, tensor in network.state_dict().items():
         tensor[kept.get(name, ...)] = before[name].to(tensor.device)

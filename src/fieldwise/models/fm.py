@@ -27,7 +27,7 @@ class FM(EmbeddingSettings):
     """
 
     data_defaults = DataDefaults(
-        std=0.05, prior=30.0, small_table_rows=0, linear_start=True, lazy_std=0.01, lazy_prior=90.0
+        std=0.05, prior=30.0, small_table_rows=0, starts_from_lr=True, lazy_std=0.01, lazy_prior=90.0
     )
 
     def build(self, layout: Layout) -> "FMNetwork":
@@ -67,9 +67,6 @@ class FMNetwork(nn.Module):
             logit_B = fm_logit(self.embedding.weight, first.embedding.weight, batch.ids)
             return logit_B if first.bias is None else logit_B + first.bias
         return torch.add(first(batch), fm_second_order(self.embedding(batch)))
-
-    def scale_interactions(self, factor: float) -> None:
-        self.embedding.weight.mul_(factor**0.5)
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums are taken once."""

@@ -8,7 +8,7 @@ all of it is optional:
                     of_schema(schema)       the settings, completed by the schema
     network         forward_with_auxiliary  logits and an auxiliary loss (`fieldwise.training.step`)
                     binary_settings         settings that must be 0 if the label is not binary
-                    scale_interactions      for `linear_start`: multiplies the interactions by a factor, in place
+                    first_order             weights and a bias (`fieldwise.layers.FirstOrder`) that `start_from_lr` sets
                     logit_terms             terms that add up to the logit (`fieldwise.explain.Terms`)
                     pair_terms              whether these include `pairs`
                     score_candidates        logits of a context's candidates (`fieldwise.layers.candidates`)

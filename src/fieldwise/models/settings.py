@@ -84,7 +84,7 @@ class DataDefaults:
         settings: the model's other settings by name.
         normalizes: whether `batch_norm` is on if there are enough training rows per row of the embedding table.
         solved_exactly: whether it is a regression, which `optimizer = "lbfgs"` solves.
-        linear_start: whether `linear_start` is on, where that regression can be solved.
+        starts_from_lr: whether `start_from_lr` is on, where LR can be solved exactly.
         lazy_std: `std` for tables of many values, whose rows are updated lazily; None for `std`.
         lazy_prior: `prior` for such tables; None for `prior`.
         lazy_rate: `rate` for such tables; None for `rate`.
@@ -100,7 +100,7 @@ class DataDefaults:
     settings: Mapping[str, Any] = field(default_factory=dict)
     normalizes: bool = False
     solved_exactly: bool = False
-    linear_start: bool = False
+    starts_from_lr: bool = False
     lazy_std: float | None = None
     lazy_prior: float | None = None
     lazy_rate: float | None = None

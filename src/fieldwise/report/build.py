@@ -35,7 +35,7 @@ from fieldwise.explain.explanation import (
     uniform_text,
 )
 from fieldwise.explain.subject import Subject
-from fieldwise.models.build import model_name
+from fieldwise.models.build import mean_sentence, model_name
 from fieldwise.report.sections import (
     Block,
     Caution,
@@ -227,6 +227,7 @@ def recipe_section(run: ReportedRun) -> Section:
         "protocol": run.recipe.protocol or "",
         "run": str(run.folder),
         "model": model_name(run.recipe.model),
+        "mean with LR": mean_sentence(record.get("network_share", 1.0)) or "",
         "parameters": count(record["parameters"]) if "parameters" in record else "",
         "seconds in total": f"{record['seconds']:.1f}" if "seconds" in record else "",
         "seconds per epoch (median)": "" if seconds is None else f"{seconds:.1f}",
@@ -590,6 +591,9 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     sections.insert(1, popularity_section(run, columns, seed))
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
     about = f"{recipe.name}, seed {recipe.seed}: predicts {task} of {count(frame.height)} test rows."
+    in_mean = mean_sentence(run.record.get("network_share", 1.0))
+    if in_mean is not None:
+        about += f" {in_mean}"
     sections += [data_section(run), recipe_section(run)]
     return Chapter(title=run.name, about=about, facts=facts, sections=sections)
 
@@ -607,6 +611,7 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
             "test": binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)},
             **{name: run.record.get(name, 0) for name in ("parameters", "epochs", "seconds")},
             "seconds_per_epoch": run.record.get("seconds_per_epoch"),
+            "network_share": run.record.get("network_share", 1.0),
         }
         records[run.name] = [with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)]
     boards = leaderboards(records, seed=seed)
@@ -646,4 +651,5 @@ def _board(board: Board) -> Table:
         f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
         "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
+    note = " ".join([note, *(line.mean_sentence for line in board.lines if line.mean_sentence is not None)])
     return Table(columns, rows, note=note)

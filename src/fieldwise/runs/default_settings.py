@@ -14,19 +14,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from fieldwise.config import given, parse, to_plain
 from fieldwise.data.table import EncodedTable, deviations, mean_target
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Layout
 from fieldwise.models import ModelSettings
-from fieldwise.models.build import build_network, model_name
+from fieldwise.models.build import as_former, build_network, model_name, takes_mean
 from fieldwise.models.settings import DataDefaults
 from fieldwise.schema import Label, Schema, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 
-RULES = 7  # increased when a rule changes, so that stored runs with other rules are run again
+RULES = 8  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -132,9 +133,12 @@ Rule = tuple[Any, str]
 
 
 def training_rules(
-    model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any]
+    model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any], *, in_mean: bool
 ) -> dict[str, Rule]:
-    """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given."""
+    """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given.
+
+    `in_mean`: whether the network can be in a mean with LR.
+    """
     rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
     own: DataDefaults | None = vars(type(model)).get("data_defaults")
     by_model = own or DEFAULTS
@@ -171,8 +175,10 @@ def training_rules(
     if by_model.solved_exactly and facts.exact and "optimizer" not in fixed:
         steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
         rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
-    if by_model.linear_start and facts.exact:
-        rules["linear_start"] = (True, "starts from LR, and ends as their best mean")
+    if by_model.starts_from_lr and facts.exact:
+        rules["start_from_lr"] = (True, f"LR solved exactly on {rows}")
+    if in_mean and facts.exact and not by_model.solved_exactly:
+        rules["mean_with_lr"] = (True, "where the validation rows say so")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
@@ -227,8 +233,12 @@ class ResolvedSettings(NamedTuple):
     chosen: tuple[ResolvedSetting, ...]
 
 
-def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> ResolvedSettings:
+def resolve(
+    model: ModelSettings, training: TrainingSettings, facts: Facts, former: nn.Module | None = None
+) -> ResolvedSettings:
     """Complete settings: those that were not given are chosen by the rules, except settings of a user's own model.
+
+    `former` is the network of a warm start's bundle.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import FM
@@ -253,11 +263,12 @@ def resolve(model: ModelSettings, training: TrainingSettings, facts: Facts) -> R
             rules["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     resolved, by_model = _fill(model, rules, "model")
     with torch.device("meta"):  # without allocating memory
-        network = build_network(resolved, facts.layout, 0, labels=facts.labels)
+        network = as_former(build_network(resolved, facts.layout, 0, labels=facts.labels), facts.layout, former)
     names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
     modules = {f"{path}.weight": m for path, m in network.named_modules() if isinstance(m, FieldEmbedding)}
     tables = {name: m.weight.shape[1] for name, m in modules.items() if name in names}
-    trained, by_training = _fill(training, training_rules(model, facts, tables, fixed), "training")
+    rules_of_training = training_rules(model, facts, tables, fixed, in_mean=takes_mean(network))
+    trained, by_training = _fill(training, rules_of_training, "training")
     return ResolvedSettings(resolved, trained, (*by_model, *by_training))
 
 

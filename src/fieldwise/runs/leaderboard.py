@@ -52,11 +52,27 @@ class Line:
     metrics: Mapping[str, Estimate]  # the mean over seeds of each metric on the test rows
     by_seed: Mapping[str, tuple[float, ...]]
     against: Mapping[str, Difference] | None  # differences from the baseline; None for the baseline itself
+    network_shares: tuple[float, ...]  # by seed, of the trained network in its mean with LR: 1 without a mean
     parameters: int
     epochs: float  # mean
     seconds: float  # mean
     seconds_per_epoch: float | None  # mean over runs of the median epoch; None if no run had a whole epoch
     runs: tuple[str, ...]  # their folders
+
+    @property
+    def mean_sentence(self) -> str | None:
+        """A sentence on the runs that are a mean with LR, or LR alone; None if there are none."""
+        in_mean = [share for share in self.network_shares if share < 1]
+        if not in_mean:
+            return None
+        shares = ", ".join(f"{share:.0%}" for share in in_mean)
+        alone = sum(share == 0 for share in in_mean)
+        lr_alone = f", so {alone} of them {'is' if alone == 1 else 'are'} LR alone" if alone else ""
+        runs = len(self.network_shares)
+        return (
+            f"{self.recipe}: {len(in_mean)} of {runs} run{'s' * (runs != 1)} ended as the mean of the network and LR, "
+            f"in which the network has {shares}{lr_alone}."
+        )
 
 
 class _Leaderboard:
@@ -122,6 +138,7 @@ class Board(_Leaderboard):
         words = [shown_name(m) for m in self.lines[0].metrics]
         columns = ["recipe", *words, f"gain in {shown_name(self.metric)}", "parameters", "seconds"]
         note = f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
+        note = ". ".join([note, *(line.mean_sentence for line in self.lines if line.mean_sentence is not None)])
         title = f"{self.title}, {self.rows:,} test rows"
         return Table(title=title, columns=columns, rows=rows, note=note)._repr_html_()
 
@@ -238,6 +255,7 @@ def _board(
             Line(
                 **line,
                 seeds=tuple(one["seed"] for one in records),
+                network_shares=tuple(float(one.about.get("network_share", 1.0)) for one in records),
                 parameters=records[0]["parameters"],
                 epochs=float(np.mean([one["epochs"] for one in records])),
                 seconds=float(np.mean([one["seconds"] for one in records])),

@@ -31,7 +31,7 @@ from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models import parameter_count
-from fieldwise.models.build import build_network, model_to_dict
+from fieldwise.models.build import as_former, build_network, model_to_dict
 from fieldwise.models.own import as_settings, source_digest
 from fieldwise.ops.devices import CPU, device_of, device_words, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import Facts, ResolvedSetting, resolve, scaled_labels
@@ -110,6 +110,7 @@ class TrainingResult:
             "counts": dict(self.counts),
             "valid": dict(best.metrics),
             "test": dict(self.test),
+            "network_share": self.bundle.network_share,
         }
         if self.warm_start is not None:
             facts["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
@@ -161,8 +162,9 @@ def resolve_defaults(
     model = recipe.model.of_schema(recipe.schema) if hasattr(recipe.model, "of_schema") else recipe.model
     if recipe.defaults == "fixed":
         return dataclasses.replace(recipe, model=model), ()
+    former = None if start is None else start.network
     facts = Facts.of(train.table, recipe.schema.labels, warm=start is not None)
-    result = resolve(model, recipe.training, facts)
+    result = resolve(model, recipe.training, facts, former)
     before = {} if start is None else {one.name: one for one in start.schema.labels}
     schema, scales = scaled_labels(recipe.schema, facts, before)
     complete = dataclasses.replace(
@@ -193,10 +195,10 @@ def fit_recipe(
     """
     start = None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
     recipe, chosen = resolve_defaults(recipe, train, start)
-    if start is not None and (recipe.training.linear_start or recipe.training.optimizer == LBFGS):
+    if start is not None and (recipe.training.solves_lr or recipe.training.optimizer == LBFGS):
         raise ConfigError(
-            "a warm start keeps its bundle's first-order weights, which linear_start and optimizer = 'lbfgs' solve "
-            "anew: leave out warm_start or that setting"
+            "a warm start keeps its bundle's first-order weights and its share in a mean with LR, which start_from_lr, "
+            "mean_with_lr and optimizer = 'lbfgs' determine anew: leave out warm_start or that setting"
         )
     facts = cache(partial(_run_facts, recipe, start, train, valid))
     if (group := current_group()) is not None:
@@ -348,6 +350,7 @@ def _fit(
     """
     labels, second, world, checkpoints = recipe.schema.labels, isinstance(valid, History), current_group(), None
     network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
+    network = as_former(network, encoder.layout, None if start is None else start.network)
     started = None if start is None else warm_start(network, encoder, start, labels=labels)
     use_passive_openmp_wait()
     if unfinished is not None and (world is None or world.rank == 0):
@@ -358,7 +361,7 @@ def _fit(
             about=facts,
             always=recipe.training.refit and not second,  # the second training begins with the first one's result
         )
-    history = Training(
+    training = Training(
         network,
         train,
         valid,
@@ -369,8 +372,9 @@ def _fit(
         callbacks=callbacks,
         about={"model": model_to_dict(recipe.model)},
         checkpoints=checkpoints,
-    ).run()
-    return network, started, history
+    )
+    history = training.run()
+    return training.network, started, history
 
 
 def _run_facts(

@@ -50,7 +50,7 @@ from fieldwise.training.optimizers import l2_strengths
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-LINEAR = "linear"  # attribute of a trial whose mean with LR (`linear_start`) is LR alone
+LINEAR = "linear"  # attribute of a trial whose mean with LR (`mean_with_lr`) is LR alone
 CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
 FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # they matter most
 STEPS_OF_RANGE = 6  # steps from one end of a range to the other, on a log scale where the range has one
@@ -124,7 +124,7 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
         linear = sum(LINEAR in trial.user_attrs for trial in done)
         caution = (
             f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR "
-            "is LR alone (training.linear_start), with one value whatever the settings: take LR, or another model"
+            "is LR alone (training.mean_with_lr), with one value whatever the settings: take LR, or another model"
         )
     runs = recorded_runs([result], range(final_seeds), store=Store(store / "runs"), context=context)
     return Tuned(
@@ -250,7 +250,7 @@ class _Search:
             result = fit_recipe(one, rows.encoder, rows.train, rows.valid, callbacks, unfinished).history
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
-            if result.interactions == 0:
+            if result.network_share == 0:
                 trial.set_user_attr(LINEAR, True)
         except KeyboardInterrupt:
             trial.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})  # to be resumed

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.data.table import ARRAYS, EncodedTable
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.layers import FieldEmbedding
-from fieldwise.layers.candidates import Part, SharesContext, Split
+from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers.candidates import Part, SharesContext, Split, first_order_candidates
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Bags, Batch, Layout
-from fieldwise.models.build import MultiTask
+from fieldwise.models.build import MeanWithLR, MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema
@@ -306,6 +306,8 @@ def shares_context(network: nn.Module, split: Split) -> bool:
     """
     if isinstance(network, MultiTask):
         return all(shares_context(head, split) for head in network.heads)
+    if isinstance(network, MeanWithLR):
+        return shares_context(network.network, split)
     return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
 
 
@@ -376,6 +378,8 @@ class Pairs(Assembled):
 def _score(network: nn.Module, pairs: Pairs) -> Tensor:
     if isinstance(network, MultiTask):
         return torch.stack([_score(head, pairs) for head in network.heads], dim=1)
+    if isinstance(network, MeanWithLR):
+        return network.mean(_score(network.network, pairs), _score_lr(network.lr, pairs))
     split, contexts, candidates = pairs.split, pairs.contexts, pairs.candidates
     if pairs.owner is None and isinstance(network, SharesContext):
         return network.score_candidates(contexts, candidates)
@@ -389,6 +393,13 @@ def _score(network: nn.Module, pairs: Pairs) -> Tensor:
         items = network.item(cast(Batch, Pairs(split, own, candidates, None)))
         return network.score(user.expand(pairs.size, *user.shape[1:]), items)
     scores: Tensor = network(pairs)
+    return scores
+
+
+def _score_lr(lr: FirstOrder, pairs: Pairs) -> Tensor:
+    if pairs.owner is None:
+        return first_order_candidates(lr, pairs.contexts, pairs.candidates)
+    scores: Tensor = lr(cast(Batch, pairs))
     return scores
 
 

@@ -64,7 +64,7 @@ class TrainingStep(NamedTuple):
     Args:
         number: its number in the run, from 1.
         epoch: the epoch, from 1.
-        rows: number of its rows; 0 in a step of the regression that a run may start from (`linear_start`).
+        rows: number of its rows; 0 in a step of the LR that a run may solve first (`start_from_lr`, `mean_with_lr`).
         loss: its mean loss, a scalar on the training's device; reading it waits for a GPU.
     """
 
@@ -98,7 +98,7 @@ class Callback:
         """Called before the first step."""
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after every step, and at each step of an exact regression (`lbfgs`, `linear_start`), without rows."""
+        """Called after every step, and, without rows, at each step of an exact LR (`lbfgs`, or before training)."""
 
     def on_part(self) -> None:
         """Called within a regression's step, after each 65,536 rows: where a deadline can end it."""

@@ -23,6 +23,7 @@ from fieldwise.data.table import BatchShard, EncodedTable, ShuffledRows, window_
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
+from fieldwise.models.build import check_takes_mean, mean_with_lr
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
@@ -32,11 +33,12 @@ from fieldwise.training.history import Evaluation, History
 from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.regression import (
     ExactFit,
-    LinearStart,
+    LRSolution,
     Regression,
+    check_solvable,
     first_order_of,
-    mix_with_regression,
     set_first_order,
+    share_in_mean,
 )
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.step import GradientSync, Step, move_to_device, start_at_base_rate
@@ -49,6 +51,9 @@ CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 @dataclass
 class Training:
     """A training of a network, in place; it ends with the weights of its best evaluation, on the settings' device.
+
+    With `mean_with_lr` the attribute `network` may be another one afterwards: its mean with LR, of which the trained
+    network is a part.
 
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A callback can do
     the same by raising `OutOfTime`; `stopped` is then `time`.
@@ -84,17 +89,19 @@ class Training:
             return ExactFit(self).run()
         network, settings, at = self.network, self.settings, TrainState()
         self.processes, self.regression = current_group(), None
-        self.linear: LinearStart | None = None
+        self.lr: LRSolution | None = None
         shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
         window = window_rows(self.train, settings.shuffle_rows)
         self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
-        if settings.linear_start:
-            first_order_of(network, self.train.layout, self.objective)
-            if not hasattr(network, "scale_interactions"):
-                raise ConfigError(f"linear_start is for FM and AFM, found {type(network).__name__}: set it to false")
+        if settings.start_from_lr:
+            first_order_of(network)
+        if settings.mean_with_lr:
+            check_takes_mean(network)
+        if settings.solves_lr:
+            check_solvable(self.train.layout, self.objective)
             self.regression = Regression(self.train, self.objective, self._on_progress)
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
@@ -138,11 +145,11 @@ class Training:
             else:
                 one.on_step(TrainingStep(done, done // self.start.steps + 1, 0, torch.tensor(loss)))
 
-    def _set_linear(self, start: LinearStart) -> None:
-        """Start from the regression, unless the run goes on from a checkpoint."""
-        self.linear = start
-        if self.reached.epoch == 0:
-            set_first_order(first_order_of(self.network, self.train.layout, self.objective), start.solution)
+    def _set_lr(self, lr: LRSolution) -> None:
+        """Keep LR, and start from it if that is set, unless the run goes on from a checkpoint."""
+        self.lr = lr
+        if self.settings.start_from_lr and self.reached.epoch == 0:
+            set_first_order(first_order_of(self.network), lr.solution)
             if self.step.mean is not None:
                 self.step.mean.module.load_state_dict(self.network.state_dict())
 
@@ -150,7 +157,7 @@ class Training:
         at = self.reached
         try:
             if self.regression is not None:
-                self._set_linear(self.regression.solve(self.valid))
+                self._set_lr(self.regression.solve(self.valid))
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.guard.whole:
@@ -158,22 +165,21 @@ class Training:
             if isinstance(self.valid, History):
                 raise
             at.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            if self.regression is not None and self.linear is None:
-                self._set_linear(self.regression.result(self.valid))
+            if self.regression is not None and self.lr is None:
+                self._set_lr(self.regression.result(self.valid))
             if at.best is None:
                 self._evaluate()
         assert at.best is not None, "at least one evaluation precedes the end of a run"
         assert at.stopped is not None, "a run ends for a reason"
-        (best, weights), share = at.best, None
+        best, weights = at.best
         self.network.load_state_dict(weights)
         self.network.eval()
         LOG.info("the best of %d epochs is %.4g (%s)", at.epoch, best.epoch, at.stopped)
-        if self.linear is not None:
-            share = mix_with_regression(self.network, self.linear, self.valid, self.objective)
-            if not isinstance(self.valid, History):  # of the mean; those of the history are of the network alone
-                by_loss = self.monitor == "loss"
-                metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=by_loss)
-                best = dataclasses.replace(best, metrics=metrics, seconds=time.perf_counter() - at.started)
+        share = None
+        if self.lr is not None and self.settings.mean_with_lr:
+            share = share_in_mean(self.network, self.lr, self.valid, self.objective)
+            if share < 1:
+                best = self._take_mean(self.lr, share, best)
         return History(
             epochs=at.epoch,
             best=best,
@@ -182,10 +188,21 @@ class Training:
             seconds_per_epoch=float(np.median(at.step_seconds)) if at.step_seconds else None,
             monitor=self.monitor,
             stopped=at.stopped,
-            priors={} if self.linear is None else self.linear.priors,
-            interactions=share,
+            priors={} if self.lr is None else self.lr.priors,
+            network_share=share,
             rows=len(self.train),
         )
+
+    def _take_mean(self, lr: LRSolution, share: float, best: Evaluation) -> Evaluation:
+        """Replace the network by its mean with LR; returns the best evaluation with the metrics of the mean."""
+        mean = mean_with_lr(self.network, self.train.layout, share)
+        set_first_order(mean.lr, lr.solution)
+        self.network = mean.to(self.device).eval()
+        if isinstance(self.valid, History):
+            return best
+        by_loss = self.monitor == "loss"
+        metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=by_loss)
+        return dataclasses.replace(best, metrics=metrics, seconds=time.perf_counter() - self.reached.started)
 
     def _train(self) -> None:
         """All epochs, or what is left of them."""

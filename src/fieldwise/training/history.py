@@ -52,8 +52,8 @@ class History:
             exact solution.
         seconds_per_epoch: median over whole epochs of the time in training steps, without evaluations; None without
             a whole epoch.
-        priors: the share of each prior in the exact regression of `lbfgs` or `linear_start`.
-        interactions: with `linear_start`, the share of the trained network in its mean with the regression.
+        priors: the share of each prior in the exact regression of `lbfgs`, `start_from_lr` or `mean_with_lr`.
+        network_share: with `mean_with_lr`, the share of the trained network in its mean with LR: 1 without a change.
         rows: number of training rows.
     """
 
@@ -65,7 +65,7 @@ class History:
     stopped: Literal["patience", "epochs", "interrupted", "time", "converged"]
     seconds_per_epoch: float | None = None
     priors: Mapping[str, float] = field(default_factory=dict)
-    interactions: float | None = None
+    network_share: float | None = None
     rows: int = 0
 
     def to_pandas(self) -> Any:
@@ -102,9 +102,9 @@ class History:
         ]
         before = len(self.evaluations) - len(rows)
         notes = [f"stopped by {self.stopped} after {self.epochs} epochs, {self.seconds:.1f} s"]
-        if self.interactions is not None:
+        if self.network_share not in (None, 1.0):
             value = self.best.metrics[self.monitor]
-            share = f"{self.interactions:.0%}: {self.monitor} {value:.4g}"
+            share = f"{self.network_share:.0%}: {self.monitor} {value:.4g}"
             notes.append(f"kept as a mean with LR, in which it has {share}")
         notes += [f"{before} earlier evaluations are not shown"] if before else []
         columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]

@@ -72,7 +72,7 @@ def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettin
     ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
     if settings.optimizer == LBFGS:
         return CELL * (train.ids.size + train.bag_ids.size) + EVALUATED * valid_rows
-    solved = CELL * (train.ids.size + train.bag_ids.size) if settings.linear_start else 0
+    solved = CELL * (train.ids.size + train.bag_ids.size) if settings.solves_lr else 0
     gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
     return round(max(ordered + gathered, solved) + EVALUATED * valid_rows)
 
@@ -104,7 +104,7 @@ def bytes_of_step(
     assert y is not None, "training rows have targets"
     ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
     batch = batch._replace(ids=ids, bag_ids=bag_ids)
-    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, linear_start=False)
+    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, start_from_lr=False, mean_with_lr=False)
     step, most = Step(network, table.take(np.arange(rows)), plain, objective, 0), list[int]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -37,6 +37,7 @@ LEAST_VARIANCE, FIRST_VARIANCE, MOST_VARIANCE = 1e-3, 0.3, 10.0
 ROUNDS = 8  # of the estimate of these variances
 HOPELESS = 20.0  # natural logarithm: weaker priors are not tried when the validation likelihood has fallen by e^20
 LEAST_SHARE = 1e-4
+SHARES = np.linspace(0.0, 1.0, 101)  # of a network in its mean with LR
 DECREASE, MOST_STEPS, MEMORY = 1e-10, 1_000, 20  # of L-BFGS
 GRADIENT, ROUGH_GRADIENT = 1e-6, 1e-5  # at the solution of a given prior; of priors that are weighed
 GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are its number
@@ -152,14 +153,14 @@ def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.
     return np.asarray(table.targets[:, 0], np.float64) / objective.scale, weight
 
 
-class LinearStart(NamedTuple):
+class LRSolution(NamedTuple):
     """A solved regression: the shares of its priors, and weights and bias [R + 1]."""
 
     priors: Mapping[str, float]
     solution: np.ndarray
 
 
-_last: list[tuple[Any, Any, Objective, LinearStart]] = []  # of the rows that were used last
+_last: list[tuple[Any, Any, Objective, LRSolution]] = []  # of the rows that were used last
 
 
 class Regression:
@@ -189,7 +190,7 @@ class Regression:
         """The training rows as a matrix."""
         return _Rows(self.train, self.objective, self.on_progress)
 
-    def solve(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None) -> LinearStart:
+    def solve(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None) -> LRSolution:
         """Solve for the priors in turn and weigh them on the validation rows; `each` is called with their scores.
 
         Priors of one kind become weaker until the likelihood has fallen far below its maximum. Given an earlier result
@@ -218,13 +219,13 @@ class Regression:
             _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, result)]
         return result
 
-    def result(self, valid: EncodedTable | History) -> LinearStart:
+    def result(self, valid: EncodedTable | History) -> LRSolution:
         """The mean of the solutions so far, in the shares of an earlier result if given; or the best constant."""
         shares = valid.priors if isinstance(valid, History) else self.shares
         if not shares:
-            return LinearStart(shares, self.start())
+            return LRSolution(shares, self.start())
         results = [share * self._solved(name, self.start()) for name, share in shares.items()]
-        return LinearStart(shares, np.asarray(np.sum(results, axis=0)))
+        return LRSolution(shares, np.asarray(np.sum(results, axis=0)))
 
     @property
     def shares(self) -> dict[str, float]:
@@ -288,7 +289,8 @@ class ExactFit:
     """
 
     def __init__(self, run: "Training") -> None:
-        self.of, self.first = run, first_order_of(run.network, run.train.layout, run.objective)
+        check_solvable(run.train.layout, run.objective)
+        self.of, self.first = run, first_order_of(run.network)
         if len(list(run.network.parameters())) != len(list(self.first.parameters())):
             result = type(run.network).__name__
             raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {result}: set 'adam'")
@@ -361,47 +363,40 @@ class ExactFit:
         return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
 
 
-def mix_with_regression(
-    network: nn.Module, start: LinearStart, valid: EncodedTable | History, objective: Objective
-) -> float:
-    """Replace a trained FM or AFM by its mean with the regression that it started from; returns the network's share.
+def share_in_mean(network: nn.Module, lr: LRSolution, valid: EncodedTable | History, objective: Objective) -> float:
+    """The share of a trained network in its mean with LR, in hundredths; 1 if that is not better on validation rows.
 
-    Its logit is linear in the first-order weights and in the interactions, so that the mean is such a network too. It
-    has the least loss on the validation rows, or the share of an earlier result.
+    It is the mean of all shares in proportion to the likelihood that each gives the validation rows, as `Regression`
+    weighs its priors: near one half on few rows, the best share on many. Of an earlier result its share is taken.
     """
-    first = network.first_order
-    assert isinstance(first, FirstOrder), "checked before"
-    assert first.bias is not None, "checked before"
     if isinstance(valid, History):
-        share = 1.0 if valid.interactions is None else valid.interactions
-    else:
-        from scipy.optimize import minimize_scalar
+        return 1.0 if valid.network_share is None else valid.network_share
+    rows = _Rows(valid, objective)
+    of_network = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
+    of_lr = rows.scores(lr.solution)
 
-        assert valid.y is not None, "validation rows have targets"
-        y, weight = np.asarray(valid.y, np.float64), valid.weight
-        own = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
-        linear = _Rows(valid, objective).scores(start.solution)
+    def likelihood(share: float) -> float:
+        return rows.likelihood(share * of_network + (1 - share) * of_lr)
 
-        def loss(share: float) -> float:
-            return objective.whole_loss(y, share * own + (1 - share) * linear, weight)
-
-        share = float(minimize_scalar(loss, bounds=(0.0, 1.0), method="bounded").x)
-    with torch.no_grad():
-        network.scale_interactions(share)  # type: ignore[operator]
-    trained = torch.cat([first.embedding.weight[:, 0], first.bias[None]]).detach().cpu().double().numpy()
-    set_first_order(first, share * trained + (1 - share) * start.solution)
-    return share
+    likelihoods = np.array([likelihood(share) for share in SHARES])
+    weights = np.exp(likelihoods - likelihoods.max())
+    share = round(float(np.average(SHARES, weights=weights)), 2)
+    return share if likelihood(share) > likelihood(1.0) else 1.0
 
 
-def first_order_of(network: nn.Module, layout: Layout, objective: Objective) -> FirstOrder:
-    """The network's first-order term, whose regression can be solved exactly; a ConfigError if there is none."""
-    first = getattr(network, "first_order", None)
-    if not isinstance(first, FirstOrder) or first.bias is None:
-        raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")
+def check_solvable(layout: Layout, objective: Objective) -> None:
+    """Check that LR can be solved exactly; else a ConfigError."""
     if any(f.kind == "bag" and f.pooling == "max" for f in layout.fields):
         raise ConfigError("an exact regression has sums of weights, found a bag with pooling = 'max'")
     if objective.more:
         raise ConfigError(f"an exact regression has one label, found {1 + len(objective.more)}")
+
+
+def first_order_of(network: nn.Module) -> FirstOrder:
+    """The network's first-order weights and bias; a ConfigError if it lacks either."""
+    first = getattr(network, "first_order", None)
+    if not isinstance(first, FirstOrder) or first.bias is None:
+        raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")
     return first
 
 

@@ -72,8 +72,10 @@ class TrainingSettings(Settings):
         unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
             field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
             common (`fieldwise.training.step`).
-        linear_start: whether FM or AFM starts from LR as `lbfgs` solves it, without `l2`, and ends as the mean of
-            itself and that LR with the least loss on the validation rows.
+        start_from_lr: whether the model's first-order weights and bias start from LR as `lbfgs` solves it, without
+            `l2`: for FM, AFM and others that have both.
+        mean_with_lr: whether the result is the mean of the trained network's score and that of LR as `lbfgs` solves
+            it, without `l2`, if the validation rows say so (`docs/models/README.md`). Not for two towers.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for
             regression labels. `loss` uses all labels: the weighted sum of their validation losses.
         evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly spaced.
@@ -106,7 +108,8 @@ class TrainingSettings(Settings):
     average: float | None = None
     start_at_base_rate: bool = False
     unknown_share: float = 0.0
-    linear_start: bool = False
+    start_from_lr: bool = False
+    mean_with_lr: bool = False
     monitor: Monitor | None = None
     evaluations_per_epoch: int = 1
     patience: int = 3
@@ -142,3 +145,8 @@ class TrainingSettings(Settings):
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
             )
+
+    @property
+    def solves_lr(self) -> bool:
+        """Whether LR is solved before training."""
+        return self.start_from_lr or self.mean_with_lr
