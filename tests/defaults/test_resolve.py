@@ -234,7 +234,7 @@ def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
 
 
 def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
-    recipe = own_recipe(model={"name": "autoint"}, training={"epochs": 1, "learning_rate": 1e-6})
+    recipe = own_recipe(model={"name": "autoint"}, training={"epochs": 1, "learning_rate": 1e-6, "mean_with_lr": False})
     prepared = prepare_recipe(recipe, None)
     run, lr = train_recipe(recipe, prepared), fit_baseline(recipe, prepared, len(prepared.train.table))
     sentence = below_baseline(run, lr, None)

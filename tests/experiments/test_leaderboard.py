@@ -146,3 +146,19 @@ def test_a_record_that_lacks_a_fact_is_named(kept):
     about = {name: value for name, value in record.about.items() if name != "test_digest"}
     with pytest.raises(DataError, match=r"m0 is damaged: its record has no 'test_digest'"):
         leaderboards({"m": [dataclasses.replace(record, about=about)]})
+
+
+def test_a_line_says_which_of_its_runs_are_a_mean_with_lr(kept):
+    runs = planted(kept, {"base": 0.8, "better": 1.0}, rows=300)
+    for record, share in zip(runs["better"], (1.0, 0.0, 0.37), strict=True):
+        record.about["network_share"] = share
+    (board,) = leaderboards(runs, replicates=10)
+    better, base = board.lines
+    assert (better.network_shares, base.network_shares) == ((1.0, 0.0, 0.37), (1.0, 1.0, 1.0))
+    assert base.mean_sentence is None
+    assert better.mean_sentence == (
+        "better: 2 of 3 runs ended as the mean of the network and LR, in which the network has 0%, 37%, so 1 of them is "
+        "LR alone."
+    )
+    assert better.mean_sentence in board._repr_html_()
+    assert board.to_plain()["lines"][0]["network_shares"] == [1.0, 0.0, 0.37]
