@@ -233,7 +233,7 @@ def test_a_network_that_diverges_ends_as_lr_alone(tables):
     valid = dataclasses.replace(planted(1_500, 1), y=rng.integers(0, 2, (1_500, 1)).astype(np.float32))
     train = dataclasses.replace(planted(1_000, 0), y=rng.integers(0, 2, (1_000, 1)).astype(np.float32))
     noise = SimpleNamespace(layout=train.layout, train=train, valid=valid)
-    training, result = trained(noise, PLUS, learning_rate=0.05)
+    _, result = trained(noise, PLUS, learning_rate=0.05)
     constant = math.log(2)
     assert min(one.metrics["logloss"] for one in result.evaluations) > constant + 0.01
     assert result.network_share < 0.1
