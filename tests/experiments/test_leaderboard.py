@@ -157,8 +157,8 @@ def test_a_line_says_which_of_its_runs_are_a_mean_with_lr(kept):
     assert (better.network_shares, base.network_shares) == ((1.0, 0.0, 0.37), (1.0, 1.0, 1.0))
     assert base.mean_sentence is None
     assert better.mean_sentence == (
-        "better: 2 of 3 runs ended as the mean of the network and LR, in which the network has 0%, 37%, so 1 of them is "
-        "LR alone."
+        "better: 2 of 3 runs ended as the mean of the network and LR, in which the network has 0%, 37%, so 1 of them "
+        "is LR alone."
     )
     assert better.mean_sentence in board._repr_html_()
     assert board.to_plain()["lines"][0]["network_shares"] == [1.0, 0.0, 0.37]
