@@ -3,7 +3,11 @@
 import dataclasses
 import re
 import runpy
+from fnmatch import fnmatchcase
 from pathlib import Path
+
+from parity.lab import LAYOUTS
+from parity.reference import REFERENCES, hardest
 
 from fieldwise import AutoInt, AutoIntPlus
 from fieldwise.models import MODELS, EmbeddingSettings
@@ -39,3 +43,34 @@ def test_every_setting_of_a_model_has_a_meaning_where_the_reference_shows_it():
         bases = [EmbeddingSettings, *[AutoInt] * (settings is AutoIntPlus), settings]
         said = {field: text for kind in bases for field, text in MADE["meanings"](kind).items()}
         assert [f.name for f in dataclasses.fields(settings) if not said.get(f.name)] == [], name
+
+
+L2_ROW = re.compile(r"^\| (.+) \| `\{ (.+) \}` \|$", re.M)
+FACTORS = {"FuxiCTR": {"x", "y"}, "DeepCTR-Torch": {"2x/B", "2y/B", "2z/B", "2u/B"}, "`weight_decay`": {"x"}}
+"""What a strength there is here; tests/training/test_l2_units.py compares the gradients."""
+
+
+def test_every_models_page_has_the_factors_of_other_libraries_l2(subtests):
+    """For parameters that a network of its has: a pattern that matches none would be refused."""
+    for page in sorted({name.removesuffix("+") for name in MODELS}):
+        with subtests.test(page=page):
+            text = (ROOT / "docs" / "models" / f"{page}.md").read_text("utf-8")
+            _, section = text.split("\n## L2\n")
+            section = section.split("\n## ")[0]
+            assert "](../how-to/argument-names.md#l2)" in section
+            rows = L2_ROW.findall(section)
+            assert len(rows) == section.count("\n| ") - 1, "a row that is not read here"
+            assert any(there.startswith("`weight_decay`") for there, _ in rows)
+            networks = [
+                settings.build(LAYOUTS[hardest(name)])
+                for name in (page, f"{page}+")
+                for settings in (REFERENCES[name].CASES.values() if name in REFERENCES else ())
+            ]
+            names = {name for network in networks for name, _ in network.named_parameters()}
+            for there, here in rows:
+                strengths = dict(re.findall(r'"(.+?)" = ([^,]+)', here))
+                for library, factors in FACTORS.items():
+                    if there.startswith(library):
+                        assert set(strengths.values()) <= factors, there
+                for pattern in strengths:
+                    assert any(fnmatchcase(name, pattern) for name in names), (there, pattern)
