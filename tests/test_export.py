@@ -145,8 +145,10 @@ ODD = Schema(
         Numeric("price", role="item", transform="log", missing="vector"),
         Numeric("amount", number_format="1.234,5"),
         Numeric("age", encoding="quantile", bins=4),
+        Numeric("weight", number_format="1,234.5 Kg"),
     ),
     label=Label("click"),
+    missing=("NULL", " n/a", "-", "-999"),
     more_labels=(Label("buy"), Label("minutes", task="regression", scale=250.0)),
 )
 CALIBRATION = {"click": Platt(slope=1.5, intercept=-0.5), "buy": Isotonic(at=(-2, 0, 1), probability=(0.1, 0.4, 0.8))}
@@ -155,9 +157,10 @@ PLAIN = [None, 7, 7.0, -1, 0, 2**53 + 1, 1.5, 1e15 + 0.5, 1.5e20, 1e-5, 1.2345e-
 WRONG = [{"a": 1}, [["a"]], [{"a": 1}]]
 TEXT_NUMBERS = [
     "1", " 2.5 ", "", " ", "1e3", ".5", "5.", "+1", "-0", "1_0", "0x1", "x", "1,5", "1.234,5", "12.34", "nan",
-    "inf",
+    "inf", "null", "N/A ", "-", "NA", "-999", "-999.0",
 ]  # fmt: skip
-NUMBERS = [None, 1, -3, 2.5, 1e30, 1e39, math.nan, math.inf, True, False, 2**70, *TEXT_NUMBERS, "1.234.567,25", "-7,5"]
+WEIGHTS = ["12 kg", "kg 3", "-KG2.5", "- 2 kg", "1,200.5kg", "7", "7 g", "kg", "1,20 kg", "1 2 kg", "\u22121 kg", "+-1 kg"]
+NUMBERS = [None, 1, -3, 2.5, 1e30, 1e39, math.nan, math.inf, True, False, 2**70, *TEXT_NUMBERS, "1.234.567,25", "-7,5", -999, -999.0]
 MANY = [
     None, [], ["a"], ["a", "b", "a"], ["a", None, "", " b "], [7, 8], [7.0, 1.5], [True], [None], "a,b,,c",
     "a| b|new", ["b"] * 9,
@@ -170,10 +173,11 @@ def odd_rows(count):
         "user": TEXTS + PLAIN + WRONG[:2], "flag": ["True", "false", "TRUE", "x", "", *PLAIN],
         "shop": TEXTS + PLAIN, "item": TEXTS + PLAIN, "tags": TEXTS + PLAIN + MANY + WRONG,
         "history": TEXTS + PLAIN + MANY, "price": NUMBERS + WRONG[:2], "amount": NUMBERS, "age": NUMBERS,
+        "weight": WEIGHTS + NUMBERS,
     }  # fmt: skip
     # A cell in 12 is odd: else hardly a row would be without an error.
     usual = {"user": "a", "flag": True, "shop": "s", "item": "b", "tags": ["a"], "history": "a|b"}
-    usual |= {"price": 2.0, "amount": "3,5", "age": 30}
+    usual |= {"price": 2.0, "amount": "3,5", "age": 30, "weight": "5 kg"}
 
     def cell(column):
         odd = cells[column]
@@ -189,7 +193,7 @@ def odd_bundle():
         "user": ["a", "b", "7", "1.5", "0.00001", "9007199254740993", "1e-7"], "flag": ["True", "False"],
         "shop": ["a", "s", "t"], "item": ["a", "b", "7", "1.5", "true"], "tags": many,
         "history": ["a|b", "b", "7|a|b|a"], "price": [1.5, 2.0, 300.0, None], "amount": ["1.234,5", "3,5", "7"],
-        "age": [1, 20, 30, 40, 50, 60],
+        "age": [1, 20, 30, 40, 50, 60], "weight": ["5 kg", "1,000 kg", "kg 7", "2.5", "null"],
     }  # fmt: skip
     frame = pl.DataFrame({name: [pool[k] for k in rng.integers(0, len(pool), 200)] for name, pool in columns.items()})
     settings = AFM(embedding_dim=4, attention_dim=3)

@@ -73,7 +73,7 @@ def audit(
         some = np.sort(np.random.default_rng(seed).choice(train.height, MOST_ROWS, replace=False))
         train, y = train[some], y[some]
     first = {f.column: f for f in reversed(schema.fields)}
-    results = [_examine(train.get_column(c), y, first[c], schema.label, c in keep, seed) for c in schema.columns]
+    results = [_examine(train.get_column(c), y, first[c], schema, c in keep, seed) for c in schema.columns]
     return [one for one in results if one is not None]
 
 
@@ -89,11 +89,12 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
     return dataclasses.replace(schema, fields=tuple(alone))
 
 
-def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept: bool, seed: int) -> Finding | None:
+def _examine(column: pl.Series, y: np.ndarray, field: Field, schema: Schema, kept: bool, seed: int) -> Finding | None:
     lists = as_list(column, field.separator) if field.cell == "list" else None
     text = as_text(column) if lists is None else lists.list.join("\x1f").replace("", None)
     present, distinct = len(text) - text.null_count(), text.drop_nulls().n_unique()
     name, what = column.name, f"column {column.name!r}"
+    label = schema.label
 
     def found(kind: Kind, sentence: str, value: float | None = None, *, out: bool = True) -> Finding:
         more = "; it is kept, as requested" if kept and out else ""
@@ -103,7 +104,7 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, label: Label, kept:
         return found("constant", f"{what} is constant in the training rows, so there is nothing to learn from it")
     numeric = field.cell == "number"
     if field.cell == "number" and column.dtype == pl.String:
-        column = as_number(column, what, form=field.number_format)
+        column = as_number(column, what, form=field.number_format, missing=schema.missing)
     value = _solo_score(column, text, y, label, numeric=numeric, seed=seed)
     measure = "AUC" if label.task == "binary" else "R squared"
     if value is not None and value >= LABEL_LIKE:

@@ -193,7 +193,7 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
         codes = local[table.ids[:, next(single)]]
         if own.cell == "number":
             cells = part.frame.get_column(own.column)
-            number = as_number(cells, f"column {own.column!r}", form=own.number_format)
+            number = as_number(cells, f"column {own.column!r}", form=own.number_format, missing=schema.missing)
             columns.append(number.fill_null(float("nan")).to_numpy())
             continue
         categories.append(len(columns))

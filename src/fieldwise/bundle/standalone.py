@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
-MARKS = {  # thousands separator, as a pattern, and decimal mark
+FORMATS = {  # thousands separator, as a pattern, and decimal mark
     "1,234.5": (",", "."),
     "1.234,5": (r"\.", ","),
     "1 234,5": ("[ \xa0\u202f\u2009]", ","),
@@ -95,6 +95,15 @@ def predictions(logit: np.ndarray) -> np.ndarray:
 
 
 @cache
+def _marks() -> tuple[set[str], set[float]]:
+    """The marks of missing numbers, in lower case, and those that are numbers, such as -999."""
+    marks = json.loads((HERE / "encoder.json").read_text("utf-8"))["missing"]
+    texts = {mark.strip(WHITE).lower() for mark in marks}
+    numbers = {float(text) for text in texts if NUMBER.fullmatch(text)}
+    return texts, {number for number in numbers if math.isfinite(number)}
+
+
+@cache
 def _fields() -> list[dict[str, Any]]:
     """The fields with their fitted parts, and where in the shared table the runs of their rows begin."""
     entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
@@ -130,7 +139,7 @@ def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None
     fitted = field["fitted"]
     if fitted["kind"] in ("scaling", "bins"):
         number = _number(value, field.get("number_format"))
-        absent = math.isnan(number)
+        absent = math.isnan(number) or number in _marks()[1]
         logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
         if fitted["kind"] == "bins":
             return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side="right")) + 1], None
@@ -207,17 +216,14 @@ def _number(value: Any, form: str | None) -> float:
     """A cell as a number; NaN if it is missing."""
     if isinstance(value, str):
         text = value.strip(WHITE)
-        if not text:
+        plain = text if form is None else _plain_number(text, form)
+        if not text or (NUMBER.fullmatch(plain) is None and text.lower() in _marks()[0]):
             return math.nan
-        if form is not None:
-            between, mark = MARKS[form]
-            pattern = rf"[+-]?(?:[0-9]{{1,3}}(?:{between}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}[0-9]+)?"
-            if re.fullmatch(pattern, text) is None:
-                raise ValueError("a number in the field's number_format is needed")
-            text = re.sub(between, "", text).replace(mark, ".")
-        if NUMBER.fullmatch(text) is None:
-            raise ValueError("a number is needed")
-        number = float(text)
+        if NUMBER.fullmatch(plain) is None:
+            raise ValueError(
+                "a number is needed" if form is None else "a number in the field's number_format is needed"
+            )
+        number = float(plain)
     elif isinstance(value, dt.timedelta):
         number = value.total_seconds()
     elif isinstance(value, dt.time):
@@ -232,6 +238,21 @@ def _number(value: Any, form: str | None) -> float:
     if abs(number) > FLOAT32_MAX:
         raise ValueError(f"a finite number of at most {FLOAT32_MAX:.1e} is needed")
     return number
+
+
+def _plain_number(text: str, form: str) -> str:
+    """A number in a format as a plain one; an empty text if it does not fit. Its unit may be left out."""
+    way = next(way for way in FORMATS if way in form)
+    between, mark = FORMATS[way]
+    unit = re.escape(form.replace(way, "").strip(WHITE))
+    named = rf"(?:{unit})?\s*" if unit else ""
+    space = r"\s*" if unit else ""
+    whole = rf"([0-9]{{1,3}}(?:{between}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}([0-9]+))?"
+    found = re.fullmatch(rf"([+-]?){space}{named}([+-]?){whole}{space}{named}", text, re.IGNORECASE)
+    if found is None:
+        return ""
+    sign, sign_after, digits, fraction = found.groups()
+    return f"{sign}{sign_after or ''}{re.sub(between, '', digits)}.{fraction or '0'}"
 
 
 def _prediction(label: Mapping[str, Any], logit: np.ndarray) -> np.ndarray:

@@ -117,6 +117,7 @@ def _print_schema(options: InitOptions) -> None:
     """Print the inferred schema as TOML."""
     if options.schema is not None:
         raise ConfigError(f"--out - prints an inferred schema, found --schema {options.schema}: omit it")
+    from fieldwise.data.encode.numbers import marks_sentence
     from fieldwise.data.read.chunked_table import sample_table
 
     sample = sample_table(options.table, options.reading.text())
@@ -124,6 +125,8 @@ def _print_schema(options: InitOptions) -> None:
         guess = _inferred(sample, options)
     print(guess.to_toml())
     _say_sample(sample)
+    for column, marks in guess.marks.items():
+        say(f"missing: {marks_sentence(column, marks)}")
     for doubt in guess.doubts.values():
         say(f"CHECK: {doubt}")
     given = [] if options.label is None else ["--label", options.label]
@@ -179,6 +182,8 @@ def _described(candidate: "LabelCandidate") -> str:
 
 def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOptions) -> Iterator[str]:
     """The five lines about a table (label, user, item, time and split), and what the user must check."""
+    from fieldwise.data.encode.numbers import marks_sentence
+
     label = guess.labels[0]
     said = label.rate is None or guess.only_positives or "% of the rows" in label.reason
     yield f"label: {_described(label)}{'' if said else f' ({label.rate:.1%} of the rows)'}"
@@ -188,6 +193,8 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
         yield f"{side}: {column or 'none found'}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
+    for column, marks in guess.marks.items():
+        yield f"missing: {marks_sentence(column, marks)}"
     for doubt in guess.doubts.values():
         yield f"CHECK: {doubt}"
     for side, column in ids.items():

@@ -24,7 +24,8 @@ from fieldwise.bundle.bundle import TRAINED_ROWS, Bundle, rows_trained, sample_r
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.encode.encoder import Encoder, check_table
+from fieldwise.data.encode.encoder import Encoder, check_table, missing_marks
+from fieldwise.data.encode.numbers import marks_sentence
 from fieldwise.data.infer.label import guess_label
 from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
@@ -327,6 +328,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         complete, result = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **result}
+        for column, marks in missing_marks(rows.frame, schema).items():
+            self._say(marks_sentence(column, marks))
         for sentence in repeat_sentences(counts):
             if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)

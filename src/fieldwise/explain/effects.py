@@ -71,7 +71,8 @@ def _values(bundle: Bundle, field: Field, rows: pl.DataFrame) -> tuple[list[str]
     """Values as text and as cells [V], and as numbers if they are."""
     column = rows.get_column(field.column)
     if field.cell == "number":
-        number = as_number(column, f"column {field.column!r}", form=field.number_format).to_numpy()
+        what, missing = f"column {field.column!r}", bundle.schema.missing
+        number = as_number(column, what, form=field.number_format, missing=missing).to_numpy()
         order = np.argsort(number, kind="stable")[: np.count_nonzero(~np.isnan(number))]
         order = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(NUMBERS, len(order))).round().astype(int))]
         numbers, first = np.unique(number[order], return_index=True)

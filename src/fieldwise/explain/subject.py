@@ -18,6 +18,7 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
+from fieldwise.data.encode.numbers import is_mark
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
@@ -101,6 +102,8 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
                 unseen = (fitted.ids(text) == UNKNOWN).tolist()
                 texts = [value + UNSEEN * new for value, new in zip(texts, unseen, strict=True)]
         else:
+            if column.dtype == pl.String:
+                column = column.set(is_mark(column, encoder.missing), None)
             written = column.dtype.is_temporal() or column.dtype == pl.String
             cells = column if written else as_number(column, f"column {field.column!r}")
             texts = [ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}" for cell in cells.to_list()]
@@ -122,7 +125,12 @@ def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -
     results = {}
     for field in (f for f in encoder.fields if f.cell == "number"):
         own, usual = (
-            as_number(one.get_column(field.column), f"column {field.column!r}", form=field.number_format)
+            as_number(
+                one.get_column(field.column),
+                f"column {field.column!r}",
+                form=field.number_format,
+                missing=encoder.missing,
+            )
             for one in (frame, others)
         )
         known = usual.drop_nulls().sort().to_numpy()

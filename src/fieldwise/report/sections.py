@@ -540,7 +540,7 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
             slices.append(Slice(ABSENT, empty))
         return slices, "A row is in the slice of each of its values."
     if field is not None and field.cell == "number" and column.dtype == pl.String:
-        column = as_number(column, f"column {column.name!r}", form=field.number_format)
+        column = as_number(column, f"column {column.name!r}", form=field.number_format, missing=schema.missing)
     temporal, several = column.dtype.is_temporal(), column.n_unique() > FEW
     amounts = several if temporal else column.dtype.is_numeric() or (field is not None and field.cell == "number")
     if not amounts or (field is not None and field.cell == "category"):

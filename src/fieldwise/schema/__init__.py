@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 Task = Literal["binary", "regression"]
-NumberFormat = Literal["1,234.5", "1.234,5", "1 234,5", "1'234.5"]
+NumberFormat = str
+"""One of `NUMBER_FORMATS`, or one with a unit: `€ 1.234,5`."""
+NUMBER_FORMATS = ("1,234.5", "1.234,5", "1 234,5", "1'234.5")
+_MARKS_AS_WORDS = "NA N/A #N/A <NA> n.a. NaN NaT None nil NULL \\N - -- – — ? . missing empty"
+MISSING_MARKS = tuple(_MARKS_AS_WORDS.split())
+"""Texts that stand for a missing number, in upper or lower case."""
 Scalar = bool | int | float | str
 
 
@@ -66,6 +71,7 @@ class Label:
     def __post_init__(self) -> None:
         if not self.column:
             raise SchemaError("a label needs a column, found an empty name")
+        check_number_format(self.number_format, "label")
         if not self.name:
             object.__setattr__(self, "name", self.column)
         check_choices(self, "label")
@@ -140,6 +146,38 @@ class Label:
             return f"probability {'that' if self.rule.startswith('“') else 'of'} {self.rule}"
         bounds = "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
         return f"predicted “{self.column}”{bounds}"
+
+
+def split_number_format(form: str) -> tuple[str, str]:
+    """A number format's way of writing numbers, one of `NUMBER_FORMATS`, and its unit.
+
+    >>> split_number_format("€ 1.234,5"), split_number_format("1,234.5")
+    (('1.234,5', '€'), ('1,234.5', ''))
+
+    Errors:
+        ValueError: it holds none of them, or more than a unit beside it.
+    """
+    for plain in NUMBER_FORMATS:
+        before, found, after = form.partition(plain)
+        unit = before.strip() or after.strip()
+        has_one_unit = not (before.strip() and after.strip()) and not any(c.isdigit() or c.isspace() for c in unit)
+        if found and has_one_unit:
+            return plain, unit
+    raise ValueError("no number format")
+
+
+def check_number_format(form: object, what: str) -> None:
+    """Check a setting `number_format`, which may be None."""
+    if form is None:
+        return
+    try:
+        split_number_format(str(form))
+    except ValueError:
+        ways = ", ".join(repr(plain) for plain in NUMBER_FORMATS)
+        raise SchemaError(
+            f"{what}: number_format must be one of {ways}, or one with a unit before or after it, such as '€ 1.234,5' "
+            f"and '1,234.5 %', found {form!r}"
+        ) from None
 
 
 def check_choices(settings: Any, what: str) -> None:
@@ -227,7 +265,8 @@ class Numeric(_Column):
         missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins always have a row
             for it.
         number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma, `1,234.5` and
-            `1'234.5` with thousands separators, which are optional in each.
+            `1'234.5` with thousands separators, which are optional in each; with a unit if cells have one, as
+            `€ 1.234,5` and `1,234.5 %`: it may stand before or after the number, or be left out.
     """
 
     encoding: Literal["value", "uniform", "quantile"] = "value"
@@ -244,6 +283,7 @@ class Numeric(_Column):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number_format(self.number_format, f"field {self.name!r}")
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
         if self.point_masses and self.encoding != "quantile":
@@ -331,6 +371,8 @@ class Schema:
             and month are ambiguous.
         group: column of groups for group AUC; `user` if omitted.
         keys: columns that identify a row in predictions and reports; `user` and `item` if omitted.
+        missing: texts that mark a missing value where a number is read, in upper or lower case, such as `NULL`, or
+            numbers as text, such as `-999`; an empty list if every text is an error. Categories keep them as values.
 
     Errors:
         SchemaError: no field, a duplicate name, a label's column used otherwise, a field that shares the rows of a
@@ -350,8 +392,12 @@ class Schema:
     group: str | None = None
     keys: tuple[str, ...] = field(default=())
     time_format: str | None = None
+    missing: tuple[str, ...] = MISSING_MARKS
 
     def __post_init__(self) -> None:
+        if isinstance(self.missing, str) or not all(isinstance(mark, str) and mark.strip() for mark in self.missing):
+            raise SchemaError(f"missing must be a list of texts that are not blank, found {self.missing!r}")
+        object.__setattr__(self, "missing", tuple(self.missing))
         if isinstance(self.keys, str):
             raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
         object.__setattr__(self, "fields", tuple(self.fields))
@@ -474,6 +520,8 @@ class Schema:
         plain: dict[str, Any] = to_plain(self)
         if not self.more_labels:
             del plain["more_labels"]  # an empty list would prevent adding a [[more_labels]] manually
+        if self.missing == MISSING_MARKS:
+            del plain["missing"]
         return plain
 
     @classmethod

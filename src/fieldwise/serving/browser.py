@@ -122,7 +122,9 @@ class Browser:
         elif usual is None and field.column in bundle.samples.columns:
             column = bundle.samples.get_column(field.column)
             if field.cell == "number":
-                median = as_number(column, f"column {field.column!r}", form=field.number_format).median()
+                missing = bundle.schema.missing
+                what = f"column {field.column!r}"
+                median = as_number(column, what, form=field.number_format, missing=missing).median()
                 usual = float(f"{median:.6g}") if isinstance(median, float) else None
             else:
                 modes = as_text(column).drop_nulls().mode().sort()

@@ -6,47 +6,17 @@ JSON are `12`; a number of 32 bits has the text of the same number in 64; a time
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import get_args
 
 import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
+from fieldwise.data.encode.numbers import is_mark, number_formats, plain_numbers, without_marked_numbers
 from fieldwise.errors import DataError
-from fieldwise.schema import NumberFormat
-
-_MARKS: dict[NumberFormat, tuple[str, str]] = {  # thousands separator, as a pattern, and decimal mark
-    "1,234.5": (",", "."),
-    "1.234,5": (r"\.", ","),
-    "1 234,5": (r"[ \x{a0}\x{202f}\x{2009}]", ","),
-    "1'234.5": (r"['\x{2019}]", "."),
-}
-
-
-def number_formats(text: pl.Series) -> list[NumberFormat]:
-    """The formats that fit every present cell; empty if there is none or if a cell is a plain number."""
-    cells = text.drop_nulls().str.strip_chars()
-    if not len(cells) or not cells.cast(pl.Float64, strict=False).null_count():
-        return []
-    sample = cells.head(1000)
-    return [form for form in get_args(NumberFormat) if _fits(sample, form).all() and _fits(cells, form).all()]
-
-
-def plain_numbers(text: pl.Series, form: NumberFormat) -> pl.Series:
-    """Cells as plain numbers; those that do not fit the format become a text that is not a number."""
-    between, mark = _MARKS[form]
-    plain = text.str.replace_all(between, "").str.replace(mark, ".", literal=True)
-    return plain.zip_with(_fits(text, form), pl.Series(["?"])).zip_with(text.is_not_null(), text)
-
-
-def _fits(text: pl.Series, form: NumberFormat) -> pl.Series:
-    between, mark = _MARKS[form]
-    pattern = rf"^[+-]?(?:\d{{1,3}}(?:{between}\d{{3}})+|\d+)(?:{'[.]' if mark == '.' else ','}\d+)?$"
-    return text.str.contains(pattern).fill_null(True)
-
+from fieldwise.schema import MISSING_MARKS
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ONE_VALUE = "one value (text, a number, true or false) or null"
@@ -114,10 +84,13 @@ def cell_list(
     return list(islice(filter(None, cleaned), newest))[::-1]
 
 
-def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None) -> pl.Series:
-    """Values as float64, null where missing (null, NaN, empty text); errors name the column by `what`.
+def as_number(
+    column: pl.Series, what: str, *, form: str | None = None, missing: Sequence[str] = MISSING_MARKS
+) -> pl.Series:
+    """Values as float64, null where missing (null, NaN, empty text, a mark); errors name the column by `what`.
 
-    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format of numbers in text.
+    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format of numbers in text,
+    and `missing` has the marks of missing values.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
@@ -129,6 +102,8 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
         stripped = column.cast(pl.String).str.strip_chars().replace("", None)
         number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
         bad = stripped.is_not_null() & number.is_null()
+        if bad.any():
+            bad &= ~is_mark(stripped, missing)
         if bad.any():
             row, ways = int(bad.arg_max() or 0), number_formats(stripped)
             fix = "fix the cell, leave it empty, or declare the field Categorical"
@@ -147,7 +122,7 @@ def as_number(column: pl.Series, what: str, *, form: NumberFormat | None = None)
         number = seconds.cast(pl.Float64)
     else:
         number = column.cast(pl.Float64)
-    number = number.fill_nan(None)
+    number = without_marked_numbers(number.fill_nan(None), missing)
     beyond = (number.abs() > FLOAT32_MAX).fill_null(False)
     if beyond.any():
         row = int(beyond.arg_max() or 0)

@@ -4,9 +4,10 @@ Letters: N rows, S columns.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -18,12 +19,13 @@ from fieldwise.config import to_plain
 from fieldwise.data.encode import fitted_fields
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
 from fieldwise.data.encode.fitted_fields import MISSING, UNKNOWN, Bins, Counted, Entry, Fitted, Scaling, Vocabulary
+from fieldwise.data.encode.numbers import marked_numbers, marks_in
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import Field, Schema, text_columns
+from fieldwise.schema import MISSING_MARKS, Field, Schema, text_columns
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 
@@ -51,11 +53,13 @@ class Encoder:
         fields: the schema's fields.
         fitted: the fitted part of each; one that shares rows has the other's.
         growths: for each `grow`, how many values each field got.
+        missing: the schema's marks of missing numbers.
     """
 
     fields: tuple[Field, ...]
     fitted: tuple[Fitted, ...]
     growths: Growths = ()
+    missing: tuple[str, ...] = MISSING_MARKS
 
     @classmethod
     def fit(
@@ -82,13 +86,14 @@ class Encoder:
         def fit_one(f: Field) -> Fitted | None:
             fitted = None
             if not f.shares:
-                chunks = counted(f) if counted else fitted_fields.count_column(f, column_of(train, f))
+                own = partial(fitted_fields.count_column, f, missing=schema.missing)
+                chunks = counted(f) if counted else own(column_of(train, f))
                 fitted = fitted_fields.fit_counted(f, chunks)
             if counted is None:
                 scratch.budget().on_rows(parts[f.name])
             return fitted
 
-        encoder = cls._of(fields, each(fit_one, fields, rows=train.height))
+        encoder = cls._of(fields, each(fit_one, fields, rows=train.height), missing=schema.missing)
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell != "list" or f.shares is None:
                 continue
@@ -105,7 +110,13 @@ class Encoder:
 
     @classmethod
     def _of(
-        cls, fields: tuple[Field, ...], own: Iterable[Fitted | None], growths: Growths = (), where: str = "schema"
+        cls,
+        fields: tuple[Field, ...],
+        own: Iterable[Fitted | None],
+        growths: Growths = (),
+        where: str = "schema",
+        *,
+        missing: tuple[str, ...],
     ) -> "Encoder":
         """The encoder of each field's own fitted part, None for one that shares another's rows."""
         parts = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
@@ -113,7 +124,7 @@ class Encoder:
         if None in fitted:
             name = fields[fitted.index(None)].name
             raise DataError(f"{where} has no fitted values for field {name!r}; save the bundle again")
-        encoder = cls(fields, tuple(one for one in fitted if one is not None), growths)
+        encoder = cls(fields, tuple(one for one in fitted if one is not None), growths, missing)
         if (rows := encoder.layout.num_rows) > MAX_ROWS:
             raise DataError(
                 f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
@@ -157,7 +168,7 @@ class Encoder:
         added = {f.name: count for f, new, count in sizes if isinstance(new, Vocabulary)}
         if not any(more):
             return self, added
-        return Encoder._of(self.fields, own, (*self.growths, more)), added
+        return Encoder._of(self.fields, own, (*self.growths, more), missing=self.missing), added
 
     def before_growth(self) -> "Encoder":
         """The encoder before its last `grow`."""
@@ -165,7 +176,7 @@ class Encoder:
         for i, (fitted, more) in enumerate(zip(self.fitted, self.growths[-1], strict=True)):
             if isinstance(fitted, Vocabulary):
                 own[i] = replace(fitted, values=fitted.values[: len(fitted.values) - more])
-        return Encoder._of(self.fields, own, self.growths[:-1])
+        return Encoder._of(self.fields, own, self.growths[:-1], missing=self.missing)
 
     @cached_property
     def layout(self) -> Layout:
@@ -210,7 +221,7 @@ class Encoder:
         chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
         rows = frame.height
         with counting_from(first_row):
-            result = each(lambda pair: fitted_fields.encode_column(*pair, column_of(frame, pair[0])), chosen, rows=rows)
+            result = each(lambda pair: self._cells(*pair, frame), chosen, rows=rows)
         cells = [(places[f.name], one) for (f, _), one in zip(chosen, result, strict=True)]
         singles = [(at, c.ids) for at, c in cells if c.lengths is None]
         numbers = [c.numbers for _, c in cells if c.numbers is not None]
@@ -236,6 +247,9 @@ class Encoder:
             several = several.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
+
+    def _cells(self, f: Field, fitted: Fitted, frame: pl.DataFrame) -> fitted_fields.Cells:
+        return fitted_fields.encode_column(f, fitted, column_of(frame, f), missing=self.missing)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
         """For each field with a vocabulary, the share of unknown values in `table`; missing ones are not unknown."""
@@ -267,7 +281,7 @@ class Encoder:
                 plain["fitted"]["values"] = fitted.values
             entries.append(plain)
         grown = {"growths": self.growths} if self.growths else {}
-        return json.dumps({"fields": entries, **grown}, ensure_ascii=False)
+        return json.dumps({"fields": entries, **grown, "missing": self.missing}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
@@ -280,6 +294,7 @@ class Encoder:
             data = json.loads(text)
             entries = [fitted_fields.read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
             growths = tuple(map(tuple, data.get("growths", ())))
+            missing = tuple(map(str, data.get("missing", MISSING_MARKS)))
             most = [len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries]
             whole = all(type(n) is int and n >= 0 for counts in growths for n in counts)
             counts = map(sum, zip(*growths, [0] * len(most), strict=True))
@@ -287,7 +302,7 @@ class Encoder:
                 raise ValueError("its growths do not fit its fields")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        return cls._of(tuple(e.field for e in entries), (e.fitted for e in entries), growths, where)
+        return cls._of(tuple(e.field for e in entries), (e.fitted for e in entries), growths, where, missing=missing)
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
@@ -302,6 +317,7 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     tensor([[3]], dtype=torch.int32)
     """
     own = {f.name: f for f in part.fields}
+    marked = marked_numbers(encoder.missing)
     ids: list[int] = []
     numbers: list[float] = []
     bags: list[np.ndarray] = []
@@ -312,7 +328,8 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
             continue
         value = values[field.column]
         if isinstance(fitted, (Scaling, Bins)):
-            if value is not None and (type(value) not in (int, float) or not abs(value) <= FLOAT32_MAX):
+            is_number = value is None or (type(value) in (int, float) and abs(value) <= FLOAT32_MAX)
+            if not is_number or value in marked:
                 return None
             cells = fitted_fields.number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
             ids.append(at.row(int(cells.ids[0])))
@@ -354,7 +371,20 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
             what = f"column {f.column!r} (field {f.name!r})"
             for at in scratch.chunk_slices(len(column)):
                 with counting_from(at.start):
-                    as_number(column[at], what, form=f.number_format)
+                    as_number(column[at], what, form=f.number_format, missing=schema.missing)
+
+
+def missing_marks(frame: pl.DataFrame, schema: Schema) -> dict[str, dict[str, int]]:
+    """By column that is read as numbers, the marks of missing values in its cells, and how many cells hold each."""
+    results = {}
+    columns = dict.fromkeys(f.column for f in schema.fields if f.cell == "number" and f.column in frame.columns)
+    for name in columns:
+        counts: Counter[str] = Counter()
+        for at in scratch.chunk_slices(frame.height):
+            counts.update(marks_in(frame.get_column(name)[at], schema.missing))
+        if counts:
+            results[name] = dict(counts.most_common())
+    return results
 
 
 def column_of(frame: pl.DataFrame, f: Field) -> pl.Series:

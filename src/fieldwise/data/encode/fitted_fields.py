@@ -20,7 +20,7 @@ from fieldwise.config import parse
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, coded, stable_hash
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import Categorical, Field, Numeric
+from fieldwise.schema import MISSING_MARKS, Categorical, Field, Numeric
 from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
 
@@ -223,12 +223,16 @@ class Cells:
     lengths: np.ndarray | None = None
 
 
-def encode_column(f: Field, fitted: Fitted, column: pl.Series) -> Cells:
-    """Encode a field's column; a sequence keeps its newest `max_length` values, in order."""
+def encode_column(f: Field, fitted: Fitted, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS) -> Cells:
+    """Encode a field's column; a sequence keeps its newest `max_length` values, in order.
+
+    `missing` has the marks of missing numbers.
+    """
     if isinstance(fitted, (Scaling, Bins)):
         what = f"column {f.column!r} (field {f.name!r})"
         form = f.number_format if f.cell == "number" else None
-        return number_cells(f, fitted, as_number(column, what, form=form).fill_null(float("nan")).to_numpy())
+        number = as_number(column, what, form=form, missing=missing)
+        return number_cells(f, fitted, number.fill_null(float("nan")).to_numpy())
     if f.cell != "list":
         if column.dtype == pl.String:
             return Cells(fitted.ids(as_text(column)))
@@ -350,13 +354,14 @@ class Counted(NamedTuple):
     values: pl.DataFrame
 
 
-def count_column(f: Field, column: pl.Series) -> Iterator[Counted]:
-    """Count a field's column, chunk by chunk."""
+def count_column(f: Field, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS) -> Iterator[Counted]:
+    """Count a field's column, chunk by chunk; `missing` has the marks of missing numbers."""
     for at in scratch.chunk_slices(len(column)):
         cells = column[at]
         if isinstance(f, Numeric):
             with counting_from(at.start):
-                number = as_number(cells, f"column {f.column!r} (field {f.name!r})", form=f.number_format).drop_nulls()
+                what = f"column {f.column!r} (field {f.name!r})"
+                number = as_number(cells, what, form=f.number_format, missing=missing).drop_nulls()
             present, values = len(number), pl.DataFrame({"number": number})
             if f.encoding == "value" and f.transform == "none":  # for which their range is enough
                 ends = pl.Series([number.min(), number.max()], dtype=pl.Float64)

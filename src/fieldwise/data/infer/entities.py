@@ -8,7 +8,8 @@ from itertools import combinations, permutations
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_number, number_formats
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Numeric, Role

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_list, as_text, number_formats
+from fieldwise.data.encode.columns import as_list, as_text
+from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length

@@ -4,16 +4,17 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_number, as_text, number_formats
+from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.encode.numbers import marks_in, number_formats
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.errors import DataError, SchemaError
-from fieldwise.schema import Label
+from fieldwise.schema import MISSING_MARKS, Label
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name, without_accents
 
 _SHOWN = 5
@@ -88,6 +89,9 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
     ('yes',)
     """
     name = column.name
+    marks = _marks_of_no_label(column) if column.dtype == pl.String and not positive else {}
+    if marks:
+        return _without_marks(column, marks)
     if column.null_count():
         row = int(column.is_null().arg_max() or 0)
         raise SchemaError(
@@ -119,6 +123,31 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
         return replace(result, rate=float(read_label(column.to_frame(), result.label).main.mean()))
     except DataError as e:
         raise SchemaError(str(e)) from None
+
+
+def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
+    """The marks of missing values in a label's text, if other cells are numbers or words of known meaning."""
+    marks = {mark: many for mark, many in marks_in(column, MISSING_MARKS).items() if word_meaning(mark) is None}
+    others = column.filter(~column.str.strip_chars().is_in(list(marks))).drop_nulls()
+    if not marks or not len(others):
+        return {}
+    are_numbers = not others.str.strip_chars().cast(pl.Float64, strict=False).null_count()
+    are_words = None not in word_meanings(others.unique().head(_MOST_RATINGS).to_list()).values()
+    return marks if are_numbers or are_words or number_formats(others) else {}
+
+
+def _without_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidate:
+    """The label of a column whose marks of missing values are dropped."""
+    is_missing = column.str.strip_chars().is_in(list(marks))
+    result = guess_label(column.filter(~is_missing))
+    cells = tuple(column.filter(is_missing).unique(maintain_order=True))
+    many = sum(marks.values())
+    doubt = (
+        f"{many:,} of {len(column):,} rows have no label but {_listed(cells)} in column {column.name!r}: they are "
+        "dropped (drop_values); remove it if such a value is an outcome"
+    )
+    label = replace(result.label, drop_values=cells)
+    return replace(result, label=label, doubt="; ".join(filter(None, [doubt, result.doubt])))
 
 
 def _holds_no_label(column: pl.Series) -> bool:

@@ -8,16 +8,18 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
+from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_dates
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.chunked_table import Sample, is_position, renumbering_rows, sample_table, vector_length
 from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.data.read.text_files import TextTypes
 from fieldwise.errors import DataError, SchemaError
-from fieldwise.schema import Field, Label, Numeric, Schema
+from fieldwise.schema import MISSING_MARKS, Field, Label, Numeric, Schema
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, TIMES, Who, is_label_name, name_matches, role_of, words_of
 
 _EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
@@ -114,6 +116,7 @@ class Inference:
             positive.
         seen: how many rows of how many were looked at, if not all.
         labels: the columns that may be the label, the likeliest first; the first is the schema's.
+        marks: by column that holds numbers or times, the marks of missing values in its cells, and how many hold each.
         only_positives: whether no column can be a label, and the rows are events that all happened. Then the schema's
             label is a column that the table lacks, with 1 in every row: a recipe with `[negatives]` adds it.
     """
@@ -123,6 +126,7 @@ class Inference:
     doubts: dict[str, str] = field(default_factory=dict)
     seen: str = ""
     labels: tuple[LabelCandidate, ...] = ()
+    marks: dict[str, dict[str, int]] = field(default_factory=dict)
     only_positives: bool = False
 
     def to_toml(self) -> str:
@@ -189,20 +193,21 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     if whole.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
     drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
-    frame = whole if whole.height <= _MOST_ROWS else whole[np.sort(drawn)]
+    raw = whole if whole.height <= _MOST_ROWS else whole[np.sort(drawn)]
+    frame, marks = _without_marks(raw)
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     early = guess_time(frame, {*never, *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
     result = find_entities(frame, [*never, *([label] if label else [])], times)
     settled = {*never, *times, *result.settled()}
-    labels = choose_label(frame, label, positive, settled)
-    labels = labels or label_by_place(frame, settled, len(result.ids) == 2)
+    labels = choose_label(raw, label, positive, settled)
+    labels = labels or label_by_place(raw, settled, len(result.ids) == 2)
     bare = label is None and _names_look_like_a_row(frame)
     if bare:
         raise SchemaError(_BARE.format(", ".join(frame.columns)))
     if not labels and (frame.height < LEAST_ROWS or len(result.ids) < 2):
         raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)))
-    if labels and frame is not whole:  # every row's label counts
+    if labels and raw is not whole:  # every row's label counts
         exact = guess_label(whole.get_column(labels[0].label.column), positive)
         labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
     target = labels[0] if labels else _of_events(frame)
@@ -212,7 +217,8 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     others = [c for c in frame.columns if c != name and is_label_name(c) and c not in result.settled()]
     notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
     doubts = {name: target.doubt, **result.doubts}
-    y = _targets(frame, target.label) if labels else None
+    y = _targets(raw, target.label) if labels else None
+    marks.pop(name, None)
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
         # The next candidates that are about as likely as the one taken, and the last column.
@@ -225,6 +231,8 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     ids = {side: column for side, column in result.ids.items() if column in fields}
     _leave_out_displays(frame, fields, notes, reasons, result)
     notes |= {column: f"{notes[column]}; the {side} id" for side, column in ids.items()}
+    for column, found in marks.items():
+        notes[column] = f"{notes[column]}; {_marks_note(found, fields.get(column))}"
     schema = Schema(
         fields=tuple(fields.values()),
         label=target.label,
@@ -241,8 +249,9 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         schema=schema,
         notes={column: notes[column] for column in (*frame.columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.origin or ("" if frame is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
+        seen=sample.origin or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
+        marks={column: found for column, found in marks.items() if _reads_marks(fields.get(column))},
         only_positives=not labels,
     )
 
@@ -284,6 +293,43 @@ def _leave_out_displays(
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
+
+
+def _without_marks(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
+    """The table with null for marks of missing values among numbers or times, and the marks by column.
+
+    Such a column of text gets the type that it would have without them.
+    """
+    cleaned: list[pl.Series] = []
+    marks: dict[str, dict[str, int]] = {}
+    for column in frame.select(pl.col(pl.String)).iter_columns():
+        found = marks_in(column, MISSING_MARKS)
+        cells = column.set(is_mark(column, MISSING_MARKS), None) if found else column
+        if found and _are_numbers_or_times(cells):
+            cleaned.append(cells)
+            marks[column.name] = found
+    typed = TextTypes().add(pl.DataFrame(cleaned)) if cleaned else pl.DataFrame()
+    return frame.with_columns(typed.iter_columns()), marks
+
+
+def _are_numbers_or_times(column: pl.Series) -> bool:
+    """Whether the cells that are not null are numbers, all but a few, or dates."""
+    cells = column.drop_nulls().str.strip_chars()
+    if not len(cells):
+        return False
+    numbers = len(cells) - cells.cast(pl.Float64, strict=False).null_count()
+    return numbers >= 0.99 * len(cells) or bool(number_formats(cells)) or looks_like_dates(cells)
+
+
+def _reads_marks(f: Field | None) -> bool:
+    """Whether marks of missing values become missing cells: not in a field of categories."""
+    return f is None or f.cell == "number"
+
+
+def _marks_note(marks: Mapping[str, int], f: Field | None) -> str:
+    """What is made of the marks of missing values in a column."""
+    shown = ", ".join(f"{mark!r} ({many:,} {'cell' if many == 1 else 'cells'})" for mark, many in marks.items())
+    return f"{shown} read as missing" if _reads_marks(f) else f"{shown} a category of its own"
 
 
 def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:

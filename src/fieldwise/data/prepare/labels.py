@@ -1,5 +1,6 @@
 """Targets from the labels' columns and rules."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -8,10 +9,11 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
+from fieldwise.data.encode.numbers import is_mark
 from fieldwise.data.read.arrow_files import take_rows
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import Label, Schema
+from fieldwise.schema import MISSING_MARKS, Label, Schema
 from fieldwise.storage import scratch
 
 SHOWN_VALUES = 5
@@ -87,7 +89,10 @@ def read_labels(
             columns = [_column(frame[at], label) for label in labels]
             texts = [as_text(column) for column in columns]
             for label, column, text in zip(labels, columns, texts, strict=True):
-                kept &= ~text.is_in(_texts(label.drop_values, column)).fill_null(False)
+                dropped = _texts(label.drop_values, column)
+                kept &= ~text.is_in(dropped).fill_null(False)
+                if label.drop_values and frame.schema[label.column] == pl.String:  # marks have become null
+                    kept &= ~frame.get_column(label.column)[at].is_in(dropped).fill_null(False)
                 if not positive[label.name] and label.positive_values is not None:
                     positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
             keep[at] = kept.to_numpy()
@@ -119,7 +124,7 @@ def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) 
     if missing is not None:
         raise DataError(
             f"every row needs a label: {missing[0]} of {frame.height} rows have none in column {label.column!r}, the "
-            f"first is row {missing[1]} (counting from 0); remove or fill them"
+            f"first is row {missing[1]} (counting from 0){_shown_mark(frame, label, missing[1])}; remove or fill them"
         )
     smallest = pl.Series(dtype=pl.String)
     for at in scratch.chunk_slices(frame.height):
@@ -131,11 +136,25 @@ def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) 
     )
 
 
+def _shown_mark(frame: pl.DataFrame, label: Label, row: int) -> str:
+    """The mark of a missing number in a row, and how its rows are dropped; empty if the cell is empty."""
+    cell = frame.get_column(label.column)[row]
+    if not isinstance(cell, str) or not cell.strip():
+        return ""
+    return f", which holds {cell!r}: write drop_values = [{json.dumps(cell, ensure_ascii=False)}] to drop such rows"
+
+
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
+    """The label's cells; numbers in text are numbers where the label is one, with null for marks of missing ones."""
     column = frame.get_column(label.column)
-    if label.number_format is None or column.dtype != pl.String:
+    if column.dtype != pl.String:
         return column
-    return as_number(column, f"label column {label.column!r}", form=label.number_format)
+    is_number = label.task == "regression" or label.positive_above is not None or label.number_format is not None
+    if is_number:
+        return as_number(column, f"label column {label.column!r}", form=label.number_format)
+    if label.positive_values is None:
+        return column.set(is_mark(column, MISSING_MARKS), None)
+    return column
 
 
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:

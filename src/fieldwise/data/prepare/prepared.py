@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.encoder import Encoder, check_table, column_of
+from fieldwise.data.encode.encoder import Encoder, check_table, column_of, missing_marks
 from fieldwise.data.encode.fitted_fields import Counted, count_column
 from fieldwise.data.prepare import derived
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
@@ -95,6 +95,7 @@ class Prepared:
         encoder: fitted on the training rows only.
         counts: rows of each part, rows dropped by the label's rule and by the split (if any), sampled negatives, and
             rows that equal a training row (`count_repeats`).
+        marks: by column that is read as numbers, the marks of missing values, and how many cells hold each.
         unseen: for each part but train and each field with a vocabulary, the share of unknown values.
     """
 
@@ -104,6 +105,7 @@ class Prepared:
     test: SplitPart
     counts: Mapping[str, int]
     unseen: Mapping[str, Mapping[str, float]]
+    marks: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,14 +143,17 @@ class Preparation:
         `source` reads the raw table, if it needs to with files in a folder that it may create.
         """
         if self.folder is None:
-            parts, dropped = self._divided(source(Path()))
+            table = source(Path())
+            parts, dropped = self._divided(table)
+            marks = missing_marks(table.frame, self.schema)
             rows, counts = self.derived(parts)
             encoder, encoded, unseen = self.encode(rows)
-            return Prepared(encoder=encoder, counts={**dropped, **counts}, unseen=unseen, **encoded)
+            counts = {**dropped, **counts}
+            return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
         with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
             facts, flushed = self._facts("rows"), None
             if facts is None:
-                facts = {"counts": self._write_rows(source)}
+                facts = self._write_rows(source)
                 flushed = thread.submit(self._finish, "rows", flush=True, **facts)  # while the rows are used
             counts = facts["counts"]
             targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
@@ -157,8 +162,8 @@ class Preparation:
             self.reports.begin("finishing the preparation")
             if flushed is not None:
                 flushed.result()
-        write_facts(self.folder, counts, unseen)
-        return Prepared(encoder=encoder, counts=counts, unseen=unseen, **encoded)
+        write_facts(self.folder, counts, unseen, facts["marks"])
+        return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=facts["marks"], **encoded)
 
     def encode(
         self, rows: Mapping[str, LabelledRows]
@@ -196,12 +201,13 @@ class Preparation:
                 unseen[name] = facts["unseen"]
         return encoder, parts, unseen
 
-    def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, int]:
-        """Write the rows of each part with all columns, and their targets; returns counts (`Prepared.counts`)."""
+    def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, Any]:
+        """Write the rows of each part with all columns, and their targets; returns `Prepared.counts` and `marks`."""
         with self._scratch_folder() as place:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
             with MemoryBudget(place, self.chunk_rows and self.chunk_rows(table.frame), self.reports.add).active():
+                marks = missing_marks(table.frame, self.schema)
                 parts, dropped = self._divided(table)
                 self.reports.add(sum(dropped.values()))
                 del table
@@ -213,7 +219,7 @@ class Preparation:
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
                         write_array(file, part.y)
-        return {**dropped, **counts}
+        return {"counts": {**dropped, **counts}, "marks": marks}
 
     def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with their targets, and how many rows the labels' rules and the split drop.
@@ -463,7 +469,7 @@ def link_results(folder: Path, to: Path) -> None:
 def write_prepared(prepared: Prepared, folder: Path) -> None:
     """Write prepared data to a folder."""
     (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
-    write_facts(folder, prepared.counts, prepared.unseen)
+    write_facts(folder, prepared.counts, prepared.unseen, prepared.marks)
     for name in PARTS:
         part: SplitPart = getattr(prepared, name)
         part.table.save(folder / name)
@@ -477,9 +483,15 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
             np.save(folder / GROUP.format(name), part.group, allow_pickle=False)
 
 
-def write_facts(folder: Path, counts: Mapping[str, int], unseen: Mapping[str, Mapping[str, float]]) -> None:
+def write_facts(
+    folder: Path,
+    counts: Mapping[str, int],
+    unseen: Mapping[str, Mapping[str, float]],
+    marks: Mapping[str, Mapping[str, int]],
+) -> None:
     """Write what `Prepared` states about its rows."""
-    write_atomically(folder / "prepared.json", json.dumps({"counts": counts, "unseen": unseen}).encode())
+    facts = {"counts": counts, "unseen": unseen, "marks": marks}
+    write_atomically(folder / "prepared.json", json.dumps(facts).encode())
 
 
 def read_prepared(folder: Path) -> Prepared:
@@ -489,7 +501,7 @@ def read_prepared(folder: Path) -> Prepared:
     parts = {name: _read_part(folder, name) for name in PARTS}
     if any(part.table.layout != encoder.layout for part in parts.values()):
         raise DataError("the cache's encoder does not match its rows")
-    return Prepared(encoder=encoder, counts=about["counts"], unseen=about["unseen"], **parts)
+    return Prepared(encoder=encoder, counts=about["counts"], unseen=about["unseen"], marks=about["marks"], **parts)
 
 
 def _read_encoder(path: Path) -> Encoder:
@@ -536,10 +548,11 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     """Count every field's column in one file of training rows; the counts go to files."""
     frame, to, present = map_rows([Path(given["rows"])]), Path(given["to"]), {}
     to.mkdir(exist_ok=True)
-    for k, f in enumerate(Schema.from_dict(given["schema"]).fields):
+    schema = Schema.from_dict(given["schema"])
+    for k, f in enumerate(schema.fields):
         if not f.shares:
             with counting_from(given["first"]), MemoryBudget().active():  # a file is one chunk
-                (counted,) = count_column(f, column_of(frame, f))
+                (counted,) = count_column(f, column_of(frame, f), missing=schema.missing)
             write_atomically(to / f"{k}.arrow", arrow_bytes(counted.values))
             present[f"{k}.arrow"] = counted.present
     return {"rows": frame.height, "present": present}

@@ -1,0 +1,166 @@
+"""Numbers as text: their formats with units, and the marks of missing values."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import polars as pl
+
+from fieldwise.schema import NUMBER_FORMATS, split_number_format
+from fieldwise.schema.ids import WORDS
+
+_BETWEEN_AND_MARK = {  # thousands separator, as a pattern, and decimal mark
+    "1,234.5": (",", "."),
+    "1.234,5": (r"\.", ","),
+    "1 234,5": (r"[ \x{a0}\x{202f}\x{2009}]", ","),
+    "1'234.5": (r"['\x{2019}]", "."),
+}
+CURRENCIES = frozenset(WORDS["currencies"])
+_UNITS = frozenset(WORDS["units"]) | CURRENCIES
+_BEFORE = r"[+-]?\s*(?P<before>[^\d\s+\-.,']*)\s*[+-]?"
+_AMOUNT = rf"^{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """The unit of a column's cells, and how a format writes it; several units are the first of `others`."""
+
+    unit: str = ""
+    before: bool = False
+    others: tuple[str, ...] = ()
+    without: int = 0  # cells that have none
+
+    def format_of(self, plain: str) -> str:
+        """The number format with this unit."""
+        if not self.unit:
+            return plain
+        return f"{self.unit} {plain}" if self.before else f"{plain} {self.unit}"
+
+
+def unit_of(cells: pl.Series) -> Unit | None:
+    """The unit of cells that are numbers with a known unit; None if one of them is something else.
+
+    >>> unit_of(pl.Series(["€ 9,90", "12 €"])), unit_of(pl.Series(["u1", "u2"]))
+    (Unit(unit='€', before=True, others=(), without=0), None)
+    """
+    parts = cells.str.extract_groups(_AMOUNT).struct.unnest()
+    parts = parts.with_columns(pl.col("before", "after").fill_null("").str.strip_chars())
+    known = parts.get_column("number").is_not_null()
+    parts = parts.with_columns(
+        spaced=pl.col("space").str.len_chars().fill_null(0) > 0, both=(pl.col("before") != "") & (pl.col("after") != "")
+    )
+    pairs = parts.group_by("before", "after", maintain_order=True).agg(pl.len(), pl.col("spaced").all())
+    if not known.all() or parts.get_column("both").any():
+        return None
+    counts: dict[str, int] = {}
+    is_before: dict[str, bool] = {}
+    for before, after, many, spaced in pairs.rows():
+        unit = before or after
+        word = unit.lower().rstrip(".") or unit
+        letter_alone = len(word) == 1 and word.isascii() and word.isalpha() and not spaced
+        if unit and (word not in (CURRENCIES if before else _UNITS) or letter_alone):
+            return None
+        counts[unit] = counts.get(unit, 0) + many
+        is_before.setdefault(unit, bool(before))
+    without = counts.pop("", 0)
+    units = {unit.lower(): unit for unit in counts}
+    first = next(iter(units.values()), "")
+    return Unit(unit=first, before=is_before.get(first, False), others=tuple(units.values())[1:], without=without)
+
+
+def number_formats(text: pl.Series) -> list[str]:
+    """The formats that fit every present cell; empty if there is none or if all cells are plain numbers.
+
+    >>> number_formats(pl.Series(["$1,200.50", "$ 3"])), number_formats(pl.Series(["12,50", "3"]))
+    (['$ 1,234.5'], ['1.234,5', '1 234,5'])
+    """
+    cells = text.drop_nulls().str.strip_chars()
+    if not len(cells) or not cells.cast(pl.Float64, strict=False).null_count():
+        return []
+    sample = cells.head(1000)
+    unit = unit_of(sample)
+    if unit is None or unit.others:
+        return []
+    forms = [unit.format_of(plain) for plain in NUMBER_FORMATS]
+    return [form for form in forms if _fits(sample, form).all() and _fits(cells, form).all()]
+
+
+def plain_numbers(text: pl.Series, form: str) -> pl.Series:
+    """Cells as plain numbers; those that do not fit the format become a text that is not a number."""
+    between, _ = _BETWEEN_AND_MARK[split_number_format(form)[0]]
+    parts = text.str.extract_groups(_pattern(form)).struct.unnest()
+    whole = pl.col("whole").str.replace_all(between, "")
+    fraction = pl.concat_str(pl.lit("."), pl.col("fraction")).fill_null("")
+    plain = parts.select(pl.concat_str("sign", "sign_after", whole, fraction).fill_null("?")).to_series()
+    return plain.zip_with(text.is_not_null(), text).rename(text.name)
+
+
+def _fits(text: pl.Series, form: str) -> pl.Series:
+    return text.str.contains(_pattern(form)).fill_null(True)
+
+
+@cache
+def _pattern(form: str) -> str:
+    """The pattern of cells in a format: the unit stands before or after the number, or is left out."""
+    plain, unit = split_number_format(form)
+    between, mark = _BETWEEN_AND_MARK[plain]
+    named = f"(?:{re.escape(unit)})?" if unit else ""
+    whole = rf"(?P<whole>\d{{1,3}}(?:{between}\d{{3}})+|\d+)(?:{re.escape(mark)}(?P<fraction>\d+))?"
+    return (
+        rf"(?i)^(?P<sign>[+-]?)\s*{named}\s*(?P<sign_after>[+-]?){whole}\s*{named}$"
+        if unit
+        else (rf"^(?P<sign>[+-]?)(?P<sign_after>){whole}$")
+    )
+
+
+@cache
+def _texts_and_numbers(missing: tuple[str, ...]) -> tuple[list[str], list[float]]:
+    """Marks in lower case, and those that are numbers, such as -999."""
+    texts = [mark.strip().lower() for mark in missing]
+    numbers = pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False)
+    return texts, numbers.filter(numbers.is_finite()).to_list()
+
+
+def is_mark(cells: pl.Series, missing: Sequence[str]) -> pl.Series:
+    """Whether text cells are marks of a missing value, in upper or lower case.
+
+    >>> is_mark(pl.Series(["NULL", "7", " n/a ", None]), ("null", "N/A")).to_list()
+    [True, False, True, False]
+    """
+    texts, _ = _texts_and_numbers(tuple(missing))
+    return cells.str.strip_chars().str.to_lowercase().is_in(texts).fill_null(False)
+
+
+def marked_numbers(missing: tuple[str, ...]) -> list[float]:
+    """The marks that are numbers, such as -999."""
+    return _texts_and_numbers(missing)[1]
+
+
+def without_marked_numbers(number: pl.Series, missing: Sequence[str]) -> pl.Series:
+    """Numbers, null where they are marks of a missing value, such as -999."""
+    _, marked = _texts_and_numbers(tuple(missing))
+    return number.set(number.is_in(marked).fill_null(False), None) if marked else number
+
+
+def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
+    """The marks of missing values in a column that is read as numbers, and how many cells hold each.
+
+    >>> marks_in(pl.Series(["NULL", "7", "NULL", "-"]), ("null", "-"))
+    {'NULL': 2, '-': 1}
+    """
+    if column.dtype == pl.String:
+        found = column.filter(is_mark(column, missing)).str.strip_chars()
+    elif column.dtype.is_numeric():
+        _, marked = _texts_and_numbers(tuple(missing))
+        found = column.filter(column.is_in(marked)).cast(pl.String) if marked else column.clear().cast(pl.String)
+    else:
+        return {}
+    counts = found.alias("mark").value_counts().sort(["count", "mark"], descending=[True, False])
+    return dict(counts.iter_rows())
+
+
+def marks_sentence(column: str, marks: Mapping[str, int]) -> str:
+    """Which marks of a column are read as missing, and in how many cells."""
+    shown = ", ".join(f"{mark!r} in {count:,}" for mark, count in marks.items())
+    return f"column {column!r}: {shown} {'cell' if sum(marks.values()) == 1 else 'cells'} read as missing"

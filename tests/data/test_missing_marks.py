@@ -1,0 +1,126 @@
+"""Marks of missing values, and amounts with units: the same as empty cells and as plain numbers, wherever they stand."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from chunks_lab import prepare
+from random_bundle import random_bundle
+
+from fieldwise import FM, Categorical, DataError, Encoder, Label, Numeric, RandomSplit, Recommender, Schema, SchemaError
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.encoder import missing_marks
+from fieldwise.data.encode.numbers import number_formats
+from fieldwise.data.prepare.labels import read_label
+from fieldwise.schema import MISSING_MARKS
+
+FIELDS = (Categorical("land"), Numeric("price"), Numeric("paid", number_format="€ 1.234,5"))
+SCHEMA = Schema(fields=FIELDS, label=Label("click"))
+
+
+def log_of(*marks: str | None) -> pl.DataFrame:
+    """40 rows; every fourth has a mark in its numbers."""
+    rows = range(40)
+    given = [marks[k // 4 % len(marks)] for k in rows]
+    return pl.DataFrame(
+        {
+            "land": [("NA", "FR", "DE")[k % 3] for k in rows],
+            "price": [given[k] if k % 4 == 0 else f"{k * 1.5}" for k in rows],
+            "paid": [given[k] if k % 4 == 0 else f"{k},50 €" for k in rows],
+            "click": [k % 2 for k in rows],
+        }
+    )
+
+
+def test_a_mark_is_an_empty_cell_and_a_category_stays_one() -> None:
+    marked, empty = log_of(*MISSING_MARKS), log_of(None)
+    encoder = Encoder.fit(marked, SCHEMA)
+    assert encoder == Encoder.fit(empty, SCHEMA)
+    for frame in (marked, marked.to_pandas(), marked.with_columns(pl.col("price").cast(pl.Categorical))):
+        got, want = encoder.transform(frame), encoder.transform(empty)
+        np.testing.assert_array_equal(got.values, want.values)
+        np.testing.assert_array_equal(got.ids, want.ids)
+    assert "NA" in encoder.fitted[0].values
+    plain = empty.with_columns(paid=pl.col("paid").str.replace(" €", "").str.replace(",", "."))
+    numbers = Schema(fields=(*FIELDS[:2], Numeric("paid")), label=Label("click"))
+    assert Encoder.fit(plain, numbers).fitted == encoder.fitted
+
+
+def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
+    frame = log_of("k.A.", "-999")
+    own = Schema(fields=FIELDS, label=Label("click"), missing=["K.A.", "-999"])
+    assert Schema.from_toml(own.to_toml()) == own
+    assert Encoder.fit(frame, own).fitted == Encoder.fit(log_of(None), own).fitted
+    assert Encoder.from_json(Encoder.fit(frame, own).to_json()).missing == ("K.A.", "-999")
+    numbers = frame.with_columns(price=pl.col("price").replace("k.A.", "-999").cast(pl.Float64))
+    assert Encoder.fit(numbers, own).fitted[1] == Encoder.fit(log_of(None), own).fitted[1]
+    assert missing_marks(frame, own) == {name: {"k.A.": 5, "-999": 5} for name in ("price", "paid")}
+    for marks in ([], ["x"]):
+        with pytest.raises(DataError, match="column 'price' .* holds the text 'NULL' in row 0"):
+            Encoder.fit(log_of("NULL"), Schema(fields=FIELDS, label=Label("click"), missing=marks))
+    for wrong in ("NA", [""], [7]):
+        with pytest.raises(SchemaError, match="missing must be a list of texts"):
+            Schema(fields=FIELDS, label=Label("click"), missing=wrong)
+
+
+def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str]) -> None:
+    frame = pl.concat([log_of("NULL", "?")] * 4)
+    prepared = prepare(frame, SCHEMA, split=RandomSplit(), seed=0)
+    assert prepared.marks == {name: {"?": 20, "NULL": 20} for name in ("price", "paid")}
+    Recommender(SCHEMA, FM(embedding_dim=2), verbose=True).fit(frame)
+    assert "column 'price': '?' in 20, 'NULL' in 20 cells read as missing" in "".join(capsys.readouterr())
+
+
+def test_a_single_row_may_hold_marks_and_amounts() -> None:
+    bundle = random_bundle(FM(embedding_dim=4), SCHEMA, log_of(None))
+    rows = [{"land": "FR", "price": price, "paid": paid} for price, paid in [("NULL", "-"), ("7.5", "3,5 €"), (7.5, 3.5)]]
+    want = [bundle.predict(pl.DataFrame([row | {"price": p, "paid": q}])) for row, p, q in
+            zip(rows, (None, 7.5, 7.5), (None, 3.5, 3.5), strict=True)]  # fmt: skip
+    np.testing.assert_array_equal([bundle.predict(pl.DataFrame([row])) for row in rows], want)
+
+
+@pytest.mark.parametrize("label", [Label("y", positive_above=3), Label("y", task="regression"), Label("y")])
+def test_a_row_whose_label_is_a_mark_has_none(label: Label) -> None:
+    cells = ["1", "NA", "0", "NA"] if label == Label("y") else ["1", "NA", "5", "NA"]
+    frame = pl.DataFrame({"y": cells})
+    with pytest.raises(DataError, match=r"2 of 4 rows have none .* row 1 .*'NA': write drop_values = \[\"NA\"\]"):
+        read_label(frame, label)
+    rows = read_label(frame, Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",)))
+    assert (len(rows.main), rows.dropped) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "numbers"),
+    [
+        (["12,50", "3"], "1.234,5", [12.5, 3]),
+        (["¥1,200", "¥980"], "¥ 1,234.5", [1200, 980]),
+        (["$ 3.5", "-$4,000.25", "$-1"], "$ 1,234.5", [3.5, -4000.25, -1]),
+        (["€ 9,90", "1.200,50 €", "7"], "€ 1.234,5", [9.9, 1200.5, 7]),
+        (["12.5 %", "3%"], "1,234.5 %", [12.5, 3]),
+        (["1 200,5 руб.", "3 руб."], "1 234,5 руб.", [1200.5, 3]),
+        (["1'200.50 CHF", "12 chf"], "1'234.5 CHF", [1200.5, 12]),
+        (["3,5 кг", "12 кг"], "1.234,5 кг", [3.5, 12]),
+        (["1200円", "80円"], "1,234.5 円", [1200, 80]),
+        (["R$ 1.200,50", "R$ 3"], "R$ 1.234,5", [1200.5, 3]),
+    ],
+)
+def test_amounts_are_numbers_with_a_unit(cells: list[str], form: str, numbers: list[float]) -> None:
+    assert form in number_formats(pl.Series(cells))
+    assert as_number(pl.Series(cells), "it", form=form).to_list() == numbers
+
+
+@pytest.mark.parametrize("cells", [["u1", "u2"], ["€ 3", "$ 4"], ["3m", "4m"], ["1-2", "3-4"], ["a 3", "b 4"], ["3", "4"]])
+def test_what_is_no_amount_has_no_format(cells: list[str]) -> None:
+    assert number_formats(pl.Series(cells)) == []
+
+
+@pytest.mark.parametrize("form", ["1234.5", "€", "€ 1.234,5 €", "12 1,234.5", "", "a b 1,234.5"])
+def test_a_wrong_number_format_is_told(form: str) -> None:
+    for made in (lambda: Numeric("x", number_format=form), lambda: Label("y", number_format=form)):
+        with pytest.raises(SchemaError, match="number_format must be one of '1,234.5', .* such as '€ 1.234,5'"):
+            made()
+
+
+def test_pandas_missing_values_beside_marks_are_one_thing() -> None:
+    frame = pd.DataFrame({"x": ["1", None, "NA", float("nan"), "2"]})
+    assert as_number(pl.from_pandas(frame["x"]), "x").to_list() == [1, None, None, None, 2]
