@@ -509,7 +509,7 @@ def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
         "orders": (log["orders"], "numeric", ""),
         "shelf": (rng.choice(rng.choice(90_000, 40), rows), "categorical", ""),
         "weight_g": (weights, "numeric", "2 of 4,000 cells of column 'weight_g' are no numbers ('#REF!')"),
-        "rate": ([f"{x:.2f}%" for x in rng.uniform(1, 20, rows)], "categorical", "numbers with a unit"),
+        "rate": ([f"{x:.2f}%" for x in rng.uniform(1, 20, rows)], "numeric", "text with numbers such as"),
         "day": (rng.choice(days, rows), "bag", "look like times"),
         "row": (np.arange(rows) + 17, None, "nearly every cell is different"),
         "contract": (rng.choice(5 * rows, rows, replace=False), None, "nearly every cell is different"),

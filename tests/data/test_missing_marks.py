@@ -73,7 +73,9 @@ def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str])
 
 def test_a_single_row_may_hold_marks_and_amounts() -> None:
     bundle = random_bundle(FM(embedding_dim=4), SCHEMA, log_of(None))
-    rows = [{"land": "FR", "price": price, "paid": paid} for price, paid in [("NULL", "-"), ("7.5", "3,5 €"), (7.5, 3.5)]]
+    rows = [
+        {"land": "FR", "price": price, "paid": paid} for price, paid in [("NULL", "-"), ("7.5", "3,5 €"), (7.5, 3.5)]
+    ]
     want = [bundle.predict(pl.DataFrame([row | {"price": p, "paid": q}])) for row, p, q in
             zip(rows, (None, 7.5, 7.5), (None, 3.5, 3.5), strict=True)]  # fmt: skip
     np.testing.assert_array_equal([bundle.predict(pl.DataFrame([row])) for row in rows], want)
@@ -109,7 +111,9 @@ def test_amounts_are_numbers_with_a_unit(cells: list[str], form: str, numbers: l
     assert as_number(pl.Series(cells), "it", form=form).to_list() == numbers
 
 
-@pytest.mark.parametrize("cells", [["u1", "u2"], ["€ 3", "$ 4"], ["3m", "4m"], ["1-2", "3-4"], ["a 3", "b 4"], ["3", "4"]])
+@pytest.mark.parametrize(
+    "cells", [["u1", "u2"], ["€ 3", "$ 4"], ["3m", "4m"], ["1-2", "3-4"], ["a 3", "b 4"], ["3", "4"]]
+)
 def test_what_is_no_amount_has_no_format(cells: list[str]) -> None:
     assert number_formats(pl.Series(cells)) == []
 

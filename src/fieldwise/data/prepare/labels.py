@@ -145,12 +145,11 @@ def _shown_mark(frame: pl.DataFrame, label: Label, row: int) -> str:
 
 
 def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
-    """The label's cells; numbers in text are numbers where the label is one, with null for marks of missing ones."""
+    """The label's cells, null where a mark stands for a missing number; numbers if they have a format."""
     column = frame.get_column(label.column)
     if column.dtype != pl.String:
         return column
-    is_number = label.task == "regression" or label.positive_above is not None or label.number_format is not None
-    if is_number:
+    if label.number_format is not None:
         return as_number(column, f"label column {label.column!r}", form=label.number_format)
     if label.positive_values is None:
         return column.set(is_mark(column, MISSING_MARKS), None)
