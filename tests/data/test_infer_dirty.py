@@ -150,3 +150,41 @@ def test_beside_many_columns_the_named_ids_are_found() -> None:
     ids = {"user_id": rng.integers(0, 300, 1500), "item_id": rng.integers(0, 200, 1500)}
     schema = infer_schema(pl.DataFrame({**columns, **ids, "label": rng.integers(0, 2, 1500)})).schema
     assert (schema.user, schema.item) == ("user_id", "item_id")
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "check"),
+    [
+        ("€ {},{:02d}", "€ 1.234,5", False),
+        ("{}.{:02d} kg", "1,234.5 kg", False),
+        ("¥{},0{:02d}", "¥ 1,234.5", True),
+        ("{}.0{:02d} €", "1.234,5 €", True),
+    ],
+)
+def test_amounts_are_numbers_whose_unit_is_said(cells: str, form: str, check: bool) -> None:
+    amount = [cells.format(1 + k % 90, k % 97) for k in range(300)]
+    guess = infer_schema(rows_of(amount=amount, clicked=[0, 1] * 150))
+    assert guess.schema.fields[2].number_format == form
+    assert "read without the unit" in guess.notes["amount"]
+    assert bool(guess.doubts.get("amount")) == check
+
+
+def test_different_units_are_asked_about() -> None:
+    guess = infer_schema(rows_of(amount=[f"{('€', '$')[k % 2]} {k}.5" for k in range(300)], clicked=[0, 1] * 150))
+    assert "different units ('€', '$'): convert" in guess.doubts["amount"]
+
+
+@pytest.mark.parametrize("mark", ["NULL", "NA", "-", "?", "\\N", "none"])
+def test_marks_among_numbers_and_labels_are_missing_and_said(mark: str) -> None:
+    rng = np.random.default_rng(7)
+    price = [mark if k % 50 == 0 else f"{x:.2f}" for k, x in enumerate(rng.gamma(2, 20, 300))]
+    paid = [f"{1_700_000_000 + 97 * k}" if k % 2 else mark for k in range(300)]
+    land = ["NA" if k % 3 == 0 else "FR" for k in range(300)]
+    guess = infer_schema(rows_of(price=price, paid_at=paid, land=land, clicked=[0, 1] * 150))
+    assert {f.name: f.kind for f in guess.schema.fields[2:]} == {"price": "numeric", "land": "categorical"}
+    assert "empty except where the label is positive" in guess.notes["paid_at"]
+    assert guess.marks == {"price": {mark: 6}, "paid_at": {mark: 150}}
+    assert f"{mark!r} (6 cells) read as missing" in guess.notes["price"]
+    labelled = infer_schema(rows_of(x=[k % 3 for k in range(300)], y=["0", "1", mark] * 100), label="y")
+    assert labelled.schema.label == Label("y", drop_values=(mark,))
+    assert "100 of 300 rows have no label" in labelled.doubts["y"]

@@ -1,4 +1,4 @@
-"""Marks of missing values, and amounts with units: the same as empty cells and as plain numbers, wherever they stand."""
+"""Marks of missing values are empty cells, and amounts with units are plain numbers, wherever they stand."""
 
 import numpy as np
 import pandas as pd
@@ -56,7 +56,7 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
     assert Encoder.fit(numbers, own).fitted[1] == Encoder.fit(log_of(None), own).fitted[1]
     assert missing_marks(frame, own) == {name: {"k.A.": 5, "-999": 5} for name in ("price", "paid")}
     for marks in ([], ["x"]):
-        with pytest.raises(DataError, match="column 'price' .* holds the text 'NULL' in row 0"):
+        with pytest.raises(DataError, match=r"column 'price' .* holds the text 'NULL' in row 0"):
             Encoder.fit(log_of("NULL"), Schema(fields=FIELDS, label=Label("click"), missing=marks))
     for wrong in ("NA", [""], [7]):
         with pytest.raises(SchemaError, match="missing must be a list of texts"):
@@ -121,7 +121,7 @@ def test_what_is_no_amount_has_no_format(cells: list[str]) -> None:
 @pytest.mark.parametrize("form", ["1234.5", "€", "€ 1.234,5 €", "12 1,234.5", "", "a b 1,234.5"])
 def test_a_wrong_number_format_is_told(form: str) -> None:
     for made in (lambda: Numeric("x", number_format=form), lambda: Label("y", number_format=form)):
-        with pytest.raises(SchemaError, match="number_format must be one of '1,234.5', .* such as '€ 1.234,5'"):
+        with pytest.raises(SchemaError, match=r"number_format must be one of '1,234.5', .* such as '€ 1.234,5'"):
             made()
 
 

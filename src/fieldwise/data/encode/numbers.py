@@ -64,9 +64,14 @@ def unit_of(cells: pl.Series) -> Unit | None:
         counts[unit] = counts.get(unit, 0) + many
         is_before.setdefault(unit, bool(before))
     without = counts.pop("", 0)
-    units = {unit.lower(): unit for unit in counts}
-    first = next(iter(units.values()), "")
-    return Unit(unit=first, before=is_before.get(first, False), others=tuple(units.values())[1:], without=without)
+    units = {unit.lower(): unit for unit in reversed(counts)}
+    first = next(iter(counts), "")
+    return Unit(
+        unit=first,
+        before=is_before.get(first, False),
+        others=tuple(unit for unit in units.values() if unit.lower() != first.lower()),
+        without=without,
+    )
 
 
 def number_formats(text: pl.Series) -> list[str]:

@@ -7,12 +7,12 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_text
-from fieldwise.data.encode.numbers import number_formats
+from fieldwise.data.encode.numbers import CURRENCIES, number_formats, unit_of
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
-from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence
+from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence, split_number_format
 from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
 
 _PROBE = 200
@@ -389,18 +389,37 @@ def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
             f'{example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
         )
         return _binned(words.name, role, len(words)), f"numbers with fractions, {_IN_BINS}", doubt
-    forms = number_formats(words)
+    forms = {split_number_format(form)[0]: form for form in number_formats(words)}
     if not forms:
-        return None
-    decimal, *_ = words.filter(words.str.contains("[,.' ]")).head(1).to_list() or [words[0]]
-    if "1,234.5" in forms and "1.234,5" in forms:
-        return _omitted(
-            words.name,
-            f"{decimal!r} is a number with either a thousands separator or a decimal comma, which is ambiguous: add a "
-            'numeric field for it with number_format = "1,234.5" or "1.234,5"',
+        return _mixed_units(words)
+    decimal, *_ = words.filter(words.str.contains(r"\d[,.' ]\d")).head(1).to_list() or [words[0]]
+    form, doubt = next(iter(forms.values())), ""
+    unit = split_number_format(form)[1]
+    if {"1,234.5", "1.234,5"} <= forms.keys() and words.str.contains(r"\d[,.]\d").any():
+        if unit.lower().rstrip(".") not in CURRENCIES:
+            return _omitted(
+                words.name,
+                f"{decimal!r} is a number with either a thousands separator or a decimal comma, which is ambiguous: "
+                'add a numeric field for it with number_format = "1,234.5" or "1.234,5"',
+            )
+        form = forms["1,234.5" if "," in decimal else "1.234,5"]
+        other = forms["1.234,5" if "," in decimal else "1,234.5"]
+        doubt = (
+            f"the amounts of column {words.name!r} were read with a thousands separator, such as {decimal!r}: write "
+            f'number_format = "{other}" if it is a decimal mark'
         )
-    field = replace(_binned(words.name, role, len(words)), number_format=forms[0])
-    return field, f"text with numbers such as {decimal!r}, in quantile bins", ""
+    field = replace(_binned(words.name, role, len(words)), number_format=form)
+    without_unit = f", read without the unit {unit!r}" if unit else ""
+    return field, f"text with numbers such as {decimal!r}{without_unit}, in quantile bins", doubt
+
+
+def _mixed_units(words: pl.Series) -> Guess | None:
+    """No field for numbers whose units differ, if they do."""
+    unit = unit_of(words.str.strip_chars())
+    if unit is None or not unit.others:
+        return None
+    named = ", ".join(map(repr, (unit.unit, *unit.others)))
+    return _omitted(words.name, f"its numbers have different units ({named}): convert them to one")
 
 
 def _is_history(name: str) -> bool:

@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
-from fieldwise.data.encode.numbers import marks_in, number_formats
+from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Label
@@ -127,13 +127,15 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
 
 def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     """The marks of missing values in a label's text, if other cells are numbers or words of known meaning."""
-    marks = {mark: many for mark, many in marks_in(column, MISSING_MARKS).items() if word_meaning(mark) is None}
-    others = column.filter(~column.str.strip_chars().is_in(list(marks))).drop_nulls()
+    marks = marks_in(column, MISSING_MARKS)
+    others = column.filter(~is_mark(column, MISSING_MARKS)).drop_nulls()
     if not marks or not len(others):
         return {}
-    are_numbers = not others.str.strip_chars().cast(pl.Float64, strict=False).null_count()
-    are_words = None not in word_meanings(others.unique().head(_MOST_RATINGS).to_list()).values()
-    return marks if are_numbers or are_words or number_formats(others) else {}
+    if not others.str.strip_chars().cast(pl.Float64, strict=False).null_count() or number_formats(others):
+        return marks
+    unknown = {mark: many for mark, many in marks.items() if word_meaning(mark) is None}
+    meant = word_meanings(others.unique().head(_MOST_RATINGS).to_list())
+    return {} if None in meant.values() else unknown
 
 
 def _without_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidate:

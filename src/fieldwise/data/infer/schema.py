@@ -17,7 +17,7 @@ from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSpli
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.chunked_table import Sample, is_position, renumbering_rows, sample_table, vector_length
 from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.read.text_files import TextTypes
+from fieldwise.data.read.text_types import TextTypes
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Field, Label, Numeric, Schema
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, TIMES, Who, is_label_name, name_matches, role_of, words_of
