@@ -33,7 +33,7 @@ PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
 GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet|\bclicks\.csv")
 TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
-SECTIONS = ["Equation", "Options", "Published settings", "Example", "Parameters", "Recipes"]
+SECTIONS = ["Equation", "Options", "Published settings", "Example", "L2", "Parameters", "Recipes"]
 # Pages of more than half a second; `make test` runs the README, the first tutorial and the cheap pages.
 DEAR = {"auto", "log-to-page", "notebooks", "own-table", "explaining", "report", "cascade", "warm-starts", "devices",
         "choosing", "large-tables", "tasks", "recommend-to-everyone", "own-model"}  # fmt: skip
