@@ -63,7 +63,7 @@ def test_lr_at_a_given_strength_is_scikit_learn_s_with_that_c(bagged):
 
 def test_a_regression_label_has_scikit_learn_s_ridge(tables):
     rng = np.random.default_rng(0)
-    table = dataclasses.replace(tables.train, y=rng.normal(3, 20, (len(tables.train), 1)).astype(np.float32))
+    table = dataclasses.replace(tables.train, y=rng.normal(3, 20, len(tables.train)).astype(np.float32))
     settings = dataclasses.replace(EXACT, l2={FIRST: 0.05})
     network, _ = exactly(table, table, settings, Objective(task="regression", scale=10.0))
     x = plain_matrix(table)
@@ -213,7 +213,7 @@ PLUS = AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,))
 def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_validation_rows(tables, model, rate):
     training, result = trained(tables, model, learning_rate=rate)
     lr, exact = exactly(tables.train, tables.valid)
-    y, of_lr = tables.valid.y[:, 0], scores_of(lr, tables.valid)
+    y, of_lr = tables.valid.y, scores_of(lr, tables.valid)
     of_network = scores_of(part_of_mean(training.network), tables.valid)
     shares = np.linspace(0, 1, 1001)
     losses = np.array([logloss(s * of_network + (1 - s) * of_lr, y) for s in shares])
@@ -230,8 +230,8 @@ def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_valid
 
 def test_a_network_that_diverges_ends_as_lr_alone(tables):
     rng = np.random.default_rng(0)
-    valid = dataclasses.replace(planted(1_500, 1), y=rng.integers(0, 2, (1_500, 1)).astype(np.float32))
-    train = dataclasses.replace(planted(1_000, 0), y=rng.integers(0, 2, (1_000, 1)).astype(np.float32))
+    valid = dataclasses.replace(planted(1_500, 1), y=rng.integers(0, 2, 1_500).astype(np.float32))
+    train = dataclasses.replace(planted(1_000, 0), y=rng.integers(0, 2, 1_000).astype(np.float32))
     noise = SimpleNamespace(layout=train.layout, train=train, valid=valid)
     _, result = trained(noise, PLUS, learning_rate=0.05)
     constant = math.log(2)
