@@ -16,6 +16,7 @@ from fieldwise import (
     FM,
     LR,
     AutoInt,
+    AutoIntPlus,
     Bag,
     Categorical,
     IntTower,
@@ -290,8 +291,8 @@ def test_a_run_that_the_chosen_limit_of_epochs_ended_says_so(monkeypatch):
     frame = simulate(300, users=20, items=10, seed=0)
     plain = training_rules
 
-    def few(*given):
-        rules = plain(*given)
+    def few(*given, **more):
+        rules = plain(*given, **more)
         return rules | {name: (2, "few") for name in ("epochs",) if name in rules}
 
     monkeypatch.setattr(sys.modules["fieldwise.runs.default_settings"], "training_rules", few)
@@ -300,3 +301,23 @@ def test_a_run_that_the_chosen_limit_of_epochs_ended_says_so(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Recommender(SCHEMA, AutoInt(), training=TrainingSettings(epochs=2)).fit(frame)
+
+
+def noise(rows, seed):
+    """Rows of six fields of 400 values, and a label that depends on none."""
+    rng = np.random.default_rng(seed)
+    fields = {f"field_{k}": rng.integers(0, 400, rows).astype(str) for k in range(6)}
+    return pl.DataFrame({**fields, "y": (rng.random(rows) < 0.25).astype(int)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [AutoIntPlus(), FM(), AFM(), AutoInt()])
+def test_a_table_of_noise_with_many_values_ends_near_the_constant(model):
+    train, test = noise(4_000, 0), noise(20_000, 1)
+    schema = Schema(fields=tuple(Categorical(name) for name in train.columns[:-1]), label=Label("y"))
+    bundle = Recommender(schema, model).fit(train).bundle_
+    rate, share = train["y"].mean(), test["y"].mean()
+    constant = -share * np.log(rate) - (1 - share) * np.log(1 - rate)
+    assert bundle.score(test).std() < 0.1
+    y, score = test["y"].to_numpy(), bundle.score(test)
+    assert np.mean(np.logaddexp(0, score) - y * score) < constant + 0.001

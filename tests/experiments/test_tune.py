@@ -126,7 +126,7 @@ def test_trials_that_end_as_lr_alone_are_warned_about(recipe, monkeypatch):
         result = fit(*given)
         calls.append(result)
         best = dataclasses.replace(result.history.best, metrics=result.history.best.metrics | {"auc": 1.0})
-        alone = dataclasses.replace(result.history, interactions=0.0, best=best)
+        alone = dataclasses.replace(result.history, network_share=0.0, best=best)
         return dataclasses.replace(result, history=result.history if len(calls) == 2 else alone)
 
     monkeypatch.setattr(module, "fit_recipe", mixed)

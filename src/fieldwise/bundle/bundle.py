@@ -16,10 +16,8 @@ import hashlib
 import io
 import json
 import platform
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -32,7 +30,6 @@ from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
@@ -58,6 +55,7 @@ from fieldwise.models.build import (
     model_name,
     model_to_dict,
     network_share,
+    parameters_within,
     part_of_mean,
 )
 from fieldwise.models.own import known_models, settings_class
@@ -75,7 +73,6 @@ from fieldwise.version import __version__
 SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 MANIFEST = "bundle.json"
-ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
 TRAINED_ROWS = "train_rows"  # the sketch of training rows, among a bundle's further values
 MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
@@ -483,40 +480,6 @@ def _model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) 
     return model_from_dict(plain, "the bundle's model")
 
 
-@contextmanager
-def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
-    """Stop building a network, in this thread, once it has more parameters than a weights file has bytes.
-
-    Every parameter takes at least a byte there, so such a network does not belong to the file; a million layers would
-    otherwise be built first.
-
-    >>> with parameters_within(bytes(1000)):
-    ...     len([nn.Linear(4, 4) for _ in range(5)])
-    5
-    >>> with parameters_within(bytes(1000)):
-    ...     [nn.Linear(4, 4) for _ in range(10**6)]
-    Traceback (most recent call last):
-        ...
-    fieldwise.errors.BundleError: the settings describe a network that does not fit in its weights file of 1,000 bytes
-    """
-    thread, most, count = threading.get_ident(), len(weights), 0
-
-    def add(_: nn.Module, __: str, parameter: nn.Parameter) -> None:
-        nonlocal count
-        if parameter is not None and threading.get_ident() == thread:
-            count += parameter.numel() + ENTRY
-            if count > most:
-                raise BundleError(
-                    f"the settings describe a network that does not fit in its weights file of {most:,} bytes"
-                )
-
-    handle = register_module_parameter_registration_hook(add)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
 def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool) -> dict[str, Any]:
     """The sketch of a bundle's training rows, as plain values; of the validation rows too after a `refit` on them.
 
@@ -605,10 +568,10 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
 
     Embedding tables of the same width are matched row by row: for a field of the same name, the rows of values in both
     vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
-    same number of buckets. Rows without a match keep fresh weights. Any other tensor is copied if name and shape match,
-    and the fields' names, roles and order too, since otherwise a weight would belong to another field. Other weights by
-    value (crosses of categories, DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in
-    equal rows. If either network has several labels, heads are matched by label name.
+    same number of buckets. Other rows stay fresh. Any other tensor is copied if name, shape, and the fields' names,
+    roles and order match, since otherwise a weight would belong to another field. Other weights by value (crosses of
+    categories, DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in equal rows. If
+    either network has several labels, heads are matched by label name.
 
     Args:
         network: a fresh network, built for `encoder.layout`.

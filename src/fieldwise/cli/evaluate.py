@@ -429,13 +429,15 @@ def run_explain(options: ExplainOptions) -> None:
     if options.json:
         show.print_json(plain, allow_nan=False)
         return
-    if bundle.mean_sentence is not None:
-        show.console().print(f"{bundle.mean_sentence}\n")
     if options.row is not None:
         _print_row(plain, subject)
-        show.suggest_report(bundle, options.bundle)
     else:
         _print_set(plain, curves, subject.settings.task)
+    if bundle.mean_sentence is not None:
+        show.console().print(f"\n{bundle.mean_sentence}")
+    if options.row is not None:
+        show.suggest_report(bundle, options.bundle)
+    else:
         given = ("--data", options.data, "--row", 0, *options.reading.options())
         show.suggest("explain one row", "explain", options.bundle, *given)
 

@@ -341,8 +341,6 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         about["classes"] = [to_plain(one) for one in classes]
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history
-        if self.bundle_.mean_sentence is not None:
-            self._say(self.bundle_.mean_sentence)
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
@@ -371,6 +369,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 trained = fit_again(trained, train, valid, callbacks, unfinished)
             if unfinished is not None and trained.history.stopped != "interrupted":
                 unfinished.remove()
+        if trained.bundle.mean_sentence is not None:
+            self._say(trained.bundle.mean_sentence)
         if check := limit_reached(trained.chosen, trained.history):
             warnings.warn(check, stacklevel=3)
         return trained

@@ -3,20 +3,25 @@
 Letters: B batch, R rows of the shared table, T labels.
 """
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fieldwise.config import parse, to_plain
-from fieldwise.errors import ConfigError
+from fieldwise.errors import BundleError, ConfigError
 from fieldwise.layers import FieldEmbedding, FirstOrder, kept_rows
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.own import known_models, location, model_class, settings_class
 from fieldwise.models.settings import ModelSettings
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
+
+ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 
 
 class MultiTask(nn.Module):
@@ -218,6 +223,40 @@ def build_network(
     if labels == 1:
         return networks[0]
     return (MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask)(networks)
+
+
+@contextmanager
+def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
+    """Stop building a network, in this thread, once it has more parameters than a weights file has bytes.
+
+    Every parameter takes at least a byte there, so such a network does not belong to the file; a million layers would
+    otherwise be built first.
+
+    >>> with parameters_within(bytes(1000)):
+    ...     len([nn.Linear(4, 4) for _ in range(5)])
+    5
+    >>> with parameters_within(bytes(1000)):
+    ...     [nn.Linear(4, 4) for _ in range(10**6)]
+    Traceback (most recent call last):
+        ...
+    fieldwise.errors.BundleError: the settings describe a network that does not fit in its weights file of 1,000 bytes
+    """
+    thread, most, count = threading.get_ident(), len(weights), 0
+
+    def add(_: nn.Module, __: str, parameter: nn.Parameter) -> None:
+        nonlocal count
+        if parameter is not None and threading.get_ident() == thread:
+            count += parameter.numel() + ENTRY
+            if count > most:
+                raise BundleError(
+                    f"the settings describe a network that does not fit in its weights file of {most:,} bytes"
+                )
+
+    handle = register_module_parameter_registration_hook(add)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @torch.no_grad()

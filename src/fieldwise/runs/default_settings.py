@@ -172,13 +172,8 @@ def training_rules(
         "unknown_share": (by_model.unknown_share, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
-    if by_model.solved_exactly and facts.exact and "optimizer" not in fixed:
-        steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
-        rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
-    if by_model.starts_from_lr and facts.exact:
-        rules["start_from_lr"] = (True, f"LR solved exactly on {rows}")
-    if in_mean and facts.exact and not by_model.solved_exactly:
-        rules["mean_with_lr"] = (True, "where the validation rows say so")
+    if own is not None and facts.exact:
+        rules |= _rules_by_lr(own, rows, fixed, in_mean=in_mean)
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
@@ -201,6 +196,19 @@ def training_rules(
 def is_lazy(facts: Facts, fixed: Mapping[str, Any]) -> bool:
     """Whether the rules, with these given settings of the training, update the rows of the embedding table lazily."""
     return facts.layout.num_rows >= LARGE_VOCABULARY and fixed.get("embedding_update", "lazy") == "lazy"
+
+
+def _rules_by_lr(own: DataDefaults, rows: str, fixed: Mapping[str, Any], *, in_mean: bool) -> dict[str, Rule]:
+    """Rules for a model that takes steps on rows on which LR can be solved exactly."""
+    rules: dict[str, Rule] = {}
+    if own.solved_exactly and "optimizer" not in fixed:
+        steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
+        rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
+    if own.starts_from_lr:
+        rules["start_from_lr"] = (True, f"LR solved exactly on {rows}")
+    if in_mean and not own.solved_exactly:
+        rules["mean_with_lr"] = (True, "where the validation rows say so")
+    return rules
 
 
 @dataclass(frozen=True)
