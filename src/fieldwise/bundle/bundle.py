@@ -619,11 +619,15 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
             taken[name] = "all"
     report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
     if not taken:
-        raise ConfigError(
-            f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
-            f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
-        )
+        raise _nothing_matches(report)
     return report
+
+
+def _nothing_matches(report: WarmStart) -> ConfigError:
+    return ConfigError(
+        f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
+        f"{_by_reason(report.fresh)}; choose another bundle, or the same sizes"
+    )
 
 
 def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
