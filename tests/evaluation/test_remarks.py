@@ -88,3 +88,9 @@ def test_labels_by_name_and_numbers():
     (sentence,) = remarks(both, "test rows")
     assert sentence.startswith("On test rows, label 'dear', the logloss ")
     assert remarks({"rmse": 3.0, "mae": 2.0, "rows": 10}) == []
+
+
+def test_two_losses_are_shown_with_the_digits_that_tell_them_apart():
+    rate, loss = 0.5, np.log(2)
+    own = {"logloss": loss * 1.000002, "normalized_entropy": 1.000002, "positive_rate": rate, "rows": 10_000}
+    assert "the logloss 0.693149 is worse than 0.693147, that of" in " ".join(remarks(own, "test"))

@@ -126,6 +126,8 @@ def remarks_on_means(runs: Sequence[Mapping[str, float]], rows: str) -> list[str
     return remarks({name: float(np.mean([run[name] for run in runs])) for name in names}, rows)
 
 
+MOST_DIGITS = 12
+"""Of a logloss that is compared with another, which needs more than four digits to differ."""
 _KNOWN = ("auc", "logloss", "normalized_entropy", "accuracy", "precision", "recall", "positive_rate", "mean_prediction")
 
 
@@ -139,10 +141,11 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
         return [f"all labels are {which}: AUC and other metrics that compare two classes are undefined"]
     result, auc, ratio = [], own.get("auc"), own.get("normalized_entropy", 0.0)
     if ratio > 1:
-        constant = (
-            f"{own['logloss'] / ratio:.4f}, that of always predicting the share of positives ({100 * rate:.1f} %)"
-        )
-        text = f"the logloss {own['logloss']:.4f} is worse than {constant}"
+        digits = 4
+        while digits < MOST_DIGITS and f"{own['logloss']:.{digits}f}" == f"{own['logloss'] / ratio:.{digits}f}":
+            digits += 1
+        constant = f"{own['logloss'] / ratio:.{digits}f}, that of always predicting the share of positives"
+        text = f"the logloss {own['logloss']:.{digits}f} is worse than {constant} ({100 * rate:.1f} %)"
         mean = own.get("mean_prediction")
         if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
             text += f"; the mean prediction is {100 * mean:.1f} %"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
+from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Batch, Layout, check_batch
 from fieldwise.models.own import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings
@@ -63,7 +64,8 @@ class FMNetwork(nn.Module):
         first = self.first_order
         lazy = torch.is_grad_enabled() and (self.embedding.sparse or first.embedding.sparse)
         if self.ids_alone and not lazy:
-            check_batch(batch, self.embedding.layout)
+            if not isinstance(batch, Assembled):
+                check_batch(batch, self.embedding.layout)
             logit_B = fm_logit(self.embedding.weight, first.embedding.weight, batch.ids)
             return logit_B if first.bias is None else logit_B + first.bias
         return torch.add(first(batch), fm_second_order(self.embedding(batch)))
