@@ -35,6 +35,7 @@ from fieldwise import (
     load_recipe,
     prepare_recipe,
 )
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.read.tables import TableLike
 from fieldwise.explain import Subject, effects, explain
 from fieldwise.scoring.recommend import recommend
@@ -177,7 +178,7 @@ def _functions() -> Iterator[tuple[str, Any]]:
 
 
 def _takes_a_table(function: Any) -> bool:
-    late = {"np": np, "pl": pl}  # what a module imports for its annotations alone
+    late = {"np": np, "pl": pl, "Prepared": Prepared}  # what a module imports for its annotations alone
     hints = get_type_hints(function, localns=late, include_extras=True) if function.__name__ != "__init__" else {}
     hints = hints or function.__annotations__
     given = [str(hint) for name, hint in hints.items() if name != "return"]

@@ -54,7 +54,7 @@ def board() -> Board:
         by_seed = {"auc": (auc - 0.002, auc + 0.002), "logloss": (0.5, 0.5)}
         return Line(
             recipe=recipe, seeds=(0, 1), metrics=metrics, by_seed=by_seed, against=against, parameters=1234, epochs=2.0,
-            seconds=1.5, seconds_per_epoch=None, runs=(),
+            seconds=1.5, seconds_per_epoch=None, runs=(), network_shares=(1.0, 1.0),
         )  # fmt: skip
 
     gain = Difference(estimate=Estimate(value=0.05, low=0.04, high=0.06, p=0.01, standard_error=0.005))

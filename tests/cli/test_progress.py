@@ -11,7 +11,15 @@ def json_lines(err):
 
 
 def test_train_reports_its_phases(done, recipe):
-    words = "--progress", "json", "--json", "--set", "training.mean_with_lr=false"  # else it ends as a mean with LR
+    words = (
+        "--progress",
+        "json",
+        "--json",
+        "--set",
+        "training.start_from_lr=false",
+        "--set",
+        "training.mean_with_lr=false",
+    )
     out, err = done("train", recipe, "--out", "b", *words)
     lines = json_lines(err)
     last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more

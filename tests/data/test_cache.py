@@ -131,8 +131,8 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(cache, recipe, tmp_pat
 
     load = pipeline.load_frame
 
-    def changing(data, folder):
-        frame = load(data, folder)
+    def changing(*given):
+        frame = load(*given)
         (tmp_path / "log.csv").write_bytes((tmp_path / "log.csv").read_bytes() + b"\n")
         return frame
 

@@ -22,10 +22,9 @@ class _Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_categories_alone_are_one_gather(dtype):
+def test_categories_alone_are_one_gather():
     embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 2)
-    batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]], dtype=dtype))
+    batch = Batch.of_ids(torch.tensor([[0, 3], [2, 6]], dtype=torch.int32))  # as in encoded tables
     with torch.no_grad(), use_ops("plain"), _Recorder() as recorder:
         x = embedding(batch)
     assert recorder.seen == ["embedding.default"]

@@ -74,7 +74,7 @@ def test_rows_are_equal_in_every_store(server, write):
     assert result == memory
     assert result[0] == {
         "user": "u1", "whole": 1, "real": 0.1, "yes": True, "text": "a", "tags": ["a", "b,c"], "counts": [1, 2],
-        "day": "2026-01-02", "moment": "2026-01-02 03:04:05.000000", "paid": "1.5", "took": 90,
+        "day": "2026-01-02", "moment": "2026-01-02 03:04:05", "paid": "1.5", "took": 90,
         'odd "name\'s" %s {} ü': "x",
     }  # fmt: skip
     assert result[1]["real"] is None
@@ -200,7 +200,7 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
     ids = ["7", "8", "07", "7.0", str(2**70), "-7"]
     (rows,) = ask(postgres.url("shop.people"), ids, column="id")
     assert rows[0] == {
-        "id": "7", "name": "Eve", "paid": "1.5", "born": "2000-01-02", "seen": "2026-01-02 01:04:05.000000+00:00",
+        "id": "7", "name": "Eve", "paid": "1.5", "born": "2000-01-02", "seen": "2026-01-02 01:04:05+00:00",
         "tags": ["a", None], "about": {"a": 1}, "took": 90, "x": None,
     }  # fmt: skip
     assert rows[1] == {"id": "8", **dict.fromkeys(list(rows[0])[1:])}

@@ -68,9 +68,10 @@ def test_cells_that_a_spreadsheet_would_run_are_guarded(tmp_path):
     with TableWriter(tmp_path / "safe.csv", raw=False) as writer:
         writer.add(frame)
         writer.add(frame)
-    assert writer.guarded == 12
+    assert writer.guarded == 10
     result = pl.read_csv(tmp_path / "safe.csv")["key"].to_list()
-    guarded = [f"'{cell}" if cell in cells[:6] else cell for cell in cells]
+    runs = {*cells[:6]} - {"+1"}  # a number is no formula
+    guarded = [f"'{cell}" if cell in runs else cell for cell in cells]
     assert result == guarded * 2
     with TableWriter(tmp_path / "raw.csv") as writer:
         writer.add(frame)

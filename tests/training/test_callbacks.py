@@ -46,7 +46,7 @@ class Recording(Callback):
 
 
 def fitted(*callbacks, **training):
-    settings = TrainingSettings(**{"epochs": 3, "batch_size": 64, "patience": 9, **training})
+    settings = TrainingSettings(**{"epochs": 3, "batch_size": 64, "patience": 9, "mean_with_lr": False, **training})
     return Recommender(SCHEMA, DeepFM(embedding_dim=4), training=settings).fit(simulate(1000), callbacks=callbacks)
 
 

@@ -239,7 +239,7 @@ def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -
     added = []
     for name, kind in items.schema.items():
         values = changed.get_column(name)
-        if kind.is_integer() and values.dtype == pl.String:  # ids of which the first that is no number came now
+        if name == column and kind.is_integer() and values.dtype == pl.String:  # the first id that is no number
             kind = pl.String()
             items = items.with_columns(pl.col(name).cast(kind))
         added.append(values.cast(kind, strict=False))

@@ -12,7 +12,7 @@ from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.errors import DataError
-from fieldwise.schema import Field, Numeric, Role
+from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of, words_of
 
 ENOUGH = 20_000  # rows of a sample for one test
@@ -282,9 +282,9 @@ class Entities:
 
     def _explained(self, cells: pl.Series, f: Field) -> dict[Who, float]:
         """How much of a column each side's id explains, where this can be told."""
-        if isinstance(f, Numeric) and cells.dtype == pl.String:
+        if f.cell == "number" and cells.dtype == pl.String:
             with suppress(DataError):  # some cells are no numbers: their texts are compared
-                cells = as_number(cells, f"column {cells.name!r}", form=f.number_format)
+                cells = as_number(cells, f"column {cells.name!r}", form=getattr(f, "number_format", None))
         cells = comparable(cells)
         shares: dict[Who, float] = {}
         for side, pairs in self.pairs.items():
