@@ -87,6 +87,24 @@ def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
     assert set(recipe.negatives.parts) == {"train", "valid", "test"}
 
 
+def test_an_item_column_that_changes_is_left_out_of_the_drawn_items(done, tmp_path):
+    """With it, the recipe would be refused: a drawn item would have several prices."""
+    rng = np.random.default_rng(0)
+    log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)})
+    log = log.unique(maintain_order=True)
+    state = pl.when(pl.int_range(pl.len()) < log.height - 8).then(pl.col("item_id") % 4).otherwise(9)
+    brand = pl.format("b{}", pl.col("item_id") % 5)
+    log = log.with_columns(brand=brand, item_state=pl.format("s{}", state), timestamp=pl.int_range(pl.len()))
+    log.write_csv("buys.csv")
+    err = done("init", "buys.csv")[1]
+    negatives = load_recipe(tmp_path / "buys.toml").negatives
+    assert negatives is not None
+    assert negatives.item_columns == ("brand",)
+    (check,) = [line for line in lines_of(err, "CHECK") if "drawn negative" in line]
+    assert check.startswith("column 'item_state' has several values for one item")
+    done("describe", "buys.toml")
+
+
 def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     columns = {"who": [f"w{k}" for k in rng.integers(0, 300, 400)], "mood": rng.integers(0, 3, 400)}

@@ -608,3 +608,11 @@ def test_decimals_of_more_than_38_digits_are_read_as_floats(tmp_path):
         assert_frame_equal(as_table(path), expected)
     with pytest.warns(UserWarning, match="is read as Float64"):
         assert_frame_equal(open_table(path, memory=1, folder=tmp_path / "scratch"), expected)
+
+
+@pytest.mark.parametrize(("separator", "other"), [(";", ","), (",", ";")])
+def test_another_separator_is_suggested_than_the_one_in_use(tmp_path: Path, separator: str, other: str) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("a,b,c\n1,2,3\n1,2\n".replace(",", separator))
+    with pytest.raises(DataError, match=f"line 3 has 2; .* than '{separator}', such as separator='{other}'"):
+        read_delimited(ByteSource(path=file), separator=separator)

@@ -19,6 +19,8 @@ from fieldwise.schema import Categorical, Schema
 from fieldwise.storage.files import check_output, write_atomically
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fieldwise.data.infer.label import LabelCandidate
     from fieldwise.data.infer.schema import Inference
     from fieldwise.data.read.chunked_table import Sample
@@ -85,10 +87,11 @@ def run(options: InitOptions) -> None:
         "data": {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")},
         "split": {"kind": split.kind, **{k: v for k, v in to_plain(split).items() if v is not False}},
     }
+    changing: list[str] = []
     if only_positives:
-        others = dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item)
+        describing, changing = _item_columns(schema, sample.frame)
         tables["negatives"] = {"per_positive": 2, "parts": ["train", "valid", "test"]}
-        tables["negatives"] |= {"item_columns": list(others)} if others else {}
+        tables["negatives"] |= {"item_columns": describing} if describing else {}
     if guess is not None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
@@ -102,7 +105,25 @@ def run(options: InitOptions) -> None:
         read = f"check and correct {schema_file}, then "
         for line in _findings(guess, sample, why, options):
             say(line)
+    for column in changing:
+        say(
+            f"CHECK: column {column!r} has several values for one item, so that a drawn negative keeps its positive's: "
+            f"remove the column's fields from {schema_file}, or give each item one value"
+        )
     say(f"next: {read}{command('train', recipe_file)}")
+
+
+def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], list[str]]:
+    """The columns that describe an item with one value, and those whose value changes from row to row of one item."""
+    from fieldwise.data.prepare.splits import distinct_rows
+
+    describing: list[str] = []
+    changing: list[str] = []
+    for column in dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item):
+        pairs = distinct_rows(frame.select(str(schema.item), column))
+        is_one = pairs.height == pairs.to_series(0).n_unique()
+        (describing if is_one else changing).append(column)
+    return describing, changing
 
 
 def _say_sample(sample: "Sample") -> None:

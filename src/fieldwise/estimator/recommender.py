@@ -590,7 +590,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             return X
         frame, columns = estimator_table(X), set(self._fitted().schema.columns)
         others = columns.symmetric_difference(frame.columns)
-        if others and (columns == set(array_columns(len(columns))) or others & columns):
+        was_array = columns == set(array_columns(len(columns)))
+        if others & columns and not was_array:
+            names = ", ".join(repr(name) for name in self.bundle_.schema.columns)
+            raise DataError(
+                f"X must be a table with the columns that the model was fitted on: an array [N, {frame.width}] has no "
+                f"names; give a table instead, such as pandas.DataFrame(X, columns=[{names}])"
+            )
+        if others and was_array:
             raise DataError(
                 f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
                 f"{', '.join(self.bundle_.schema.columns)}"

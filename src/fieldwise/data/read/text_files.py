@@ -315,9 +315,10 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
             blank = not record and (not begun or width == 1 or not any(records))
             if len(record) != width and not blank:
                 many = "1 field" if width == 1 else f"{width} fields"
+                other = "," if separator == ";" else ";"
                 raise DataError(
                     f"every line must have {many}: {source.path} line {start} has {len(record)}; correct the line, or "
-                    f"give another separator than {separator!r}, such as separator=';'"
+                    f"give another separator than {separator!r}, such as separator={other!r}"
                 )
             start = source.first_line + records.line_num
     except UnicodeDecodeError:
