@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from chunks_lab import prepare
 from random_bundle import random_bundle
+from serving.asgi import client
 
 from fieldwise import FM, Categorical, DataError, Encoder, Label, Numeric, RandomSplit, Recommender, Schema, SchemaError
 from fieldwise.data.encode.columns import as_number
@@ -13,6 +14,8 @@ from fieldwise.data.encode.encoder import missing_marks
 from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.schema import MISSING_MARKS
+from fieldwise.serving.service import Service
+from fieldwise.serving.stores import Lookup, Stores, TableStore
 
 FIELDS = (Categorical("land"), Numeric("price"), Numeric("paid", number_format="€ 1.234,5"))
 SCHEMA = Schema(fields=FIELDS, label=Label("click"))
@@ -128,3 +131,30 @@ def test_a_wrong_number_format_is_told(form: str) -> None:
 def test_pandas_missing_values_beside_marks_are_one_thing() -> None:
     frame = pd.DataFrame({"x": ["1", None, "NA", float("nan"), "2"]})
     assert as_number(pl.from_pandas(frame["x"]), "x").to_list() == [1, None, None, None, 2]
+
+
+def test_requests_and_stored_rows_have_the_schemas_marks_and_amounts() -> None:
+    paid = Numeric("paid", number_format="€ 1.234,5")
+    fields = (Categorical("who", role="user"), Numeric("price", role="user"), paid)
+    schema = Schema(fields=fields, label=Label("click"), missing=["K.A.", "-999"], user="who")
+    rows = {
+        "who": ["u1", "u1", "u2", "u2", "u3", "u3"],
+        "price": ["k.A.", None, "-999", "7.5", "7.5", " K.A. "],
+        "paid": ["1.234,50 €", "€ 1.234,50", "k.A.", "-999", None, "3 €"],
+    }
+    frame = pl.DataFrame(rows)
+    bundle = random_bundle(FM(embedding_dim=3), schema, log_of(None).with_columns(who=pl.lit("u1")))
+    expected = bundle.predict(frame)
+    assert len({*expected.round(7)}) > 1
+    server = client(Service(bundle))
+    answer = server.post("/v1/predict", {"rows": frame.to_dicts()})
+    np.testing.assert_allclose([one["prediction"] for one in answer.json()["predictions"]], expected, rtol=1e-5)
+    refused = server.post("/v1/predict", {"rows": [{"who": "u1", "price": "NULL", "paid": None}]})
+    assert refused.status_code == 422, "a mark of other schemas is no mark of this one"
+
+    users = frame.select(pl.format("u{}", pl.int_range(6)).alias("who"), "price")
+    stored = client(Service(bundle), Stores(users=Lookup("users", TableStore("who", users))))
+    asked = [{"who": f"u{k}", "paid": paid} for k, paid in enumerate(rows["paid"])]
+    answer = stored.post("/v1/predict", {"rows": asked})
+    own = bundle.predict(frame.with_columns(users["who"]))
+    np.testing.assert_allclose([one["prediction"] for one in answer.json()["predictions"]], own, rtol=1e-5)

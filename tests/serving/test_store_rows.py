@@ -278,7 +278,11 @@ def test_a_panic_while_a_row_is_read_affects_only_its_request(service, monkeypat
     from fieldwise.serving import service as module
 
     whole = module.frame_of
-    monkeypatch.setattr(module, "frame_of", lambda rows, fields: panic() if "bad" in rows[0] else whole(rows, fields))
+
+    def frame_of(rows, fields, **marks):
+        return panic() if "bad" in rows[0] else whole(rows, fields, **marks)
+
+    monkeypatch.setattr(module, "frame_of", frame_of)
     good, bad = service.predict_all([[{"user": "u1", "paid": 1, "since": "x"}], [{"bad": 1}]])
     assert good[0].keys() == {"score", "prediction"}
     assert isinstance(bad, pl.exceptions.PanicException)

@@ -372,7 +372,8 @@ def _scoring_routes(state: AppState) -> APIRouter:
 
     async def completed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
         now = state.live.service
-        return await stores.rows(rows, now.bundle.schema.fields, now.item_rows if now.cascade else None)
+        items = now.item_rows if now.cascade else None
+        return await stores.rows(rows, now.bundle.schema.fields, items, missing=now.missing)
 
     @routes.post("/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest"))
     async def predict(request: Request) -> Response:
@@ -388,7 +389,9 @@ def _scoring_routes(state: AppState) -> APIRouter:
         check_most(limits.max_k, body.k or 1, "k")
         check_most(limits.max_prerank, body.prerank, "prerank")
         state.check_context(body.context)
-        body.context, degraded = await stores.context(body.user, body.context, state.live.service.context_fields)
+        now = state.live.service
+        fields = now.context_fields
+        body.context, degraded = await stores.context(body.user, body.context, fields, missing=now.missing)
         result = await state.recommendations.ask(body)
         state.metrics.recommended.labels(result["ranked"]).inc()
         state.metrics.seen.inc(result["seen"])
@@ -410,7 +413,8 @@ def _scoring_routes(state: AppState) -> APIRouter:
         body.rows, degraded = await completed(body.rows)
         now = state.live.service
         if body.items:
-            body.context, degraded = await stores.context(body.user, body.context, now.explained_fields)
+            fields = now.explained_fields
+            body.context, degraded = await stores.context(body.user, body.context, fields, missing=now.missing)
         network = (
             cast(nn.ModuleList, now.bundle.network.heads)[0] if now.bundle.schema.more_labels else now.bundle.network
         )
@@ -503,13 +507,15 @@ def _user_routes(state: AppState) -> APIRouter:
             raise RequestError("this server has no users: give their fields as context", "user", 404)
         now = state.live.service
         fields, held = now.browser.user_fields, {*users.store.columns, users.column}
-        values, degraded = await state.stores.context(id, {}, [field for field in fields if field.column in held])
+        stored = [field for field in fields if field.column in held]
+        values, degraded = await state.stores.context(id, {}, stored, missing=now.missing)
         values = {column: filled(value) for column, value in values.items()}
         answer = {"id": id, "fields": values, "position": users.store.position(id), "degraded": degraded}
         if now.log is not None:
             latest = now.log.context(id)
             named = [field for field in fields if field.column in latest and field.column not in values]
-            context = {name: filled(one) for name, one in values_of(latest, named, "context").items()}
+            own = values_of(latest, named, "context", missing=now.missing)
+            context = {name: filled(one) for name, one in own.items()}
             answer |= {"context": context, "seen": len(now.log.used(id))}
         return answer
 

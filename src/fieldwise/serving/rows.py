@@ -30,7 +30,7 @@ from fieldwise.data.encode.columns import (
     duration_seconds,
 )
 from fieldwise.errors import DataError
-from fieldwise.schema import Field, NumberFormat
+from fieldwise.schema import MISSING_MARKS, Field, NumberFormat
 
 FAULTS = (Exception, PanicException)  # what one request, row or file may raise; a panic of Polars is no `Exception`
 MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
@@ -48,8 +48,16 @@ class RequestError(DataError):
         self.field, self.status = field, status
 
 
-def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: str = "rows") -> pl.DataFrame:
+def frame_of(
+    rows: Sequence[Mapping[str, Any]],
+    fields: Iterable[Field],
+    where: str = "rows",
+    *,
+    missing: Sequence[str] = MISSING_MARKS,
+) -> pl.DataFrame:
     """A table with the columns of these fields; a column's type does not depend on its values.
+
+    `missing` has the marks of missing numbers (`Schema.missing`).
 
     >>> from fieldwise import Bag, Numeric
     >>> frame_of([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
@@ -59,14 +67,18 @@ def frame_of(rows: Sequence[Mapping[str, Any]], fields: Iterable[Field], where: 
     fields = tuple(fields)
     for field in fields:
         if field.column not in columns:
-            read, kind = _reader(field)
+            read, kind = _reader(field, missing)
             cells = [_cell(row, field, read, f"{where}[{number}]", fields) for number, row in enumerate(rows)]
             columns[field.column] = pl.Series(field.column, cells, dtype=kind)
     return pl.DataFrame(columns)
 
 
-def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> dict[str, Any]:
+def values_of(
+    row: Mapping[str, Any], fields: Iterable[Field], where: str, *, missing: Sequence[str] = MISSING_MARKS
+) -> dict[str, Any]:
     """The checked and converted cells of one row that these fields read, by column.
+
+    `missing` has the marks of missing numbers (`Schema.missing`).
 
     >>> from fieldwise import Categorical, Numeric
     >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
@@ -76,7 +88,7 @@ def values_of(row: Mapping[str, Any], fields: Iterable[Field], where: str) -> di
     fields = tuple(fields)
     for field in fields:
         if field.column not in results:
-            results[field.column] = _cell(row, field, _reader(field)[0], where, fields)
+            results[field.column] = _cell(row, field, _reader(field, missing)[0], where, fields)
     return results
 
 
@@ -97,10 +109,10 @@ def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], wher
         raise RequestError(f"{place} must be {e}, found {_short(value)}", place) from None
 
 
-def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
+def _reader(field: Field, missing: Sequence[str]) -> tuple[Callable[[Any], Any], pl.DataType]:
     """The function that reads a field's cells, and the type of its column."""
     if field.cell == "number":
-        return partial(_number, form=field.number_format), pl.Float64()
+        return partial(_number, form=field.number_format, missing=missing), pl.Float64()
     if field.cell != "list":
         return text_of, pl.String()
     newest = None if field.max_length is None else max(MOST_VALUES, field.max_length)
@@ -133,13 +145,14 @@ def text_of(value: Any) -> str:
     return cell_text(value) or ""
 
 
-def _number(value: Any, form: NumberFormat | None) -> float | None:
+def _number(value: Any, form: NumberFormat | None, missing: Sequence[str]) -> float | None:
     """A cell as a number, None if it is missing; `form` is the format of numbers in text."""
     if not isinstance(value, (bool, int, float, str)):
         raise TypeError("a number or null")
     if isinstance(value, str) and (form is not None or not PLAIN_NUMBER.fullmatch(value)):
         try:
-            number: float | None = as_number(pl.Series([value], dtype=pl.String), "the cell", form=form).item()
+            text = pl.Series([value], dtype=pl.String)
+            number: float | None = as_number(text, "the cell", form=form, missing=missing).item()
         except DataError:
             formatted = "" if form is None else f" in the format {form!r}"
             raise ValueError(f"a finite number{formatted} or null") from None

@@ -226,7 +226,7 @@ class Service:
     def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
         """`predict` for several requests at once, with an exception in place of a failed result."""
         fields = self.bundle.schema.fields
-        frames = [tried(lambda one: frame_of(one, fields), rows) for rows in requests]
+        frames = [tried(lambda one: frame_of(one, fields, missing=self.missing), rows) for rows in requests]
         whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
         scored = iter(predictions(self.bundle, pl.concat(whole)) if whole else ())
         return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
@@ -284,7 +284,7 @@ class Service:
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
         result = cascade.prepare(
-            values_of(body.context, self.context_fields, "context"),
+            values_of(body.context, self.context_fields, "context", missing=self.missing),
             k=k,
             prerank=max(k, body.prerank),
             candidates=None if body.candidates is None else self._rows_of(body.candidates, "candidates"),
@@ -311,10 +311,11 @@ class Service:
         """
         fields = self.bundle.schema.fields
         if not body.items:
-            return frame_of(body.rows, fields)
+            return frame_of(body.rows, fields, missing=self.missing)
         items = self.recommender.index.items[self._rows_of(body.items, "items")]
         own = items.select(list(dict.fromkeys(f.column for f in fields if f.role == "item")))
-        return own.join(frame_of([body.context], self.explained_fields, "context"), how="cross")
+        context = frame_of([body.context], self.explained_fields, "context", missing=self.missing)
+        return own.join(context, how="cross")
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:
         """The items with the nearest heads to an item's, by the mean over its heads of the best cosine.
@@ -384,6 +385,12 @@ class Service:
     def known_columns(self) -> set[str]:
         """The columns that a context may have: those that the bundles' schemas name, and of the log's users."""
         return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in self._bundles))
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """The marks of missing numbers of the bundles' schemas."""
+        marks = [mark for bundle in self._bundles for mark in bundle.schema.missing]
+        return tuple(dict.fromkeys(marks))
 
     @cached_property
     def explained_fields(self) -> list[Field]:

@@ -25,7 +25,7 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.errors import ConfigError, FieldwiseError, first_line
-from fieldwise.schema import Field
+from fieldwise.schema import MISSING_MARKS, Field
 from fieldwise.scoring.items import checked_ids
 from fieldwise.serving.rows import FAULTS, RequestError, plain_table, text_of, values_of
 
@@ -406,8 +406,13 @@ class Stores:
         await asyncio.gather(*(one.get([]) for one in self.lookups), return_exceptions=True)
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
-    async def context(self, user: Any, context: Row, fields: Iterable[Field]) -> tuple[dict[str, Any], list[Missing]]:
-        """A context with the stored fields of a user (None: as it is given), and what the store lacks."""
+    async def context(
+        self, user: Any, context: Row, fields: Iterable[Field], *, missing: Sequence[str] = MISSING_MARKS
+    ) -> tuple[dict[str, Any], list[Missing]]:
+        """A context with the stored fields of a user (None: as it is given), and what the store lacks.
+
+        `missing` has the marks of missing numbers, as `frame_of`.
+        """
         if user is None:
             return dict(context), []
         if self.users is None:
@@ -419,22 +424,32 @@ class Stores:
         if not is_theirs:
             result = f"{str(user)[:60]!r}, found {str(context[column])[:60]!r}"
             raise RequestError(f"a context must be that of the user {result}", f"context.{column}")
-        (values,), missing = await self._stored(self.users, [{**context, column: user}], fields, "user")
-        return {column: user, **values, **context}, missing
+        rows = [{**context, column: user}]
+        (values,), lacks = await self._stored(self.users, rows, fields, missing, "user")
+        return {column: user, **values, **context}, lacks
 
-    async def rows(self, rows: Sequence[Row], fields: Sequence[Field], items: Lookup | None = None) -> Enriched:
+    async def rows(
+        self,
+        rows: Sequence[Row],
+        fields: Sequence[Field],
+        items: Lookup | None = None,
+        *,
+        missing: Sequence[str] = MISSING_MARKS,
+    ) -> Enriched:
         """Rows with the stored values of their users and items (of `items`, if there is no store of them).
 
-        No store is asked for a complete row.
+        No store is asked for a complete row. `missing` has the marks of missing numbers, as `frame_of`.
         """
         both = filter(None, (self.users, self.items or items))
-        added = await asyncio.gather(*(self._stored(one, rows, fields) for one in both))
+        added = await asyncio.gather(*(self._stored(one, rows, fields, missing) for one in both))
         whole = [dict(row) for row in rows]
         for values, _ in added:
             whole = [row | more | row for row, more in zip(whole, values, strict=True)]
-        return whole, [one for _, missing in added for one in missing]
+        return whole, [one for _, lacks in added for one in lacks]
 
-    async def _stored(self, lookup: Lookup, rows: Sequence[Row], fields: Iterable[Field], place: str = "") -> Enriched:
+    async def _stored(
+        self, lookup: Lookup, rows: Sequence[Row], fields: Iterable[Field], marks: Sequence[str], place: str = ""
+    ) -> Enriched:
         """The values that a store adds to each row; `place` is the part of the request with a single row's id."""
         name, held = lookup.name, set(lookup.store.columns) - {lookup.column}
         needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]
@@ -461,7 +476,7 @@ class Stores:
                 raise RequestError(
                     f"{who} must be known to the server, found {one[:60]!r}: give its fields{how}", where, 404
                 )
-            values[one] = _readable(row, needed)
+            values[one] = _readable(row, needed, marks)
             if lacks := tuple(sorted(lacking - values[one].keys())):
                 if self.on_failure == "refuse":
                     raise StoreRefusedError(name, reason, where)
@@ -474,7 +489,7 @@ class Stores:
         return [values[one] for one in ids], missing
 
 
-def _readable(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
+def _readable(row: Row, fields: Sequence[Field], marks: Sequence[str]) -> dict[str, Any]:
     """The values of fields in a stored row, without the unreadable ones; dates and times of numbers are seconds."""
     values: dict[str, Any] = {}
     for field in fields if row is not UNREADABLE else ():
@@ -483,5 +498,6 @@ def _readable(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
             if field.cell == "number" and isinstance(value, str) and re.match(r"\d\d:|\d{4}-", value):
                 moment = datetime.fromisoformat(value if value[2] != ":" else f"1970-01-01T{value}")
                 value = math.floor(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())
-            values |= values_of({field.column: None if value != value else value}, [field], "stored")  # NaN: null
+            present = None if value != value else value  # NaN: null
+            values |= values_of({field.column: present}, [field], "stored", missing=marks)
     return values
