@@ -4,12 +4,15 @@ import json
 import re
 
 import numpy as np
+import polars as pl
 import pytest
+from chunks_lab import prepare
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise import Bundle
 from fieldwise.cli.evaluate import _print_attention
 from fieldwise.explain import effects
+from fieldwise.runs.recipe import load_recipe
 
 
 @pytest.fixture
@@ -28,6 +31,17 @@ def test_a_row_as_json(as_json, bundle, log, table):
     tags = ", ".join(row["tags"].split("|"))
     assert values == {"user": row["user"], "item": row["item"], "tags": tags, "price": str(row["price"])}
     assert (result["row"], result["method"], len(result["pairs"])) == (3, "terms", 6)
+
+
+def test_without_data_the_test_rows_are_explained(as_json, bundle, table, monkeypatch, tmp_path):
+    """As `evaluate` measures them: the rows of the split, scored as the bundle scores them in the file."""
+    result = as_json("explain", bundle, "--row", 0)
+    assert result["data"] == "the recipe's test rows"
+    expected = pl.read_csv(bundle.parent / "log.csv")  # split as the recipe says
+    saved = Bundle.load(bundle)
+    recipe = load_recipe(bundle.parent / "mine.toml")
+    prepared = prepare(expected, saved.schema, split=recipe.split, seed=recipe.seed)
+    assert result["score"] == pytest.approx(saved.score(prepared.test.frame)[0], rel=1e-6)
 
 
 def test_a_row_to_read(fieldwise, bundle, table):
@@ -98,7 +112,7 @@ def test_the_simulated_logs_pairs_are_counted(fieldwise, done, tmp_path):
 
 def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
     explain = "explain", bundle, "--data", table
-    refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "has 400 rows: found 400")
+    refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "there are 400 rows in", "found 400")
     refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "omit --row")
     refused(fieldwise(*explain, "--method", "occlussion"), "did you mean 'occlusion'")
     refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: use 'terms'")
@@ -106,7 +120,7 @@ def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
     refused(fieldwise(*explain, "--background", "absent.csv"), "absent.csv")
     refused(fieldwise("explain", "nothing", "--data", table), "nothing is not a bundle")
     log.head(0).write_csv(tmp_path / "none.csv")
-    refused(fieldwise("explain", bundle, "--data", "none.csv"), "none.csv has none")
+    refused(fieldwise("explain", bundle, "--data", "none.csv"), "there are none in none.csv")
     log.drop("price").write_csv(tmp_path / "less.csv")
     refused(fieldwise("explain", bundle, "--data", "less.csv"), "'price'", "is missing")
     with_cell(log, "price", 399, "cheap").write_csv(tmp_path / "bad.csv")

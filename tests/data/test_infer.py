@@ -1,6 +1,7 @@
 """Inferring schemas: names, contents, reasons, doubts, and the corpus of tables."""
 
 import re
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 
@@ -625,3 +626,14 @@ def test_public_sets_are_read_without_options(name, tmp_path):
     frame = pl.DataFrame(bunch.data, schema=[f"x{k}" for k in range(bunch.data.shape[1])])
     frame.with_columns(target=pl.Series(y).cast(pl.Int64)).write_csv(tmp_path / "table.csv", separator=";")
     assert infer_schema(tmp_path / "table.csv").schema.label.column == "target"
+
+
+def test_equal_doubts_are_one_sentence_with_a_count() -> None:
+    codes = [f"zip_{k}" for k in range(8)]
+    doubts = {name: f"column {name!r} may be a code" for name in codes} | {"day": "column 'day' may be a time"}
+    grouped = replace(infer_schema(simulate(500)), doubts=doubts).grouped_doubts()
+    assert grouped == {
+        "zip_0": "column 'zip_0' may be a code (the same holds for 7 other columns: "
+        "'zip_1', 'zip_2', 'zip_3', 'zip_4', 'zip_5', ...)",
+        "day": "column 'day' may be a time",
+    }

@@ -208,7 +208,7 @@ def build_task(
         if read is not None and any(frame.schema[column].is_numeric() for column in texts):
             frame = read(texts)
         note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
-        for column, doubt in inferred.doubts.items():
+        for column, doubt in inferred.grouped_doubts().items():
             note(f"CHECK column {column!r}: {doubt}")
     if schema.more_labels:
         names = ", ".join(repr(other.name) for other in schema.more_labels)

@@ -375,7 +375,7 @@ class ExplainOptions:
     """Options of `fieldwise explain`."""
 
     bundle: opt.BundleFolder
-    data: Annotated[Path, Option(help="Rows to explain: CSV, TSV, Parquet, Arrow or libFM.")]
+    data: Annotated[Path | None, Option(help="Rows to explain. Default: the test rows of the bundle's recipe.")] = None
     row: Annotated[int | None, Option(min=0, help="Explain only this row, counted from 0.")] = None
     rows: Annotated[int, Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
     background: Annotated[Path | None, Option(help="Rows to compare with. Default: the bundle's sample rows.")] = None
@@ -398,6 +398,7 @@ def run_explain(options: ExplainOptions) -> None:
     from fieldwise.explain.explanation import explain_subject, planted_pairs_found, summary
     from fieldwise.explain.faithfulness import faithfulness
 
+    options.reading.check_used("--data or --background", options.data or options.background)
     bundle = opt.load_bundle(options.bundle, options.device)
     texts = bundle.schema.text_columns
     usual = None if options.background is None else options.reading.table(options.background, texts)
@@ -407,7 +408,7 @@ def run_explain(options: ExplainOptions) -> None:
     )
     plain: dict[str, Any] = {
         "bundle": str(options.bundle),
-        "data": str(options.data),
+        "data": _rows_explained(options),
         "background": "its sample rows" if options.background is None else str(options.background),
         "network_share": bundle.network_share,
         "effects": effects(bundle, usual, label=options.label),
@@ -438,7 +439,8 @@ def run_explain(options: ExplainOptions) -> None:
     if options.row is not None:
         show.suggest_report(bundle, options.bundle)
     else:
-        given = ("--data", options.data, "--row", 0, *options.reading.options())
+        rows = [] if options.data is None else ["--data", options.data]
+        given = (*rows, "--row", 0, *options.reading.options())
         show.suggest("explain one row", "explain", options.bundle, *given)
 
 
@@ -477,12 +479,20 @@ def run_report(
             show.suggest("start a web page to edit rows and see their scores", "serve", bundles[0], needs="uvicorn")
 
 
+def _rows_explained(options: ExplainOptions) -> str:
+    """The file of the rows to explain, or which rows it stands for."""
+    return "the recipe's test rows" if options.data is None else str(options.data)
+
+
 def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOptions) -> "Subject":
     """The row asked for, or a random sample of the rows in their original order, with the background rows."""
     from fieldwise.explain.subject import Subject
 
-    row, data = options.row, options.data
-    frame = options.reading.table(data, bundle.schema.text_columns)
+    row, data = options.row, _rows_explained(options)
+    if options.data is None:
+        _, (frame,) = opt.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
+    else:
+        frame = options.reading.table(options.data, bundle.schema.text_columns)
     if usual is not None:
         if not usual.height:
             raise DataError(f"--background {options.background} has no rows: give some to compare with")
@@ -491,9 +501,10 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         except DataError as e:
             raise DataError(f"--background {options.background}: {e}") from None
     if row is not None and row >= frame.height:
-        raise DataError(f"--row counts from 0, and {data} has {frame.height} rows: found {row}")
+        count = show.counted(frame.height, "row")
+        raise DataError(f"--row counts from 0, and there are {count} in {data}: found {row}")
     if not frame.height:
-        raise DataError(f"an explanation needs rows, but {data} has none")
+        raise DataError(f"an explanation needs rows, but there are none in {data}")
     chosen = show.drawn_rows(frame, options.rows, "rows sampled") if row is None else frame[row : row + 1]
     try:
         return Subject.of(bundle, chosen, background=usual, label=options.label)

@@ -148,7 +148,7 @@ def _print_schema(options: InitOptions) -> None:
     _say_sample(sample)
     for column, marks in guess.marks.items():
         say(f"missing: {marks_sentence(column, marks)}")
-    for doubt in guess.doubts.values():
+    for doubt in guess.grouped_doubts().values():
         say(f"CHECK: {doubt}")
     given = [] if options.label is None else ["--label", options.label]
     given += [word for value in options.positive or () for word in ("--positive", value)]
@@ -216,7 +216,7 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
     yield f"split: {split}"
     for column, marks in guess.marks.items():
         yield f"missing: {marks_sentence(column, marks)}"
-    for doubt in guess.doubts.values():
+    for doubt in guess.grouped_doubts().values():
         yield f"CHECK: {doubt}"
     for side, column in ids.items():
         if column is None and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):

@@ -648,7 +648,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 notes=notes | {column.name: guess.reason},
                 doubts={column.name: guess.doubt} if guess.doubt else {},
             )
-        for doubt in result.doubts.values():
+        for doubt in result.grouped_doubts().values():
             warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
         self._say(result.to_toml())
         self.inference_ = result

@@ -105,6 +105,18 @@ _NEVER = {
 }
 
 
+_NAMED_COLUMNS = 5
+
+
+def _and_others(columns: Sequence[str]) -> str:
+    """What to add to a sentence on one column that holds for others too."""
+    if not columns:
+        return ""
+    count = "1 other column" if len(columns) == 1 else f"{len(columns)} other columns"
+    more = ", ..." if len(columns) > _NAMED_COLUMNS else ""
+    return f" (the same holds for {count}: {', '.join(map(repr, columns[:_NAMED_COLUMNS]))}{more})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Inference:
     """An inferred schema, with the reason why each column was used or omitted.
@@ -128,6 +140,13 @@ class Inference:
     labels: tuple[LabelCandidate, ...] = ()
     marks: dict[str, dict[str, int]] = field(default_factory=dict)
     only_positives: bool = False
+
+    def grouped_doubts(self) -> dict[str, str]:
+        """The doubts, with one sentence for all columns whose doubts differ only in the column's name."""
+        groups: dict[str, list[str]] = {}
+        for column, doubt in self.doubts.items():
+            groups.setdefault(doubt.replace(repr(column), "\0"), []).append(column)
+        return {columns[0]: self.doubts[columns[0]] + _and_others(columns[1:]) for columns in groups.values()}
 
     def to_toml(self) -> str:
         """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
