@@ -1,6 +1,8 @@
 """Reading tables: files and frames, numbers with separators, vectors, libFM."""
 
+import csv
 import gzip
+import io
 import math
 import re
 import sys
@@ -569,3 +571,49 @@ def test_intervals_and_periods_of_pandas_are_texts():
     assert frame["interval"].to_list() == frame["age"].to_list()
     assert frame["day"].to_list() == ["2026-01-30", None, "2026-02-01", "2026-02-02"]
     assert as_text(frame["age"]).null_count() == 1
+
+
+_SPACED_CELLS = st.text(alphabet='ab ,"\n', max_size=5)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    rows=st.lists(st.tuples(_SPACED_CELLS, _SPACED_CELLS, _SPACED_CELLS), min_size=1, max_size=5),
+    spaces=st.integers(1, 3),
+    names=st.sampled_from(["n1, n2, n3", "n1,n2,n3", 'n1,  "n 2", n3']),
+    chunk=st.sampled_from([1, 20, 1 << 20]),
+)
+def test_spaces_after_delimiters_are_read_as_by_python(tmp_path: Path, rows, spaces, names, chunk) -> None:
+    def cell(text: str) -> str:
+        quoted = any(mark in text for mark in ',"\n') or text != text.strip() or not text
+        return '"' + text.replace('"', '""') + '"' if quoted else text
+
+    lines = [names, *((("," + " " * spaces).join(map(cell, row))) for row in rows)]
+    content = "\n".join(lines) + "\n"
+    (tmp_path / "x.csv").write_text(content, "utf-8")
+    header, *expected = csv.reader(io.StringIO(content), skipinitialspace=True)
+    chunks = list(TextFormat(separator=",").chunks(tmp_path / "x.csv", chunk))
+    frame = pl.concat(chunks)
+    assert frame.columns == header
+    assert [list(row) for row in frame.rows()] == expected
+
+
+def test_spaces_are_left_out_only_if_all_rows_have_them(subtests, tmp_path: Path) -> None:
+    for text, expected in [
+        ("user, item, n\nu1, i2, 3\nu2, , 4\n", {"user": ["u1", "u2"], "item": ["i2", None], "n": [3, 4]}),
+        ("user;item;n\nu1; i2 ; 3\n", {"user": ["u1"], "item": ["i2 "], "n": [3]}),
+        ("user,item,n\nu1, i2,3\n", {"user": ["u1"], "item": [" i2"], "n": [3]}),
+        ("user,item,n\nu1, i2, 3\nu2,i2, 3\n", {"user": ["u1", "u2"], "item": [" i2", "i2"], "n": [" 3", " 3"]}),
+        ('user, n\n"a, b", 3\n', {"user": ["a, b"], "n": [3]}),
+        ('user,n\n"a, b",3\n', {"user": ["a, b"], "n": [3]}),
+        ('user,n\n"a,b", "  x"\n', {"user": ["a,b"], "n": ["  x"]}),
+    ]:
+        with subtests.test(text=text):
+            (tmp_path / "x.csv").write_text(text)
+            assert as_table(tmp_path / "x.csv").to_dict(as_series=False) == expected
+    (tmp_path / "x.csv").write_text("user, item\nu1, i1\nu2, i2, i3\n")
+    with pytest.raises(DataError, match=r"line 3 has 3"):
+        as_table(tmp_path / "x.csv")
+    many = "".join(f"u{k}, i{k}\n" for k in range(90_000))
+    (tmp_path / "x.csv").write_text(f"user, item\n{many}u,i\nv,  j\n")
+    assert as_table(tmp_path / "x.csv")["item"].to_list()[-3:] == ["i89999", "i", "j"], "the first rows decide"

@@ -499,7 +499,7 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
             if kind_of(file) == "delimited text":
                 source = text.source(file)
                 lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
-                records = csv.reader(lines, delimiter=text.separator_of(file))
+                records = csv.reader(lines, delimiter=text.separator_of(file), skipinitialspace=True)
                 start, width, left = source.first_line, 0, row + (text.columns is None)  # with the header
                 for record in records:
                     width = width or len(record)

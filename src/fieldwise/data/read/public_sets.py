@@ -175,7 +175,7 @@ def load_adult(train: Path, test: Path | None = None) -> pl.DataFrame:
         rows = content[content.find(b"\n") + 1 :] if line == 2 else content
         source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
         frame = read_delimited(source, separator=",", names=_ADULT)
-        frame = frame.with_columns(pl.all().str.strip_chars()).with_columns(pl.col("income").str.strip_suffix("."))
+        frame = frame.with_columns(pl.col("income").str.strip_suffix("."))
         frame = _integers(frame, _INTEGERS, path, line)
         income = frame.get_column("income")
         _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)

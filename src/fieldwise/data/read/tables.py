@@ -126,9 +126,10 @@ def as_table(
     Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if every value fits,
     else String; numbers with leading zeros stay text, so that codes such as `01234` are not changed, and so do columns
     such as 1.604 and 12.500, which may be thousands. Cells of `text_columns` are never changed: `4.10` and `4.1` stay
-    different, as in a Parquet file with the same text. An empty unquoted field is null. A pandas frame's index is
-    dropped. For vectors (lists of equal length of 2 to 64 floats) a column per position is added, `embedding[0]` and so
-    on; fixed-size lists become lists.
+    different, as in a Parquet file with the same text. An empty unquoted field is null. If the first rows have a space
+    after every delimiter (`u1, i2, 3`), the spaces before names and cells are left out; quoted cells keep their own. A
+    pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a column per position is
+    added, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
         data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`; parquet; arrow, feather,

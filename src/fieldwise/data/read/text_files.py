@@ -217,7 +217,7 @@ class TextFormat:
         widths = dict[str, list[int]]()
         lines = [line.decode("utf-8-sig", "replace") for line in islice(self.source(path).lines(), _PROBED_LINES)]
         for mark in SEPARATORS:
-            records, result = csv.reader(lines, delimiter=mark), list[int]()
+            records, result = csv.reader(lines, delimiter=mark, skipinitialspace=True), list[int]()
             with suppress(csv.Error):  # a field that is too long
                 result.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
             # The last record may go on.
@@ -252,7 +252,7 @@ _HEAD_LINES = 1000
 _CHUNK_BYTES = 1 << 18
 
 
-def _header(source: ByteSource, separator: str) -> list[str]:
+def _header(source: ByteSource, separator: str, *, spaced: bool) -> list[str]:
     """The names in the header line, which may go on over several lines in quotes."""
     head: list[bytes] = []
     quotes = 0
@@ -264,6 +264,8 @@ def _header(source: ByteSource, separator: str) -> list[str]:
         if (line.strip() and quotes % 2 == 0) or len(head) == _HEAD_LINES:
             break
     text = b"".join(head)
+    if spaced:
+        text = _without_spaces(text, separator)
     if (result := text.count(separator.encode())) > MOST_COLUMNS:
         raise DataError(
             f"a text file may have {MOST_COLUMNS:,} columns, and the header of {source.path} has about {result:,}: "
@@ -305,7 +307,8 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
     """Find the line that polars rejects, and raise an error that names it."""
     decoded, begun, start = True, False, source.first_line
     text = (line.decode("utf-8" if number else "utf-8-sig") for number, line in enumerate(source.lines()))
-    records = csv.reader(text, delimiter=separator, strict=True)
+    spaced = _has_spaces(source, separator)
+    records = csv.reader(text, delimiter=separator, strict=True, skipinitialspace=spaced)
     try:
         for record in records:
             begun = begun or bool(record)
@@ -339,6 +342,35 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
     raise DataError(f"{source.path} is not well-formed delimited text with separator {separator!r}: {reason}")
 
 
+def _has_spaces(source: ByteSource, separator: str) -> bool:
+    """Whether the first rows (1 MiB) have a space after every delimiter that a cell follows, as in `u1, i2, 3`.
+
+    The first line may be a header without spaces: it is only asked if no other line has a delimiter.
+    """
+    if separator == " ":
+        return False
+    head = next(source.chunks(_LINES), b"").lstrip(b"\r\n")
+    first, _, others = _QUOTED.sub(b'""', head).partition(b"\n")
+    cells = others if separator.encode() in others else first
+    mark = re.escape(separator.encode())
+    tight = re.search(mark + rb"[^ \r\n" + mark + rb"]", cells)
+    return tight is None and re.search(mark + b" ", cells) is not None
+
+
+def _without_spaces(rows: bytes, separator: str) -> bytes:
+    """Whole rows without the spaces that stand before cells, as by `csv.reader` with `skipinitialspace`."""
+    pieces = rows.lstrip(b" ").split(b'"')
+    for number in range(0, len(pieces), 2):  # those between are quoted
+        for before in (separator.encode(), b"\n"):
+            spaced = before + b" "
+            one_left_out = pieces[number].replace(spaced, before)  # several times faster than a pattern
+            if spaced in one_left_out:
+                one_left_out = re.sub(b"(" + re.escape(before) + b") +", rb"\1", one_left_out)
+            pieces[number] = one_left_out
+    return b'"'.join(pieces)
+
+
+_QUOTED = re.compile(rb'"[^"]*(?:"|\Z)')
 _EMPTY = "{} is empty: a table needs at least a header line"
 _LONGEST = 1 << 26  # bytes of a row; a quote that is never closed makes a row of the rest of the file
 
@@ -354,7 +386,9 @@ def delimited_chunks(
     """The rows of delimited text in chunks of String columns; an empty unquoted field is null.
 
     A chunk has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
-    fields that contain delimiters or line ends. The first `skip` chunks are not parsed.
+    fields that contain delimiters or line ends. The first `skip` chunks are not parsed. If the first rows have spaces
+    after all delimiters (`u1, i2, 3`), those before cells and names are left out in the whole file; quoted cells keep
+    theirs.
 
     Errors:
         DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
@@ -362,7 +396,8 @@ def delimited_chunks(
     """
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
         raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
-    header = _header(source, separator) if names is None else None
+    spaced = _has_spaces(source, separator)
+    header = _header(source, separator, spaced=spaced) if names is None else None
     columns = list(names or header or [])
     if twice := sorted(name for name, count in Counter(columns).items() if count > 1):
         raise DataError(
@@ -371,6 +406,8 @@ def delimited_chunks(
         )
     width, first, blank = len(columns), True, False
     for number, rows in enumerate(_whole_rows(source, separator, width, size)):
+        if spaced:
+            rows = _without_spaces(rows, separator)
         text, ends = (rows, False) if width == 1 else _without_blank_end(rows)
         if first and not text.lstrip(b"\r\n"):
             text, ends = rows, False  # an empty file
