@@ -309,8 +309,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """
         self._check_params()
         schema = self._inferred(X, y) if self.schema is None else self.schema
-        by_time = self.valid_by == "time"
-        if by_time and schema.time is None:
+        if self.valid_by == "time" and schema.time is None:
             raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
         rows = labelled(X, y, schema, sample_weight)
         if self.schema is None and rows.dropped:
@@ -318,10 +317,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             warnings.warn(f"{rows.dropped:,} rows dropped by {rule}", stacklevel=2)
         check_columns(rows.frame.columns, schema)
         if valid is None:
-            y = rows.main if schema.label.task == "binary" else None
-            time, form = (schema.time, schema.time_format) if by_time else (None, None)
-            stay, held = hold_out(rows.frame, self.valid_share, seed=self.seed, y=y, time=time, time_format=form)
-            parts = {"train": rows.take(stay), "valid": rows.take(held)}
+            parts = self._held_out(rows, schema)
         else:
             parts = {"train": rows, "valid": labelled(valid, None, schema)}
         preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives)
@@ -344,6 +340,19 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
+
+    def _held_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
+        """Training rows, and those held out of them for early stopping: the latest, or drawn at random."""
+        by_time = self.valid_by == "time"
+        stay, held = hold_out(
+            rows.frame,
+            self.valid_share,
+            seed=self.seed,
+            y=rows.main if schema.label.task == "binary" else None,
+            time=schema.time if by_time else None,
+            time_format=schema.time_format if by_time else None,
+        )
+        return {"train": rows.take(stay), "valid": rows.take(held)}
 
     def _trained(
         self, schema: Schema, encoder: Encoder, train: SplitPart, valid: SplitPart, callbacks: Sequence[Callback]

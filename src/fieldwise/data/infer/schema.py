@@ -1,8 +1,9 @@
 """Inferring a schema from a table's names and contents, with the reason of every choice, and suggesting a split."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -211,8 +212,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     whole = sample.frame
     if whole.height == 0:
         raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
-    drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
-    raw = whole if whole.height <= _MOST_ROWS else whole[np.sort(drawn)]
+    raw = whole if whole.height <= _MOST_ROWS else _drawn_rows(whole)
     frame, marks = _without_marks(raw)
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     early = guess_time(frame, {*never, *([label] if label else [])})
@@ -221,14 +221,12 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     settled = {*never, *times, *result.settled()}
     labels = choose_label(raw, label, positive, settled)
     labels = labels or label_by_place(raw, settled, len(result.ids) == 2)
-    bare = label is None and _names_look_like_a_row(frame)
-    if bare:
+    if label is None and _names_look_like_a_row(frame):
         raise SchemaError(_BARE.format(", ".join(frame.columns)))
-    if not labels and (frame.height < LEAST_ROWS or len(result.ids) < 2):
-        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)))
-    if labels and raw is not whole:  # every row's label counts
-        exact = guess_label(whole.get_column(labels[0].label.column), positive)
-        labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
+    if not labels:
+        _check_events(frame, result)
+    if labels and raw is not whole:
+        labels[0] = _of_every_row(labels[0], whole, positive)
     target = labels[0] if labels else _of_events(frame)
     name = target.label.column
     if name in result.ids.values() or name in times:
@@ -240,9 +238,8 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     marks.pop(name, None)
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        # The next candidates that are about as likely as the one taken, and the last column.
-        rivals = {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
-        rivals = (rivals | ({frame.columns[-1]} - {name, *settled})) - {*notes, *times, *result.ids.values()}
+        last = {frame.columns[-1]} - {name, *settled}
+        rivals = (_about_as_likely(labels) | last) - {*notes, *times, *result.ids.values()}
         doubts |= {c: _RIVAL.format(c, name) for c in frame.columns if c in rivals}
     time = guess_time(frame, {name, *notes, *(result.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
@@ -250,8 +247,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     ids = {side: column for side, column in result.ids.items() if column in fields}
     _leave_out_displays(frame, fields, notes, reasons, result)
     notes |= {column: f"{notes[column]}; the {side} id" for side, column in ids.items()}
-    for column, found in marks.items():
-        notes[column] = f"{notes[column]}; {_marks_note(found, fields.get(column))}"
+    notes |= {column: f"{notes[column]}; {_marks_note(found, fields.get(column))}" for column, found in marks.items()}
     schema = Schema(
         fields=tuple(fields.values()),
         label=target.label,
@@ -261,8 +257,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         item=ids.get("item"),
     )
     if time.column is not None:
-        wide = (f for f in fields.values() if f.cell == "category" and frame.get_column(f.column).n_unique() > _MANY)
-        no_ids = _NO_IDS if not ids and any(wide) else ""
+        no_ids = _NO_IDS if not ids and _has_many_categories(frame, fields.values()) else ""
         doubts[time.column] = time.doubt or doubts.get(time.column, no_ids)
     return Inference(
         schema=schema,
@@ -275,6 +270,35 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     )
 
 
+def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
+    """Rows of a great table, drawn at random, in its order."""
+    drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
+    return whole[np.sort(drawn)]
+
+
+def _check_events(frame: pl.DataFrame, entities: Entities) -> None:
+    """Refuse a table without a label that is no log of users' events with items either."""
+    if frame.height < LEAST_ROWS or len(entities.ids) < 2:
+        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)))
+
+
+def _of_every_row(candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequence[str]) -> LabelCandidate:
+    """The candidate, which was found in a sample, by the labels of all rows."""
+    exact = guess_label(whole.get_column(candidate.label.column), positive)
+    return replace(exact, doubt=candidate.doubt or exact.doubt)
+
+
+def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
+    """The columns of the next two candidates that are about as likely as the first."""
+    return {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
+
+
+def _has_many_categories(frame: pl.DataFrame, fields: Iterable[Field]) -> bool:
+    """Whether some field of categories has many values."""
+    columns = (frame.get_column(f.column) for f in fields if f.cell == "category")
+    return any(column.n_unique() > _MANY for column in columns)
+
+
 def _names_look_like_a_row(frame: pl.DataFrame) -> bool:
     """Whether every column of numbers has a number as its name, so that the file has no header line."""
     names = [column.name for column in frame.iter_columns() if column.dtype.is_numeric()]
@@ -285,7 +309,7 @@ def _leave_out_displays(
     frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], entities: Entities
 ) -> None:
     """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
-    kept: list[str] = []  # columns of categories
+    kept: dict[bytes, str] = {}  # by grouping of the rows, the field with many values
     for column, f in list(fields.items()):
         values = frame.get_column(column).n_unique() if f.cell == "category" else 0
         key, why = entities.key_of(column), ""
@@ -297,21 +321,30 @@ def _leave_out_displays(
                     f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
                     "which already has a field"
                 )
-        for other in kept if values > _MANY and not why else ():
-            same = frame.get_column(other).n_unique() == values
-            if same and frame.select(other, column).n_unique() == values:
-                why = f"it is one to one with {other!r}"
-                break
+        if values > _MANY and not why:
+            other = kept.setdefault(_grouping(frame.get_column(column)), column)
+            why = "" if other == column else f"it is one to one with {other!r}"
         if why:
             del fields[column]
             notes[column] = f"omitted: {why}"
             continue
         notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
-        kept += [column] * (f.cell == "category")
     if not fields:
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
         )
+
+
+def _grouping(column: pl.Series) -> bytes:
+    """A digest of which rows have the same cell: equal for two columns that are one to one.
+
+    >>> words, copy, other = (pl.Series(list(cells)) for cells in ("abac", "xyxz", "xxyz"))
+    >>> _grouping(words) == _grouping(copy), _grouping(words) == _grouping(other)
+    (True, False)
+    """
+    rows = column.to_frame("cell").with_row_index("row")
+    first_row_of_cell = rows.select(pl.col("row").first().over("cell")).to_series()
+    return sha256(first_row_of_cell.to_numpy().tobytes()).digest()
 
 
 def _without_marks(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
@@ -428,16 +461,17 @@ def _fields(
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
     frame, result = guesser.frame, guesser.entities
+    names = set(frame.columns)
     for column in frame.iter_columns():
         name = column.name
         if name in notes:
             continue
-        vector = is_position(name, frame.columns)
+        vector = is_position(name, names)
         made: Field | None
         if vector is not None and column.dtype.is_float():
             made, doubt = Numeric(name, role=role_of(vector)[0]), ""
             note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        elif f"{name}[0]" in frame.columns and vector_length(column) is not None:
+        elif f"{name}[0]" in names and vector_length(column) is not None:
             made, note, doubt = None, "a vector, each number of which is a field below", ""
         else:
             made, note, doubt = guesser.guess(column, role_of(name)[0])
@@ -459,7 +493,8 @@ def _fields(
 def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
     """Note the columns of times, the one that orders rows and others; returns the doubts."""
     doubts = {}
-    for name in frame.columns:
+    for column in frame.iter_columns():
+        name = column.name
         if name == time.column:
             notes[name] = time.note
         elif name in notes:
@@ -467,8 +502,8 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
         elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             why = time.others.get(name, "another time, by its name")
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif time.column is None and frame.schema[name] == pl.String:
-            present = frame.get_column(name).drop_nulls()
+        elif time.column is None and column.dtype == pl.String:
+            present = column.drop_nulls()
             some = present.unique(maintain_order=True).head(_CELLS)
             named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
             if len(some) > 10 and float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]
