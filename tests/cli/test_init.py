@@ -1,11 +1,12 @@
 """`fieldwise init`: what it writes is read back, trains as it stands, and is never written over what is there."""
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise import AutoIntPlus, Bundle, Categorical, Label, RandomSplit, Schema, TimeSplit, load_recipe
+from fieldwise import AutoIntPlus, Bundle, Categorical, Encoder, Label, RandomSplit, Schema, TimeSplit, load_recipe
 from fieldwise.cli.show import command
 from fieldwise.data.infer.schema import suggest_split
 
@@ -73,6 +74,29 @@ def test_five_lines_name_the_inferred_columns_and_doubts_are_marked(done, tmp_pa
     (other,) = [line for line in checks if line.startswith("the label may also be bought")]
     assert other.endswith("fieldwise init log.csv --label bought --overwrite")
     assert load_recipe(tmp_path / "log.toml").data.separator == ";"
+
+
+def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
+    rng = np.random.default_rng(0)
+    users = pd.Series(rng.integers(10, 50, 400)).where(rng.random(400) > 0.05)
+    items = [f"i{k}" for k in rng.integers(0, 30, 400)]
+    log = pd.DataFrame({"user_id": users, "item_id": items, "click": rng.integers(0, 2, 400)})
+    log.to_csv("pandas.csv", index=False)
+    log.astype({"user_id": "Int64"}).to_csv("whole.csv", index=False)
+    log.to_parquet("typed.parquet", index=False)
+    for name, count in (("pandas.csv", 1), ("whole.csv", 0), ("typed.parquet", 0)):
+        out, err = done("init", name, "--label", "click", "--out", "-")
+        assert 'user = "user_id"' in out
+        found = [
+            line for line in lines_of(err, "CHECK") if "the user ids in 'user_id' are whole numbers written" in line
+        ]
+        assert len(found) == count, name
+    done("init", "pandas.csv", "--label", "click")
+    assert "# CHECK: the user ids in 'user_id'" in (tmp_path / "schema.toml").read_text("utf-8")
+    schema = Schema.from_toml(tmp_path / "schema.toml")
+    values = [Encoder.fit(name, schema).fitted[0].values for name in ("pandas.csv", "whole.csv")]
+    assert {value.removesuffix(".0") for value in values[0]} == {*values[1]}, "what the sentence says"
+    assert not {*values[0]} & {*values[1]}
 
 
 def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):

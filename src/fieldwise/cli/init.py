@@ -159,7 +159,38 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
 
-    guess = infer_schema(sample, label=options.label, positive=options.positive or ())
+    guess = _asked(infer_schema(sample, label=options.label, positive=options.positive or ()), sample, options)
+    if kind_of(find_files(options.table)[0]) == "delimited text":
+        doubts = dict(guess.doubts)
+        for column, doubt in _fractions_of_ids(guess.schema, sample).items():
+            doubts[column] = f"{doubts[column]}; {doubt}" if column in doubts else doubt
+        guess = replace(guess, doubts=doubts)
+    return guess
+
+
+def _fractions_of_ids(schema: Schema, sample: "Sample") -> dict[str, str]:
+    """A doubt for every column of ids of a text file whose cells are whole numbers written as `12.0`."""
+    import polars as pl
+
+    doubts: dict[str, str] = {}
+    for side in _SIDES:
+        column = getattr(schema, side)
+        cells = None if column is None else sample.frame.get_column(column).drop_nulls()
+        if cells is None or not len(cells) or cells.dtype != pl.Float64:
+            continue
+        if (cells % 1 == 0).all():
+            doubts[column] = (
+                f"the {side} ids in {column!r} are whole numbers written with a fraction, such as 12.0, which is "
+                "another id than the 12 of a frame or a request: if pandas wrote the file, convert the column with "
+                "astype('Int64') before to_csv"
+            )
+    return doubts
+
+
+def _asked(guess: "Inference", sample: "Sample", options: InitOptions) -> "Inference":
+    """The inferred schema with what the user chooses on a terminal for a label and ids that are in doubt."""
+    from fieldwise.data.infer.schema import infer_schema
+
     if not _on_terminal():
         return guess
     if options.label is None and len(guess.labels) > 1 and guess.schema.label.column in guess.doubts:
