@@ -179,7 +179,7 @@ def save_bundle(raw: Path, folder: Path, log: Log) -> None:
     encoder = Encoder.fit(frame, schema)
     network = build_network(MODEL, encoder.layout, 0).eval()
     about = {"run": {"parameters": parameter_count(network)}}
-    Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(folder)
+    Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(folder, overwrite=True)
 
 
 def preparing(settings: Settings) -> Case:

@@ -20,6 +20,7 @@ from fieldwise import (
     Bundle,
     BundleError,
     Categorical,
+    ConfigError,
     DataError,
     DCNv2,
     Label,
@@ -90,7 +91,7 @@ def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
     for name in ("afm", "autoint+", "ffm", "inttower", "dat", "finalmlp"):  # the settings of all: test_recipe.py
         with subtests.test(name=name):
             bundle = make(MODELS[name]())
-            bundle.save(str(tmp_path / "deep" / "b"))
+            bundle.save(str(tmp_path / "deep" / "b"), overwrite=True)
             loaded = Bundle.load(tmp_path / "deep" / "b")
             assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
             assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
@@ -282,7 +283,7 @@ def test_a_folder_without_a_bundle_is_an_error(tmp_path):
 
 def test_saving_over_a_bundle_leaves_no_old_file(saved):
     before = {p.name for p in files_of(saved)}
-    make(seed=1).save(saved)
+    make(seed=1).save(saved, overwrite=True)
     after = {p.name for p in files_of(saved)}
     assert len(after) == 5
     assert before - after == {name for name in before if name.startswith("weights")}
@@ -303,9 +304,17 @@ def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
     (saved / "bundle.json").write_text("{")
     (saved / "notes.txt").write_text("mine")
     BUNDLE.check_folder(saved)
-    make().save(saved)
+    make().save(saved, overwrite=True)
     Bundle.load(saved)
     assert (saved / "notes.txt").read_text() == "mine"
+
+
+def test_a_bundle_is_replaced_only_when_asked(saved):
+    with pytest.raises(ConfigError, match="exists: give overwrite to replace it"):
+        make(seed=1).save(saved)
+    np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))
+    make(seed=1).save(saved, overwrite=True)
+    np.testing.assert_array_equal(Bundle.load(saved).score(log()), make(seed=1).score(log()))
 
 
 def test_about_that_is_no_json_is_never_written(tmp_path):
@@ -326,7 +335,7 @@ def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
 def test_samples_are_cut_to_their_number_or_none(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAMPLE_ROWS", 3)
     for bundle, rows in ((make(), 3), (dataclasses.replace(make(schema=TWO), samples=log().clear()), 0)):
-        bundle.save(tmp_path / "b")
+        bundle.save(tmp_path / "b", overwrite=True)
         assert Bundle.load(tmp_path / "b").samples.height == rows
 
 
@@ -362,7 +371,7 @@ def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path):
         (lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]), r"need 10 scores, saved were 5"),
         (lambda m: m["sample_scores"][0].pop(), "cannot be read"),
     ]:
-        make(schema=TWO).save(tmp_path / "b")
+        make(schema=TWO).save(tmp_path / "b", overwrite=True)
         rewrite(tmp_path / "b", change)
         with pytest.raises(BundleError, match=sentence):
             Bundle.load(tmp_path / "b")

@@ -69,7 +69,7 @@ def test_a_manifest_with_a_calibration_that_is_none(subtests, tmp_path):
         (lambda m: m.update(calibration=7), "must be a table of settings"),
     ]:
         with subtests.test(change=change, words=words):
-            calibrated().save(tmp_path / "b")
+            calibrated().save(tmp_path / "b", overwrite=True)
             rewrite(tmp_path / "b", change)
             with pytest.raises(BundleError, match=words) as caught:
                 Bundle.load(tmp_path / "b")

@@ -29,7 +29,7 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
             if done[0] % 2:
                 damage(live / part, rng)
             else:
-                tower.save(live / "tower")
+                tower.save(live / "tower", overwrite=True)
                 shutil.rmtree(live / "ranker")
                 shutil.copytree(folder / "ranker", live / "ranker")
                 build_index(tower, catalogue(ITEMS).sample(ITEMS, shuffle=True, seed=done[0]), live / "ix")
@@ -46,7 +46,7 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
         build_index(make(TOWER), catalogue(ITEMS), live / "ix")
         shutil.rmtree(live / "ranker")
         shutil.copytree(folder / "ranker", live / "ranker")
-        make(TOWER).save(live / "tower")
+        make(TOWER).save(live / "tower", overwrite=True)
         one = Outcome(name="replacement under load", tried=done[0])
         judge(one, witness)
         ready = wait(server)

@@ -27,7 +27,7 @@ FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--quiet")
 def saves(folder: Path, count: int) -> Outcome:
     """So many saves by four processes into one place, and loads beside them, four for each save."""
     place = folder / "saved"
-    make(SETTINGS).save(place)
+    make(SETTINGS).save(place, overwrite=True)
     one = Outcome(name="concurrent saves and loads", tried=SAVERS * -(-count // SAVERS))
     command = [sys.executable, "-m", "benchmarks.chaos.writers", "save", str(place)]
     children = [
@@ -50,7 +50,7 @@ def saves(folder: Path, count: int) -> Outcome:
 def save(place: Path, seed: int, times: int) -> None:
     bundle = make(SETTINGS, seed=seed)
     for _ in range(times):
-        bundle.save(place)
+        bundle.save(place, overwrite=True)
         time.sleep(0.01)
 
 

@@ -65,7 +65,7 @@ def prepare(folder: Path) -> None:
         recipe = load_recipe(f"simulated/{name}")
         settings = dataclasses.replace(recipe.training, epochs=1)
         recommender = Recommender(recipe.schema, recipe.model, training=settings).fit(log.head(ROWS // 10))
-        recommender.save(folder / name)
+        recommender.save(folder / name, overwrite=True)
         if name == "inttower":
             build_index(recommender.bundle_, catalogue, folder / "index")
     rng = np.random.default_rng(0)

@@ -84,7 +84,7 @@ def test_a_newer_index_replaces_the_old_one_once_it_stays(place):
 
 def test_a_newer_tower_waits_for_its_index(place, build):
     before, newer = best(place.live.service), build(seed=9)
-    newer.save(place.folder / "tower")
+    newer.save(place.folder / "tower", overwrite=True)
     place.settle()
     assert "belongs to the model that made it" in place.live.refused
     assert best(place.live.service) == before
@@ -306,7 +306,7 @@ def test_no_request_fails_while_the_command_replaces(place, tower, ranker, build
             asking = [threads.submit(ask) for _ in range(4)]
             try:
                 for one in (newer, tower):
-                    one.save(place.folder / "tower")
+                    one.save(place.folder / "tower", overwrite=True)
                     place.build(catalogue(), one)
                     generation = open_index(place.folder / "ix").generation
                     until(lambda generation=generation: server.get("/readyz").json()["index"] == generation)

@@ -70,7 +70,7 @@ def test_a_server_with_two_workers(tmp_path, ranker):
         for _ in range(8):
             assert scores(server, rows) == ranker.score(rows).tolist()
         until(lambda: counted() == 8)  # whichever worker is asked; counted after the answer
-        newer.save(tmp_path / "ranker")
+        newer.save(tmp_path / "ranker", overwrite=True)
         until(lambda: "fieldwise_replacements 1.0" in server.get("/metrics").text)  # the least of all workers
         for _ in range(6):
             assert scores(server, rows) == newer.score(rows).tolist()
@@ -99,7 +99,7 @@ def test_workers_that_start_again_while_the_bundle_is_damaged_serve_the_next_goo
         for worker in children(server.process.pid):
             os.kill(worker, signal.SIGKILL)
         server.process.heard(r"is damaged: ")
-        newest.save(tmp_path / "ranker")
+        newest.save(tmp_path / "ranker", overwrite=True)
         until(lambda: all(scores(server, rows) == newest.score(rows).tolist() for _ in range(6)))
 
 
@@ -151,8 +151,8 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     assert kinds >= {"weights", "index", "items", "encoded_ids", "vectors_1"}
     rows = log(4, seed=9)
     wanted = first.bundle.score(rows).tolist()
-    make(seed=8).save(tmp_path / "tower")
-    make(ranker.settings, seed=6).save(tmp_path / "ranker")
+    make(seed=8).save(tmp_path / "tower", overwrite=True)
+    make(ranker.settings, seed=6).save(tmp_path / "ranker", overwrite=True)
     second = load()
     after = files()
     assert len(after) == len(before)

@@ -58,7 +58,7 @@ BUNDLES = {
 
 
 def save_bundle(folder: Path, number: int) -> None:
-    BUNDLES[number].save(folder)
+    BUNDLES[number].save(folder, overwrite=True)
 
 
 def load_bundle(folder: Path) -> int:

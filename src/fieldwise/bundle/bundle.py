@@ -338,21 +338,23 @@ class Bundle:
             rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
         return Table(title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]])._repr_html_()
 
-    def save(self, folder: Path | str, *, replaces: str | None = None) -> None:
-        """Save the bundle, replacing an existing one atomically.
+    def save(self, folder: Path | str, *, overwrite: bool = False, replaces: str | None = None) -> None:
+        """Save the bundle to a folder.
 
         Args:
             folder: created if it is missing.
-            replaces: `bundle_digest` of the bundle that was read from there and changed, so that another process's new
-                bundle is not overwritten.
+            overwrite: whether a bundle that is there is replaced, atomically.
+            replaces: `bundle_digest` of the bundle that was read from there and changed: it is replaced, but not if
+                another process has saved a new one since.
 
         Errors:
+            ConfigError: the folder has a bundle that is not to be replaced.
             BundleError: the folder has files but no bundle, or the bundle `replaces` is no longer
                 there.
             DataError: the disk is full or the folder is not writable.
         """
         folder = Path(folder)
-        BUNDLE.check_folder(folder)
+        BUNDLE.check_folder(folder, overwrite=overwrite or replaces is not None)
         samples = self.samples.head(SAMPLE_ROWS)
         used = {module.__name__: module.__version__ for module in (torch, pl, np)}
         facts = {

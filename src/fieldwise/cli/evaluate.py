@@ -229,13 +229,15 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     bundle = opt.load_bundle(options.bundle, options.device)
     about = {name: value for name, value in bundle.about.items() if name != "calibration"}
     if method == NONE:
-        replace(bundle, about=about, calibration={}).save(target, replaces=replaces)
+        replace(bundle, about=about, calibration={}).save(target, overwrite=True, replaces=replaces)
         show.say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
         if options.json:
             show.print_json({"bundle": str(target), "method": NONE})
         return
     facts, maps = _fit_calibration(options, bundle, cast("Method", method))
-    replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(target, replaces=replaces)
+    replace(bundle, about={**about, "calibration": facts}, calibration=maps).save(
+        target, overwrite=True, replaces=replaces
+    )
     if options.json:
         show.print_json({"bundle": str(target), **facts})
         return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -98,7 +99,9 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
         same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
         own = prepared if same else prepare_recipe(recipe, Path(), frame)
         done = train_recipe(recipe, own, [progress_for(recipe.name, quiet=quiet)])
-        _, unsaved = opt.save_or_keep(done.bundle.save, folders[recipe.name], "The trained bundle")
+        _, unsaved = opt.save_or_keep(
+            partial(done.bundle.save, overwrite=True), folders[recipe.name], "The trained bundle"
+        )
         if unsaved is not None:
             raise unsaved
         runs.append(done)

@@ -109,7 +109,7 @@ def _run_here(options: TrainOptions, recipe: Recipe, group: "ProcessGroup | None
     opt.check_out(folder, overwrite=options.overwrite or left)
     with unfinished.claimed():
         done, prepared, preparing = _trained(options, recipe, unfinished, group)
-        folder, unsaved = opt.save_or_keep(done.bundle.save, folder, "The trained bundle")
+        folder, unsaved = opt.save_or_keep(partial(done.bundle.save, overwrite=True), folder, "The trained bundle")
         if interrupted := done.history.stopped == "interrupted":
             best = f"the best model so far (after epoch {done.history.best.epoch:.4g})"
             more = "; the same command resumes it" if unfinished.exists() else ""

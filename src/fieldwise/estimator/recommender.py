@@ -534,13 +534,18 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         false, true, _ = roc_curve(rows.main, score)
         return roc_chart({f"AUC {area:.4f}": (false, true)})
 
-    def save(self, folder: str | Path) -> None:
-        """Save `bundle_` and this estimator's parameters to a folder, replacing a bundle there atomically.
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Save `bundle_` and this estimator's parameters to a folder.
+
+        Args:
+            folder: created if it is missing.
+            overwrite: whether a bundle that is there is replaced, atomically.
 
         Errors:
-            BundleError: the folder has files but no bundle. DataError: it cannot be written.
+            ConfigError: the folder has a bundle that is not to be replaced. BundleError: it has files but no bundle.
+            DataError: it cannot be written.
         """
-        self._fitted().save(Path(folder))
+        self._fitted().save(Path(folder), overwrite=overwrite)
 
     @classmethod
     def load(cls, folder: str | Path, *, model: type | None = None, device: str = "cpu") -> "Recommender":
