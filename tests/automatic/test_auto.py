@@ -68,7 +68,7 @@ def test_the_audit_is_printed_and_its_columns_are_not_read(made):
     loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone predicts the label")]
     assert len(loud) == 1
     assert "AUC 1.0000 on training rows" in loud[0]
-    assert loud[0].endswith("give minutes_watched as keep")
+    assert loud[0].endswith("keep it: --keep minutes_watched, or in Python keep=['minutes_watched']")
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
     split = "split into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'"

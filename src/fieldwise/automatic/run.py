@@ -204,9 +204,9 @@ class AutoResult:
         if line.stopped == "time":
             said.append(f"the time for {line.model} ended its training: more minutes may improve it")
         if line.stopped == "epochs":
+            all_epochs = "its only epoch" if line.epochs == 1 else f"all its {line.epochs} epochs"
             said.append(
-                f"{line.model} ended after all its {line.epochs} epochs, and more may improve it: raise "
-                "training.epochs in the recipe"
+                f"{line.model} ended after {all_epochs}, and more may improve it: raise training.epochs in the recipe"
             )
         if self.best.mean_sentence is not None:
             said.append(self.best.mean_sentence)

@@ -255,7 +255,8 @@ def _say(
     for result in findings:
         if result.kind == "label-like" and result.left_out:
             note(
-                f"LEFT OUT: {result.sentence}. If its values are known before the outcome, give {result.column} as keep"
+                f"LEFT OUT: {result.sentence}. If its values are known before the outcome, keep it: "
+                f"--keep {result.column}, or in Python keep=[{result.column!r}]"
             )
         else:
             note(f"left out: {result.sentence}" if result.left_out else f"warning: {result.sentence}")

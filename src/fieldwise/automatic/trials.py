@@ -486,7 +486,8 @@ def _search(tried: Trials) -> None:
             tried.interrupted = True
             break
     tried.trials += [dataclasses.replace(one, title=f"{title}, searched") for title, one in best.items() if one.changes]
-    words = f"{tried.searched} trials of {' and '.join(best)}" if tried.searched else "no time was left for it"
+    trials = "1 trial" if tried.searched == 1 else f"{tried.searched} trials"
+    words = f"{trials} of {' and '.join(best)}" if tried.searched else "no time was left for it"
     tried.note(f"search: {words}")
 
 

@@ -334,8 +334,9 @@ def limit_reached(chosen: Iterable[ResolvedSetting], result: History) -> str | N
     """
     if result.stopped != "epochs" or not any(one.setting == "training.epochs" for one in chosen):
         return None
+    epochs = "1 epoch" if result.epochs == 1 else f"{result.epochs} epochs"
     return (
-        f"CHECK training.epochs: {result.epochs} epochs ended the training, the best was epoch "
+        f"CHECK training.epochs: {epochs} ended the training, the best was epoch "
         f"{result.best.epoch:.4g}: more epochs may be better"
     )
 

@@ -216,7 +216,8 @@ class _Search:
     def run(self, trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
         recipe, begun = self.recipe, self._ended()
-        done = f"{begun} of {trials} trials" if begun <= trials else f"{begun} trials, more than the {trials} requested"
+        of = "1 trial" if trials == 1 else f"{trials} trials"
+        done = f"{begun} of {of}" if begun <= trials else f"{begun} trials, more than the {trials} requested"
         self.note(f"{recipe.name}: {done}; searching {', '.join(self.space)}")
         for sentence in recipe.cautions(self.prepared):
             self.note(f"WARNING: {sentence}")

@@ -101,7 +101,8 @@ class History:
             for e in self.evaluations[-SHOWN_ROWS:]
         ]
         before = len(self.evaluations) - len(rows)
-        notes = [f"stopped by {self.stopped} after {self.epochs} epochs, {self.seconds:.1f} s"]
+        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
+        notes = [f"stopped by {self.stopped} after {epochs}, {self.seconds:.1f} s"]
         if self.network_share not in (None, 1.0):
             value = self.best.metrics[self.monitor]
             share = f"{self.network_share:.0%}: {self.monitor} {value:.4g}"

@@ -319,7 +319,7 @@ class FieldGuesser:
             if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
                 continue
             vocabulary = as_list(words, separator).explode().n_unique()
-            result = f"{share:.0%} of its cells hold {separator!r}, {vocabulary} values in total"
+            result = f"{share:.0%} of its cells that are not empty hold {separator!r}, {vocabulary} values in total"
             if _is_history(name):
                 field = Sequence(name, role="user", separator=separator)
                 return field, f"{result}, and its name suggests a history", ""
