@@ -66,6 +66,7 @@ from fieldwise.scoring.candidates import context_row, score_candidates, split_co
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.forks import computing
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.version import __version__
@@ -390,7 +391,9 @@ class Bundle:
             ConfigError: there is no such device.
             BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
                 was saved, or has your own model, neither registered nor passed.
+            FieldwiseError: this process was forked from one that has read a table or loaded a model.
         """
+        computing()
         read = partial(cls._read, model=model, device=open_device(device))
         return BUNDLE.load(Path(folder), read, (SafetensorError, RuntimeError, PolarsError))
 

@@ -15,6 +15,7 @@ from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.read.text_files import TextFormat
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
+from fieldwise.storage.forks import computing
 
 LARGEST_WHOLE = 2**53
 """Below it, floats represent all integers."""
@@ -146,13 +147,20 @@ def as_table(
         DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
             named), a wrong encoding, an object of another kind.
         MissingExtraError: a pandas frame or a `.zst` file, and no pyarrow to read it.
+        FieldwiseError: this process was forked from one that has read a table or loaded a model.
 
     >>> as_table(pl.DataFrame({"user": [1, 2]}).lazy()).shape
     (2, 1)
     """
+    computing()
     if isinstance(data, (str, Path)):
         text = TextFormat(separator=separator, encoding=encoding, columns=columns, text_columns=tuple(text_columns))
         return open_table(data, text)
+    return with_positions(_from_memory(data))
+
+
+def _from_memory(data: Any) -> pl.DataFrame:
+    """A table of another library, or plain lists and dicts, as a polars DataFrame."""
     library = type(data).__module__.partition(".")[0]
     if isinstance(data, pl.DataFrame):
         frame = data
@@ -173,7 +181,7 @@ def as_table(
             "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of "
             f"lists or a list of dicts, found {type(data).__module__}.{type(data).__qualname__}; convert it"
         )
-    return with_positions(frame)
+    return frame
 
 
 def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
