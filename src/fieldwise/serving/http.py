@@ -32,6 +32,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import nn
 
+from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.explain.effects import shown_fields, widest_first
@@ -415,11 +416,7 @@ def _scoring_routes(state: AppState) -> APIRouter:
         if body.items:
             fields = now.explained_fields
             body.context, degraded = await stores.context(body.user, body.context, fields, missing=now.missing)
-        network = (
-            cast(nn.ModuleList, now.bundle.network.heads)[0] if now.bundle.schema.more_labels else now.bundle.network
-        )
-        # pairs of a model without pair terms are measured, which takes long
-        step = CHUNK_ROWS if not body.pairs or getattr(network, "pair_terms", False) else 1
+        step = CHUNK_ROWS if not body.pairs or _has_pair_terms(now.bundle) else 1  # measuring pairs takes long
 
         def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
             frame = now.explained_rows(body)
@@ -429,6 +426,12 @@ def _scoring_routes(state: AppState) -> APIRouter:
         return state.answer({"explanations": await state.explanations.run(chunks)}, degraded)
 
     return routes
+
+
+def _has_pair_terms(bundle: Bundle) -> bool:
+    """Whether the network of the main label has a term for each pair of fields, so that none need be measured."""
+    network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
+    return bool(getattr(network, "pair_terms", False))
 
 
 def _query_routes(state: AppState) -> APIRouter:

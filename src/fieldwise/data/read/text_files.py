@@ -399,11 +399,7 @@ def delimited_chunks(
     spaced = _has_spaces(source, separator)
     header = _header(source, separator, spaced=spaced) if names is None else None
     columns = list(names or header or [])
-    if twice := sorted(name for name, count in Counter(columns).items() if count > 1):
-        raise DataError(
-            f"columns must have different names: the header of {source.path} repeats {', '.join(map(repr, twice))}; "
-            "rename them, or add a header if the first line is a row"
-        )
+    _check_different(columns, source)
     width, first, blank = len(columns), True, False
     for number, rows in enumerate(_whole_rows(source, separator, width, size)):
         if spaced:
@@ -442,6 +438,16 @@ def delimited_chunks(
         yield frame
     if first:
         raise DataError(_EMPTY.format(source.path))
+
+
+def _check_different(columns: Sequence[str], source: ByteSource) -> None:
+    """Refuse a header that repeats a name."""
+    twice = sorted(name for name, count in Counter(columns).items() if count > 1)
+    if twice:
+        raise DataError(
+            f"columns must have different names: the header of {source.path} repeats {', '.join(map(repr, twice))}; "
+            "rename them, or add a header if the first line is a row"
+        )
 
 
 def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> Iterator[bytes]:
