@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -238,3 +239,9 @@ def test_other_objects_than_tables_are_errors(subtests, tmp_path):
             pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"),
         ):
             CASES[name](lambda frame: {"no", "table"} if frame.height > 1 else frame, tmp_path)
+
+
+def test_a_column_of_uuids_is_text() -> None:
+    ids = [UUID(int=12), None, UUID(int=2**127)]
+    frame = as_table(pd.DataFrame({"who": pd.Series(ids, dtype=object)}))
+    assert frame["who"].to_list() == [None if one is None else str(one) for one in ids]

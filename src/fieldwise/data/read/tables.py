@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Annotated, Any, cast
+from uuid import UUID
 
 import polars as pl
 
@@ -249,13 +250,21 @@ def _from_pandas(data: Any) -> pl.DataFrame:
 
 
 def _in_plain_types(column: Any) -> Any:
-    """A pandas column whose categories, intervals and periods are text: polars would make numbers of them, or fail."""
+    """A pandas column whose categories, intervals, periods and UUIDs are text: polars would change them, or fail."""
+    if column.dtype == object and _holds_uuids(column):
+        return column.map(str, na_action="ignore")
     if type(column.dtype).__name__ in ("IntervalDtype", "PeriodDtype"):
         return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("str")
     categories = getattr(column.dtype, "categories", None)
     if categories is None or all(isinstance(value, str) for value in categories):
         return column
     return column.cat.rename_categories([_category_text(value) for value in categories])
+
+
+def _holds_uuids(column: Any) -> bool:
+    """Whether a pandas column of objects has UUIDs and nothing else but missing values."""
+    present = column.dropna()
+    return len(present) > 0 and all(isinstance(value, UUID) for value in present)
 
 
 def _category_text(value: Any) -> str:
