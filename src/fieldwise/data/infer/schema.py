@@ -401,10 +401,9 @@ def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Ma
     for column in frame.iter_columns():
         if column.name == label or column.name in notes or column.dtype.is_nested():
             continue
-        present = column.is_not_null()
-        for which, value in (("positive", 1.0), ("negative", 0.0)):
-            least = min(rate, 1 - rate) * len(y)
-            if column.null_count() and least >= _ENOUGH_OF_A_CLASS and (present == (y == value)).mean() > _EXACT:  # type: ignore[operator]
+        may_tell = column.null_count() > 0 and min(rate, 1 - rate) * len(y) >= _ENOUGH_OF_A_CLASS
+        for which, value in (("positive", 1.0), ("negative", 0.0)) if may_tell else ():
+            if (column.is_not_null() == (y == value)).mean() > _EXACT:  # type: ignore[operator]
                 results[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
         if column.name in results or not 2 <= column.n_unique() <= _FEW_VALUES:
             continue
