@@ -637,3 +637,10 @@ def test_equal_doubts_are_one_sentence_with_a_count() -> None:
         "'zip_1', 'zip_2', 'zip_3', 'zip_4', 'zip_5', ...)",
         "day": "column 'day' may be a time",
     }
+
+
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Decimal(12, 0), pl.Decimal(14, 2)])
+def test_decimals_that_are_whole_numbers_are_read_as_such(kind: pl.DataType) -> None:
+    seconds = 1_600_000_000 + np.random.default_rng(0).integers(0, 10**6, 400)
+    frame = with_label(when=seconds, kind=np.arange(400) % 3).with_columns(pl.col("when").cast(kind))
+    assert infer_schema(frame).schema.time == "when"

@@ -71,8 +71,17 @@ def looks_like_dates(words: pl.Series) -> bool:
     return result.other is not None or result.values.null_count() == 0
 
 
+def _in_integers(column: pl.Series) -> pl.Series:
+    """A column of decimals that are all whole numbers as integers; any other unchanged."""
+    if not isinstance(column.dtype, pl.Decimal):
+        return column
+    result = column.cast(pl.Int64, strict=False)
+    return result if (result.cast(column.dtype, strict=False).eq_missing(column)).all() else column
+
+
 def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
+    column = _in_integers(column)
     name, kind = column.name, column.dtype
     by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
     times, why = None, ""
