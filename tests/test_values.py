@@ -268,3 +268,15 @@ def test_no_prediction_is_nan():
     for surface in (bundle.predict, lambda rows: bundle.score_candidates({"u": "a"}, rows.select("x"))):
         with pytest.raises(DataError, match=r"a prediction must be a finite number, but found .* row 0"):
             surface(frame)
+
+
+def test_the_text_of_a_time_keeps_its_offset_whatever_the_fraction():
+    times = [
+        dt.datetime(2000, 1, 1, 0, 0, 0, 1),
+        dt.datetime(2000, 1, 1, 10),
+        dt.datetime(2000, 1, 1, 10, 0, 0, 500_000),
+    ]
+    expected = ["2000-01-01 00:00:00.000001+00:00", "2000-01-01 10:00:00+00:00", "2000-01-01 10:00:00.5+00:00"]
+    column = pl.Series(times).dt.replace_time_zone("UTC")
+    for unit in ("us", "ns"):
+        assert as_text(column.dt.cast_time_unit(unit)).to_list() == expected

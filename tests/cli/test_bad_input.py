@@ -239,10 +239,10 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "spare"))
 
-    def save_but_there(self, folder):
+    def save_but_there(self, folder, **given):
         if folder == Path("b"):
             raise OSError(number, os.strerror(number))
-        save(self, folder)
+        save(self, folder, **given)
 
     monkeypatch.setattr(Bundle, "save", save_but_there)
     code, out, err = fieldwise("train", recipe, "--out", "b", "--quiet")

@@ -96,6 +96,9 @@ def plain_numeric(f: Numeric, numbers: list[float]) -> Callable[[object], Local]
         if cell is None:
             return [0], (1.0 if f.missing == "vector" else 0.0)
         x = logged(float(str(cell)))
+        if f.transform != "log":
+            width = (high - low) or 1.0
+            x = min(max(x, low - 10 * width), high + 10 * width)
         if f.transform == "minmax":
             x = min(max((x - low) / ((high - low) or 1.0), 0.0), 1.0)
         elif f.transform == "standard":

@@ -161,7 +161,7 @@ def test_a_table_uses_the_current_name_of_the_protocol(recipes, folder):
 def test_another_bundle_to_start_from_is_another_run(folder):
     def bundle(rate):
         recipe = load_recipe("fm.toml", [f"training.learning_rate={rate}"])
-        train_recipe(recipe, prepare_recipe(recipe, DATA)).bundle.save(folder / "start")
+        train_recipe(recipe, prepare_recipe(recipe, DATA)).bundle.save(folder / "start", overwrite=True)
 
     def score():
         recipe = load_recipe("fm.toml", ["warm_start=start"])

@@ -220,8 +220,9 @@ def _text(cell: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
         return _float_text(_seconds(cell, kind))
     if kind == pl.Datetime:
         # Polars writes as many digits of the fraction as the unit has.
-        digits = cell.cast(pl.String).str.replace(rf"\.?0+({_OFFSET})?$", "$1")
-        return digits.str.strip_suffix(" 00:00:00")
+        without_zero_fraction = cell.cast(pl.String).str.replace(rf"\.0+({_OFFSET})?$", "$1")
+        shortest = without_zero_fraction.str.replace(rf"(\.\d*[1-9])0+({_OFFSET})?$", "$1$2")
+        return shortest.str.strip_suffix(" 00:00:00")
     if kind == pl.Time:
         return cell.dt.strftime("%H:%M:%S%.9f").str.replace(r"\.?0+$", "")
     text = cell.cast(pl.String)
