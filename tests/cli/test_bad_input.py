@@ -252,7 +252,11 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     assert f"The trained bundle was saved in {kept}: move it from there" in err
     assert f"Bundle: {kept}" in out
     assert Bundle.load(kept).about["recipe"]["name"] == str(recipe)
-    monkeypatch.setattr(Bundle, "save", lambda *_: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+
+    def save_nowhere(self, folder, **given):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Bundle, "save", save_nowhere)
     assert fieldwise("train", recipe, "--out", "b", "--quiet")[0] in (1, 2)
     assert [kept] == list((tmp_path / "spare").iterdir())
 
