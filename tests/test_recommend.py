@@ -179,9 +179,12 @@ def test_everybody_gets_what_a_brute_force_ranking_gives(log, settings, exclude,
     assert result.columns == ["user", "item", "rank", "score", "source"]
     np.testing.assert_allclose(result["score"], [row[3] for row in expected], rtol=1e-5)
     assert list(result.select("user", "rank").iter_rows()) == [(row[0], row[2]) for row in expected]
+    true_score = {(user, item): score for user, item, _, score in brute_force(bundle, log, 99, exclude)}
     for (user, item, _, score), (_, best, _, best_score) in zip(result.drop("source").rows(), expected, strict=True):
         # Sums in another order of rows may differ in their last bits, which orders items that are nearly equal.
-        assert item == best or score == pytest.approx(best_score, rel=1e-5), user
+        assert item == best or true_score[user, item] == pytest.approx(best_score, rel=1e-5)
+        assert score == pytest.approx(true_score[user, item], rel=1e-5)
+    assert not result.select("user", "item").is_duplicated().any()
     assert result["source"].unique().to_list() == ["model"]
 
 
