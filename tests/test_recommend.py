@@ -69,7 +69,8 @@ def brute_force(bundle, log, n, exclude, users=None):
         last = own.row(int(own["time"].arg_max() or 0), named=True)
         items = log.sort("time").unique("item", keep="last").sort("item")
         if exclude:
-            items = items.filter(~pl.col("item").is_in(own["item"].implode()))
+            used = own.filter(pl.col("liked") == 1) if exclude == "positive" else own
+            items = items.filter(~pl.col("item").is_in(used["item"].implode()))
         pairs = items.with_columns(*(pl.lit(last[name]).alias(name) for name in ("user", "history", "day")))
         score = bundle.predict(pairs) if pairs.height else np.zeros(0)
         best = np.lexsort((pairs["item"].to_numpy(), -score))[:n]
@@ -88,7 +89,7 @@ def test_n_may_exceed_the_items_and_titles_and_items_may_be_absent(bundle, log):
 def test_without_time_the_last_row_of_the_log_counts(bundle, log, time):
     timeless = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, time=time))
     ordered = log.with_columns(time=pl.int_range(40))
-    ((_, expected, *_),) = brute_force(bundle, ordered, 1, True, [1])
+    ((_, expected, *_),) = brute_force(bundle, ordered, 1, "positive", [1])
     assert recommend(timeless, log, CATALOGUE, "1", n=1).item(0, "item") == expected
 
 
@@ -105,7 +106,7 @@ def test_time_in_text_is_ordered_as_splits_order_it(bundle, log, clock):
 def test_among_equal_times_the_later_row_counts(bundle, log):
     same = log.with_columns(time=pl.lit(7))
     ordered = log.with_columns(time=pl.int_range(40))
-    ((*_, expected),) = brute_force(bundle, ordered, 1, True, [1])
+    ((*_, expected),) = brute_force(bundle, ordered, 1, "positive", [1])
     assert recommend(bundle, same, CATALOGUE, "1", n=1).item(0, "score") == pytest.approx(expected, rel=1e-5)
 
 
@@ -123,7 +124,7 @@ def test_wrong_columns_are_named(bundle, log):
 # Several users
 
 
-@pytest.mark.parametrize(("exclude", "at_once"), [(True, 1), (False, 15), (True, 10_000)])
+@pytest.mark.parametrize(("exclude", "at_once"), [(True, 1), (False, 15), ("positive", 10_000)])
 def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monkeypatch):
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", at_once)
     users = np.array([3, 0, 3, 1, 2])
@@ -142,10 +143,28 @@ def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monk
 
 
 def test_a_user_among_many_who_has_seen_all_gets_nothing(bundle, log):
-    everything = log.unique("item").with_columns(user=pl.lit(9, pl.Int64))
+    everything = log.unique("item").with_columns(user=pl.lit(9, pl.Int64), liked=pl.lit(1, pl.Int64))
     more = pl.concat([log, everything])
     assert recommend(bundle, more, CATALOGUE, users=[9, 1], n=2)["user"].to_list() == [1, 1]
     assert recommend(bundle, more, CATALOGUE, "9").height == 0
+
+
+def test_what_was_only_shown_to_a_user_can_be_recommended(bundle, log):
+    """By default the items of positive rows are excluded; of all rows, if the log does not say which are positive."""
+    own = log.filter(pl.col("user") == 1)
+    liked = set(own.filter(pl.col("liked") == 1)["item"])
+    shown = set(own["item"])
+    assert shown > liked > set()
+    every = set(log["item"])
+
+    def recommended(rows, **options):
+        return set(recommend(bundle, rows, CATALOGUE, "1", n=99, **options)["item"])
+
+    assert recommended(log) == recommended(log, exclude_seen="positive") == every - liked
+    assert recommended(log, exclude_seen=True) == every - shown
+    assert recommended(log.drop("liked")) == every - shown
+    nowhere_labelled = log.with_columns(liked=pl.lit(None, pl.Int64))
+    assert recommended(nowhere_labelled) == every
 
 
 def test_items_alone_can_be_recommended_without_any_other_field(log):
@@ -159,6 +178,7 @@ def test_wrong_users_are_a_sentence(subtests, bundle, log):
         ({"users": "12"}, ConfigError, r"users must be a list of users, found the text '12': write \['12'\]"),
         ({"users": []}, ConfigError, "found no user"),
         ({"users": ["1"], "n": 0}, ConfigError, "n must be at least 1, found 0"),
+        ({"exclude_seen": "all"}, ConfigError, "exclude_seen must be 'positive', True or False, found 'all'"),
         ({"users": ["1", None]}, ConfigError, "found an empty one"),
         ({"users": [1, "x"]}, ConfigError, "users must be a list of text or of numbers"),
         ({"users": ["1", "x", "y"]}, DataError, "a value of the log's column 'user', of type Int64, found 'x'"),
@@ -170,7 +190,9 @@ def test_wrong_users_are_a_sentence(subtests, bundle, log):
 # Everybody, and users whom the model does not know
 
 
-@pytest.mark.parametrize(("settings", "exclude"), [(AutoInt(embedding_dim=4), True), (IntTower(), False)])
+@pytest.mark.parametrize(
+    ("settings", "exclude"), [(AutoInt(embedding_dim=4), True), (LR(), "positive"), (IntTower(), False)]
+)
 def test_everybody_gets_what_a_brute_force_ranking_gives(log, settings, exclude, monkeypatch):
     monkeypatch.setattr(module, "PAIRS_AT_ONCE", 30)  # two users of twelve items
     bundle = random_bundle(settings, SCHEMA, log, std=0.05)

@@ -41,7 +41,7 @@ OPTIONS = {  # by command
     "report": "out overwrite slice rows quiet device",
     "explain": "data row rows background method label faithfulness read json device",
     "predict": "data out column logit overwrite raw read progress device precision engine",
-    "recommend": "log out k user keep-seen title overwrite raw read quiet progress device",
+    "recommend": "log out k user exclude-seen title overwrite raw read quiet progress device",
     "export": "out to overwrite",
     "index": "out items id storage changes remove read json device",
     "serve": "prerank index nprobe users user-id items item-id log read exclude-seen max-items title"

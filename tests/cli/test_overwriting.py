@@ -14,7 +14,7 @@ BUNDLE_FILE = "bundle.json"
 # By command: its arguments; `{out}` stands for the output. The files that are named are made by the fixture below.
 WRITES_A_FILE = {
     "predict": ("predict", "b", "--data", "log.csv", "--out", "{out}"),
-    "recommend": ("recommend", "b", "--log", "log.csv", "--keep-seen", "--out", "{out}"),
+    "recommend": ("recommend", "b", "--log", "log.csv", "--include-seen", "--out", "{out}"),
     "report": ("report", "b", "--out", "{out}"),
     "simulate": ("simulate", "--out", "{out}", "--rows", "50"),
 }

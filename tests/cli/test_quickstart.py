@@ -30,7 +30,7 @@ def test_one_command_serves_what_it_printed():
         assert len(printed) == 10
         with httpx.Client(transport=httpx.HTTPTransport(retries=8), base_url=place, timeout=120) as page:
             context = page.get(f"/v1/users/{user[1]}").json()["context"]
-            asked = {"user": user[1], "context": context, "k": 10, "exclude_seen": True}
+            asked = {"user": user[1], "context": context, "k": 10}
             items = page.post("/v1/recommend", json=asked).json()["items"]
     finally:
         running.end()

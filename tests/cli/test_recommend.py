@@ -1,6 +1,7 @@
 """`fieldwise recommend`: a file with items for every user of a log."""
 
 import polars as pl
+from cli.test_bad_input import refused
 
 from fieldwise import Bundle
 
@@ -8,8 +9,9 @@ from fieldwise import Bundle
 def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path):
     newcomer = log.head(3).with_columns(pl.lit("new").alias("user"), pl.lit("i9").alias("item"))
     pl.concat([log, newcomer]).write_csv("later.csv")
-    out, err = done("recommend", bundle, "--log", "later.csv", "--k", "3", "--out", "top.parquet", "--keep-seen")
+    out, err = done("recommend", bundle, "--log", "later.csv", "--k", "3", "--out", "top.parquet", "--include-seen")
     assert out == ""
+    assert "excluded" not in err
     result = pl.read_parquet(tmp_path / "top.parquet")
     assert result.columns == ["user", "item", "rank", "score", "source"]
     assert (
@@ -22,3 +24,23 @@ def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path
     err = done("recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x")[1]
     own = pl.read_csv(tmp_path / "u.csv")
     assert own["user"].unique(maintain_order=True).to_list() == ["u1", "x"]
+
+
+def test_what_is_excluded_is_said_and_is_what_serve_excludes(done, fieldwise, bundle, log, tmp_path):
+    log.write_csv("log.csv")
+    options = {"": "positive", "--exclude-seen": True, "--include-seen": False}
+    options_words = "(--exclude-seen: of all rows, --include-seen: none)"
+    words = {
+        "": f"items of a user's rows where “click” is 1 are excluded {options_words}",
+        "--exclude-seen": "items of a user's rows are excluded (--include-seen keeps them)",
+        "--include-seen": "",
+    }
+    for number, (option, seen) in enumerate(options.items()):
+        out = f"{number}.parquet"
+        given = [option] if option else []
+        err = done("recommend", bundle, "--log", "log.csv", "--out", out, "--k", 99, *given)[1]
+        assert words[option] in err
+        assert ("excluded" in err) == bool(seen)
+        expected = Bundle.load(bundle).recommend(log="log.csv", n=99, exclude_seen=seen)
+        assert pl.read_parquet(tmp_path / out).equals(expected)
+    refused(fieldwise("recommend", bundle, "--log", "log.csv", "--out", "x.csv", "--keep-seen"), "--include-seen keeps")

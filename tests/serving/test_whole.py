@@ -205,7 +205,7 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     server = client(service, Stores(users=Lookup("users", TableStore("user", people))))
     assert server.get("/v1/about").json()["items"]["varying"] == ["price"]
     page = server.get("/v1/users/u4").json()
-    body = {"user": "u4", "context": page["context"], "k": items.height, "exclude_seen": True}
+    body = {"user": "u4", "context": page["context"], "k": items.height}
     result = server.post("/v1/recommend", body).json()["items"]
     assert [item["id"] for item in result] == expected["item"].to_list()
     assert [item["fields"]["title"] for item in result] == expected["title"].to_list()
@@ -224,7 +224,7 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
         assert heard.startswith("log.txt: 90 rows; users by 'user' (--user-id), items by 'item' (--item-id); ")
         assert "items of a user's rows where “click” is 1 are excluded" in heard
         context = server.get("/v1/users/u2").json()["context"]
-        asked = {"user": "u2", "context": context, "k": 5, "exclude_seen": True}
+        asked = {"user": "u2", "context": context, "k": 5}
         result = httpx.post(f"{server.place}/v1/recommend", json=asked, timeout=120).json()
     rows = pl.read_csv(tmp_path / "log.txt", separator=";", has_header=False, new_columns=LOG.columns)
     expected = recommend(Bundle.load(tmp_path / "ranker"), rows, NAMES, "u2", n=5)

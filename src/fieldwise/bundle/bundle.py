@@ -61,6 +61,7 @@ from fieldwise.models.build import (
 from fieldwise.models.own import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
+from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
@@ -259,7 +260,7 @@ class Bundle:
         log: TableLike,
         catalogue: Catalogue | None = None,
         n: int = 10,
-        exclude_seen: bool = True,
+        exclude_seen: Seen = EXCLUDE_SEEN,
     ) -> Any:
         """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
         return recommend(self, log, catalogue, users=users, n=n, exclude_seen=exclude_seen)

@@ -63,6 +63,7 @@ _REMOVED = {  # commands and options that are gone, of all commands or of those 
     "init --force": "--overwrite replaces an existing recipe and schema",
     "tune --final-seeds": "--seeds is their number",
     "recommend --n, recommend -n": "--k is the number of items for each user",
+    "recommend --keep-seen": "--include-seen keeps all items of a user's rows",
     "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
     "quickstart --open": "the command prints the page's address",
     "doctor --quick": "`pip list` shows versions without importing the packages",

@@ -14,6 +14,7 @@ from fieldwise.config import nearest
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.storage.cache import OFF, Cache, default_cache
 from fieldwise.storage.files import check_folder, keep_elsewhere
 from fieldwise.training.settings import DEVICE as DEVICE_NAME
@@ -63,6 +64,31 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
     list[str] | None, Option(help="A positive value of the label. Default: known words such as yes. May be repeated.")
 ]
+
+
+ExcludeSeen = Annotated[
+    bool | None,
+    Option(
+        "--exclude-seen/--include-seen",
+        help="Exclude all items of a user's rows in --log, or none. Default: those of positive rows.",
+    ),
+]
+
+
+def seen_rule(exclude_seen: bool | None) -> Seen:
+    """Which items of a user's rows are excluded, by the options `--exclude-seen` and `--include-seen`."""
+    return EXCLUDE_SEEN if exclude_seen is None else exclude_seen
+
+
+def seen_words(positive: str | None, seen: Seen) -> str:
+    """A message on the items that are excluded as seen, if any; `positive` is the rule of a positive row in words."""
+    if not seen:
+        return ""
+    if seen is True or not positive:
+        return "items of a user's rows are excluded (--include-seen keeps them)"
+    preposition = "where" if positive.startswith("“") else "with"
+    options = "(--exclude-seen: of all rows, --include-seen: none)"
+    return f"items of a user's rows {preposition} {positive} are excluded {options}"
 
 
 def _device_name(device: str) -> str:

@@ -84,7 +84,7 @@ def run_recommend(
     out: Annotated[Path, Option(help="File to write to: .csv, .tsv, .parquet or .arrow.")],
     k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10,
     users: Annotated[list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")] = None,
-    keep_seen: Annotated[bool, Option(help="Do not exclude items that the log has for the user.")] = False,
+    exclude_seen: opt.ExcludeSeen = None,
     title: Annotated[str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")] = None,
     overwrite: opt.Overwrite = False,
     raw: opt.Raw = False,
@@ -95,8 +95,8 @@ def run_recommend(
 ) -> None:
     """Recommend items to every user of a log.
 
-    These are the best by the model, without items seen, ten for each. Users whom the model does not know get the
-    most popular items, which the column `source` says.
+    These are the best by the model, ten for each, without the items of the user's positive rows. Users whom the model
+    does not know get the most popular items, which the column `source` says.
     """
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.scoring.recommend import Catalogue, recommended_blocks
@@ -109,7 +109,8 @@ def run_recommend(
         frame = reading.table(log, model.schema.text_columns)
         user, item = (id_column(role, [model.schema], frame.columns) for role in ("user", "item"))
         catalogue = Catalogue(user=user, item=item, title=title)
-        blocks = recommended_blocks(model, frame, catalogue, users, n=k, exclude_seen=not keep_seen, reports=reports)
+        seen = opt.seen_rule(exclude_seen)
+        blocks = recommended_blocks(model, frame, catalogue, users, n=k, exclude_seen=seen, reports=reports)
         with writer:
             for block in blocks:
                 writer.add(block)
@@ -118,6 +119,9 @@ def run_recommend(
     ways = f"{show.counted(sources['model'], 'user')} by the model, {sources['popularity']:,} whom it does not know by"
     what = f"{show.counted(rows, 'recommendation')} written to {out} ({', '.join(block.columns)})"
     show.say(f"{what}: {ways} popularity")
+    label = model.schema.label
+    if excluded := opt.seen_words(label.rule if label.column in frame.columns else None, seen):
+        show.say(excluded)
     show.say_guarded(writer)
 
 

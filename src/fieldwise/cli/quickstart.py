@@ -118,7 +118,7 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     best, known = max(runs, key=lambda run: run.valid["auc"]), prepared.train.frame
     user = as_text(known.get_column(id_column("user", [best.bundle.schema], known.columns))).mode().sort()[0]
     top, name = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source"), best.recipe.name
-    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already seen:")
+    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already liked:")
     print_table(top.columns, ([f"{x:.3f}" if isinstance(x, float) else str(x) for x in row] for row in top.iter_rows()))
     console().print(f"bundles: {out}/")
     if interrupted:

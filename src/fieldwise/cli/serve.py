@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from fieldwise.cli.options import BundleDevice, Reading, one_of
+from fieldwise.cli.options import BundleDevice, ExcludeSeen, Reading, one_of
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, restore_signals
@@ -77,13 +77,7 @@ class ServeOptions:
         ),
     ] = None
     reading: Reading
-    exclude_seen: Annotated[
-        bool | None,
-        Option(
-            "--exclude-seen/--include-seen",
-            help="Exclude all items of a user's rows in --log, or none. Default: those of positive rows.",
-        ),
-    ] = None
+    exclude_seen: ExcludeSeen = None
     max_items: Annotated[
         int, Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more.")
     ] = 20_000

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.cli.options import load_bundle
+from fieldwise.cli.options import load_bundle, seen_rule, seen_words
 from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.data.read.tables import as_table
@@ -23,7 +23,6 @@ from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring.items import checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
-from fieldwise.serving.bodies import Seen
 from fieldwise.serving.index import build_index, open_index
 from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
 from fieldwise.serving.stores import FeatureStore, Lookup, OnFailure, Stores, TableStore, open_store
@@ -70,7 +69,8 @@ class Loader:
             items, users = tables_of_log(log, self._schemas, item, user)
             self.log = UserLog(log, self._schemas, user, item)
             people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
-            tell(f"{options.log}: {log.height:,} rows; {people}{_left_out(self.log, _seen(options))}")
+            excluded = seen_words(self.log.positive, seen_rule(options.exclude_seen))
+            tell(f"{options.log}: {log.height:,} rows; {people}{'; ' if excluded else ''}{excluded}")
             self.users = None if options.users else TableStore(user, users)
             if self.catalogue is None and options.index is None:
                 self.catalogue, self.item_id = items, item
@@ -107,8 +107,9 @@ class Loader:
             recommends = Ranker(ranker, index, prerank=tower, nprobe=options.nprobe)
         elif ranker is not None and self.catalogue is not None:
             recommends = self._whole(ranker, self.catalogue)
+        seen = seen_rule(options.exclude_seen)
         service = Service(
-            ranker, recommends, log=self.log, exclude_seen=_seen(options), title=options.title, varying=self._varying
+            ranker, recommends, log=self.log, exclude_seen=seen, title=options.title, varying=self._varying
         )
         service.warm_up()
         if self._shared is not None and replaces:
@@ -175,20 +176,6 @@ class Loader:
                 raise
             self._tell(f"no recommendations: {e}")  # --items still completes rows that only have an item id
             return None
-
-
-def _seen(options: ServeOptions) -> Seen:
-    return "positive" if options.exclude_seen is None else options.exclude_seen
-
-
-def _left_out(log: UserLog, seen: Seen) -> str:
-    """A message on the items that are excluded as seen."""
-    if not seen:
-        return ""
-    if seen is True or not log.positive:
-        return "; items of a user's rows are excluded (--include-seen keeps them)"
-    rule = f"{'where' if log.positive.startswith('“') else 'with'} {log.positive}"
-    return f"; items of a user's rows {rule} are excluded (--exclude-seen: of all rows, --include-seen: none)"
 
 
 def share_weights(network: nn.Module, shared: SharedArrays) -> None:

@@ -49,6 +49,7 @@ from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, check_seed
 from fieldwise.schema import Label, Numeric, Schema
+from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
@@ -498,7 +499,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         *,
         users: Iterable[object] | None = None,
         n: int = 10,
-        exclude_seen: bool = True,
+        exclude_seen: Seen = EXCLUDE_SEEN,
     ) -> Any:
         """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
         return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)

@@ -10,13 +10,14 @@ import torch
 
 from fieldwise.data.encode.columns import as_text, empty_as_null
 from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.read.tables import TableLike, as_given, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
+from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.items import ItemTable, top_k_indices
 from fieldwise.scoring.ranker import Ranker
@@ -51,14 +52,14 @@ def recommend(
     *,
     users: Iterable[object] | None = None,
     n: int = 10,
-    exclude_seen: bool = True,
+    exclude_seen: Seen = EXCLUDE_SEEN,
 ) -> Any:
     """The n items with the highest score (main label) for users of a log, each in the context of the last row.
 
     Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
-    recommends the same to a user whom the model knows, in the same context, if `exclude_seen` is the same. A
-    user without a row in the log, or whose id the model has not learned, gets the most popular items: those with the
-    most rows of a positive label in the log, or the most rows if it has no binary label.
+    recommends the same to a user whom the model knows, in the same context. A user without a row in the log, or whose
+    id the model has not learned, gets the most popular items: those with the most rows of a positive label in the log,
+    or the most rows if it has no binary label.
 
     Args:
         model: the bundle that scores.
@@ -67,7 +68,8 @@ def recommend(
         user: one user; a list of users is the same as `users`.
         users: several users, in any order; duplicates count once. Without `user` and `users`: every user of the log.
         n: number of items; fewer if the log has no more.
-        exclude_seen: exclude items that the log has for the user.
+        exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all, if the log has no
+            binary label), all (True) or none (False). An item that was only shown to the user can be recommended.
 
     Returns:
         A row per user and item: user, item, title (if there is one), rank (from 1), score and source. The users are in
@@ -76,7 +78,7 @@ def recommend(
         that popularity counts. For one `user` without columns of user and rank. A pandas or pyarrow log gives such.
 
     Errors:
-        ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1.
+        ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1, another `exclude_seen`.
         DataError: a column is missing, a user who cannot be in its column, or a row of the log has no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
@@ -112,7 +114,7 @@ def recommended_blocks(
     users: Iterable[object] | None = None,
     *,
     n: int = 10,
-    exclude_seen: bool = True,
+    exclude_seen: Seen = EXCLUDE_SEEN,
     reports: Reports = NO_REPORTS,
 ) -> Iterator[pl.DataFrame]:
     """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
@@ -121,6 +123,8 @@ def recommended_blocks(
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1, found {n}")
+    if not isinstance(exclude_seen, bool) and exclude_seen != "positive":
+        raise ConfigError(f"exclude_seen must be 'positive', True or False, found {exclude_seen!r}")
     given, schema = catalogue or Catalogue(), model.schema
     user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
@@ -142,7 +146,7 @@ def recommended_blocks(
     place = np.full(len(people), -1)  # of a user's context, if the model knows the user
     known = _known(model, contexts[user])
     place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)
-    seen = _seen(own if exclude_seen else own.clear(), people, items, item)
+    seen = _seen(_excluded_rows(own, schema, exclude_seen), people, items, item)
     popular = np.empty(0) if (place >= 0).all() else _popularity(log, items, item, schema)
     reports.begin("recommendation", len(people) * items.height)
     size = max(1, PAIRS_AT_ONCE // max(1, items.height))
@@ -221,8 +225,18 @@ def _known(model: Model, users: pl.Series) -> np.ndarray:
     return known
 
 
+def _excluded_rows(own: pl.DataFrame, schema: Schema, exclude_seen: Seen) -> pl.DataFrame:
+    """The rows of users whose items are excluded."""
+    if exclude_seen is False:
+        return own.clear()
+    if exclude_seen is True:
+        return own
+    positive = positive_rows(own, schema.label)
+    return own if positive is None else own.filter(positive)
+
+
 def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) -> list[np.ndarray]:
-    """The numbers of the items in each user's rows."""
+    """The numbers of the items in some rows of each user."""
     user = people.name
     pairs = own.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
     pairs = pairs.join(pl.DataFrame({"user": people}).with_row_index("u"), on="user")
@@ -233,10 +247,8 @@ def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) 
 
 def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> np.ndarray:
     """Each item's share of the rows that count."""
-    rows, label = log, schema.label
-    if label.task == "binary" and label.column in log.columns:
-        labelled = read_label(log.drop_nulls(label.column), label, all_negative=True)
-        rows = labelled.frame.filter(pl.Series(labelled.main == 1))
+    positive = positive_rows(log, schema.label)
+    rows = log if positive is None else log.filter(positive)
     counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
     result = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
     share: np.ndarray = result.to_numpy() / max(1, int(result.sum()))

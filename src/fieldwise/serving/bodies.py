@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, ValidationError
 from pydantic import BaseModel
 
 from fieldwise.config import nearest
-from fieldwise.scoring import PRERANK
+from fieldwise.scoring import PRERANK, Seen
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.stores import Missing
 
@@ -38,7 +38,6 @@ SCALAR = "text, a number, true or false"
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
 Id = str | int | float | bool  # 3, 3.0 and "3" are the same id
-Seen = bool | Literal["positive"]  # what to exclude: items of all of a user's rows, of none, or of positive ones
 SEEN = "true, false, 'positive' or null"
 UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(.*)`")

@@ -14,15 +14,16 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text, empty_as_null
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
-from fieldwise.schema import Field, Label, Schema
+from fieldwise.schema import Field, Schema
+from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.scoring.ranker import Ranker, RankingResult
-from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, Seen
+from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.rows import (
     FAULTS,
@@ -73,9 +74,10 @@ class UserLog:
         self.column = user
         log = empty_as_null(log, user, item)
         label = schemas[-1].label
-        self.positive = label.rule if label.column in log.columns else None
+        positive = positive_rows(log, label)
+        self.positive = None if positive is None else label.rule
         pairs = pl.DataFrame([as_text(log.get_column(user)).alias("user"), as_text(log.get_column(item)).alias("item")])
-        pairs = pairs.with_columns(positive=True if self.positive is None else _positive(log, label))
+        pairs = pairs.with_columns(positive=True if positive is None else positive)
         rows = pairs.drop_nulls().group_by("user", "item").agg(pl.col("positive").any())
         of_users = rows.sort("user", "item").group_by("user", maintain_order=True)
         latest = latest_rows(log, user, *_time(log, schemas))
@@ -130,7 +132,7 @@ class Service:
         cascade: Ranker[Bundle] | None = None,
         *,
         log: UserLog | None = None,
-        exclude_seen: Seen = "positive",
+        exclude_seen: Seen = EXCLUDE_SEEN,
         title: str | None = None,
         varying: Sequence[str] = (),
     ) -> None:
@@ -447,17 +449,6 @@ def only_answer(answers: list[T | BaseException]) -> T:
     if isinstance(answer, BaseException):
         raise answer
     return answer
-
-
-def _positive(log: pl.DataFrame, label: Label) -> np.ndarray:
-    """Which rows are positive [N]; a row without a label is not."""
-    known = log.get_column(label.column).is_not_null().to_numpy()
-    result = np.zeros(log.height, dtype=bool)
-    if known.any():
-        rows = read_label(log.filter(known), label, all_negative=True)
-        numbers = np.flatnonzero(known)
-        result[numbers if rows.kept is None else numbers[rows.kept]] = rows.main > 0
-    return result
 
 
 def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> list[str]:

@@ -51,6 +51,26 @@ def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False)
     return read_labels(frame, (label,), all_negative=all_negative)
 
 
+def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
+    """Which rows are positive by a label's rule [N]; a row without a label is not.
+
+    None if the table does not say: it lacks the column, or the label is a number.
+
+    >>> positive_rows(pl.DataFrame({"rating": [5, None, 2]}), Label("rating", positive_above=3)).tolist()
+    [True, False, False]
+    """
+    if label.task != "binary" or label.column not in frame.columns:
+        return None
+    cells = frame.select(label.column)
+    labelled = np.flatnonzero(cells.to_series().is_not_null().to_numpy())
+    result = np.zeros(frame.height, dtype=bool)
+    if len(labelled):
+        rows = read_label(cells[labelled], label, all_negative=True)
+        numbers = labelled if rows.kept is None else labelled[rows.kept]
+        result[numbers] = rows.main > 0
+    return result
+
+
 def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -> pl.DataFrame:
     """The table, with 1 in every row as its label if it has none and negatives will be sampled."""
     column = schema.label.column
