@@ -4,9 +4,11 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from random_bundle import random_bundle
 
 from fieldwise import FM, LR, AutoInt, Bag, Bundle, Categorical, Encoder, Label, Numeric, Schema
 from fieldwise.explain import explain
+from fieldwise.explain.explanation import sentence
 from fieldwise.models.build import build_network
 
 LOG = pl.DataFrame(
@@ -76,6 +78,39 @@ def test_a_pair_of_the_user_and_a_field_of_the_item_is_a_liking():
     made.network.embedding.weight.data.neg_()
     made.network.embedding.weight.data[place(made, "user_id", "u1")] = 2.0
     assert said(made, 0).endswith("mainly because this user does not like the category Home > Garden")
+
+
+def test_a_measured_pair_that_is_stronger_than_the_fields_is_the_reason():
+    made = first_order(bundle(LR()), bias=-0.35, category={"Home > Garden": 2.0}, price=-0.23)
+    explanation = explain(made, LOG[:1])
+    fields = ["user_id", "category"]
+    strong = {"fields": fields, "values": ["u1", "Home > Garden"], "effect": 3.0}  # the category's part is 1
+    weak = strong | {"effect": 0.4}
+    alone = "mainly because the category is Home > Garden, and the price is low (0.39)"
+    assert sentence(explanation, 0).endswith(alone)
+    assert sentence(explanation, 0, [weak]).endswith(alone)
+    assert sentence(explanation, 0, [strong]).endswith("mainly because this user likes the category Home > Garden")
+    against = strong | {"effect": -3.0}
+    assert sentence(explanation, 0, [against]).endswith("although this user does not like the category Home > Garden")
+
+
+def test_the_sentence_begins_with_the_longest_bar_of_fields_and_measured_pairs():
+    """AutoInt with random weights, so that some rows have a pair as the strongest reason and some a field."""
+    schema = Schema(fields=FIELDS, label=Label("bought"))
+    made = random_bundle(AutoInt(embedding_dim=4), schema, LOG, std=1.0)
+    explanation = explain(made, LOG)
+    strongest = set()
+    for number in range(LOG.height):
+        plain = explanation.row(number, pairs=True)
+        assert plain["measured_pairs"] == explanation.measured_pairs(number)
+        sign = 1 if sum(one["contribution"] for one in plain["fields"]) >= 0 else -1
+        by_field = max(sign * one["contribution"] for one in plain["fields"])
+        by_pair = max(sign * one["effect"] for one in plain["measured_pairs"])
+        first_reason = plain["sentence"].partition("mainly because ")[2].partition(", and ")[0]
+        is_pair = " goes " in first_reason or " like" in first_reason
+        assert is_pair == (by_pair > by_field)
+        strongest.add(is_pair)
+    assert strongest == {True, False}
 
 
 def test_a_reason_against_is_named_if_it_is_half_as_strong():

@@ -3,7 +3,7 @@
 Letters: N rows, F fields.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,13 @@ class Explanation:
         number = number if calibration is None else calibration.logit(number)
         return sigmoid(number) if self.subject.settings.task == "binary" else number
 
-    def row(self, row: int) -> dict[str, Any]:
+    def row(self, row: int, *, pairs: bool = False) -> dict[str, Any]:
         """One row's explanation as plain, JSON-compatible values: a sentence, fields and pairs, strongest first.
+
+        Args:
+            row: number of the row.
+            pairs: also measure pairs of fields if the model has no pair terms (`measured_pairs`), so that the sentence
+                names them too.
 
         Errors:
             DataError: no such row.
@@ -95,7 +100,7 @@ class Explanation:
         ]
         results: dict[str, Any] = {
             "label": subject.label,
-            "sentence": sentence(self, row),
+            "sentence": "",
             "score": float(subject.logit[row]),
             "prediction": float(self.prediction[row]),
             "calibrated": subject.calibration is not None,
@@ -117,6 +122,10 @@ class Explanation:
             results["attention"] = shown["attention"].tolist()
         if "matches" in added:
             results |= self._matches(added["matches"], shown, values)
+        measured = self.measured_pairs(row) if pairs and "pairs" not in added else []
+        results["sentence"] = sentence(self, row, measured)
+        if measured:
+            results["measured_pairs"] = measured
         return results
 
     def measured_pairs(self, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
@@ -313,14 +322,19 @@ HALF = 0.5  # minimum size of a further reason, and of one against, as a share o
 LONGEST = 60  # characters of a value
 
 
-def sentence(explanation: Explanation, row: int) -> str:
+def sentence(explanation: Explanation, row: int, measured: Sequence[Mapping[str, Any]] = ()) -> str:
     """The prediction, its main reasons (at most three), and the strongest one against it if it is half as strong.
 
     A reason is a field or a pair of fields whose part of the score differs from its mean over the background rows: of
-    the model's own terms with the method `terms`, else a field's contribution.
+    the model's own terms with the method `terms`, else a field's contribution or the effect of a pair of `measured`
+    (`Explanation.measured_pairs`).
     """
     parts = _parts(explanation, row)
     total = sum(amount for _, amount in parts)
+    number_of = {name: number for number, name in enumerate(explanation.subject.fields)}
+    for pair in measured:
+        fields_of_pair = tuple(number_of[name] for name in pair["fields"])
+        parts.append((fields_of_pair, pair["effect"]))
     sign = 1.0 if total >= 0 else -1.0
     ordered = sorted(parts, key=lambda part: -sign * part[1])
     most = max(sign * ordered[0][1], 0.0) if ordered else 0.0

@@ -424,11 +424,7 @@ def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:
     """Explanations of rows; with `pairs`, pairs of fields are measured if the model has no pair terms."""
     result = explain(bundle, frame)
-    explained = [result.row(number) for number in range(frame.height)]
-    for number, one in enumerate(explained):
-        if pairs and "pairs" not in one:
-            one["measured_pairs"] = result.measured_pairs(number)
-    return explained
+    return [result.row(number, pairs=pairs) for number in range(frame.height)]
 
 
 def tried(call: Callable[[A], T], given: A) -> T | BaseException:
