@@ -182,7 +182,17 @@ def _from_memory(data: Any) -> pl.DataFrame:
             "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of "
             f"lists or a list of dicts, found {type(data).__module__}.{type(data).__qualname__}; convert it"
         )
-    return frame
+    objects = [column for column in frame.iter_columns() if column.dtype == pl.Object]
+    return frame.with_columns(_uuids_as_text(column) for column in objects) if objects else frame
+
+
+def _uuids_as_text(column: pl.Series) -> pl.Series:
+    """A polars column of objects as text if it has UUIDs and nothing else but nulls; else the column itself."""
+    values = column.to_list()
+    if not all(value is None or isinstance(value, UUID) for value in values):
+        return column
+    texts = [None if value is None else str(value) for value in values]
+    return pl.Series(column.name, texts, dtype=pl.String)
 
 
 def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
