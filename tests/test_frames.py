@@ -243,5 +243,14 @@ def test_other_objects_than_tables_are_errors(subtests, tmp_path):
 
 def test_a_column_of_uuids_is_text() -> None:
     ids = [UUID(int=12), None, UUID(int=2**127)]
-    frame = as_table(pd.DataFrame({"who": pd.Series(ids, dtype=object)}))
-    assert frame["who"].to_list() == [None if one is None else str(one) for one in ids]
+    texts = [None if value is None else str(value) for value in ids]
+    in_polars = pl.DataFrame({"who": pl.Series(ids, dtype=pl.Object)})
+    for given in (pd.DataFrame({"who": pd.Series(ids, dtype=object)}), in_polars, in_polars.lazy(), {"who": ids}):
+        frame = as_table(given)
+        assert frame.schema == {"who": pl.String}
+        assert frame["who"].to_list() == texts
+
+
+def test_polars_objects_of_several_types_stay_as_they_are() -> None:
+    given = pl.DataFrame({"who": pl.Series([UUID(int=12), object()], dtype=pl.Object)})
+    assert as_table(given).schema == {"who": pl.Object}

@@ -76,6 +76,29 @@ def test_five_lines_name_the_inferred_columns_and_doubts_are_marked(done, tmp_pa
     assert load_recipe(tmp_path / "log.toml").data.separator == ";"
 
 
+def test_two_texts_of_one_number_may_be_versions(done, tmp_path):
+    """Not in a column whose name tells a quantity, and not where each number has one text."""
+    rng = np.random.default_rng(0)
+    versions = rng.choice(["4.1", "4.10", "4.2", "5.0"], 400).tolist()
+    columns = {
+        "user_id": rng.integers(0, 40, 400),
+        "system": versions,
+        "price": versions,
+        "size": rng.choice(["4.1", "4.2", "4.25", "5.0"], 400).tolist(),
+        "depth": rng.choice(["4.1", "4.10", "-3.5"], 400).tolist(),
+        "click": rng.integers(0, 2, 400),
+    }
+    pl.DataFrame(columns).write_csv("v.csv")
+    _, err = done("init", "v.csv", "--label", "click")
+    sentence = (
+        "'4.1' and '4.10' in column 'system' are one number: if they are versions or codes, which differ, "
+        'write kind = "categorical"'
+    )
+    assert [line for line in lines_of(err, "CHECK") if "one number" in line] == [sentence]
+    kinds = {f.name: f.kind for f in Schema.from_toml(tmp_path / "schema.toml").fields}
+    assert (kinds["system"], kinds["price"], kinds["size"]) == ("numeric", "numeric", "numeric")
+
+
 def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
     rng = np.random.default_rng(0)
     users = pd.Series(rng.integers(10, 50, 400)).where(rng.random(400) > 0.05)

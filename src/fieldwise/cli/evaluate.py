@@ -155,6 +155,7 @@ def run(options: EvaluateOptions) -> None:
 def _evaluate(options: EvaluateOptions) -> None:
     """Print the metrics of the bundle on rows, and of its rankings."""
     from fieldwise.bundle.bundle import rows_trained, trained_words
+    from fieldwise.bundle.unknown_ids import unknown_id_doubts
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels
     from fieldwise.runs.leaderboard import ranking_boards
@@ -202,6 +203,9 @@ def _evaluate(options: EvaluateOptions) -> None:
         if "recipe" in model.about:
             instead = f"to evaluate on its test rows: {show.command('evaluate', bundle)}"
         show.say(f"WARNING: {trained_words(rows.frame.height, seen)}; {instead}")
+    if data is not None:
+        for doubt in unknown_id_doubts(model, rows.frame):
+            show.say(f"CHECK: {doubt}")
     if not options.json and data is None:
         show.suggest_report(model, bundle)
     elif not options.json:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 _NONE = "-"
 _OTHER_LABELS = 3
+_VERSION_LIKE = r"^\d{1,4}(?:\.\d{1,3})?$"
 _MODEL = """\
 [model]
 name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set model.name=fm tries another
@@ -162,7 +163,8 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     guess = _asked(infer_schema(sample, label=options.label, positive=options.positive or ()), sample, options)
     if kind_of(find_files(options.table)[0]) == "delimited text":
         doubts = dict(guess.doubts)
-        for column, doubt in _fractions_of_ids(guess.schema, sample).items():
+        more = _fractions_of_ids(guess.schema, sample) | _texts_of_one_number(guess.schema, sample, options)
+        for column, doubt in more.items():
             doubts[column] = f"{doubts[column]}; {doubt}" if column in doubts else doubt
         guess = replace(guess, doubts=doubts)
     return guess
@@ -183,6 +185,44 @@ def _fractions_of_ids(schema: Schema, sample: "Sample") -> dict[str, str]:
                 f"the {side} ids in {column!r} are whole numbers written with a fraction, such as 12.0, which is "
                 "another id than the 12 of a frame or a request: if pandas wrote the file, convert the column with "
                 "astype('Int64') before to_csv"
+            )
+    return doubts
+
+
+def _texts_of_one_number(schema: Schema, sample: "Sample", options: InitOptions) -> dict[str, str]:
+    """A doubt for every field of numbers of a text file that has two texts of one number, such as 4.1 and 4.10.
+
+    The first rows are looked at. A name such as `price` tells that the texts are numbers.
+    """
+    import polars as pl
+
+    from fieldwise.data.read.arrow_files import ChunkLimits
+    from fieldwise.data.read.chunked_table import TableFiles
+    from fieldwise.schema.ids import kind_of_name
+
+    columns = {
+        field.column
+        for field in schema.fields
+        if field.cell == "number"
+        and sample.frame.schema.get(field.column) == pl.Float64
+        and kind_of_name(field.column) != "quantity"
+    }
+    if not columns:
+        return {}
+    limits = ChunkLimits(memory=sys.maxsize)
+    _, texts = next(TableFiles(find_files(options.table), options.reading.text()).chunks(limits))
+    doubts: dict[str, str] = {}
+    for name in sorted(columns.intersection(texts.columns)):
+        cells = texts.get_column(name).drop_nulls().unique()
+        if cells.dtype != pl.String or not cells.str.contains(_VERSION_LIKE).all():
+            continue
+        number = cells.cast(pl.Float64)
+        repeated = pl.DataFrame({"text": cells, "number": number}).filter(number.is_duplicated()).sort("number", "text")
+        if repeated.height:
+            first, second = repeated["text"].head(2)
+            doubts[name] = (
+                f"{first!r} and {second!r} in column {name!r} are one number: if they are versions or codes, which "
+                'differ, write kind = "categorical"'
             )
     return doubts
 

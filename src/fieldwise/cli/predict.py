@@ -48,6 +48,7 @@ def run(
     and prediction.NAME for each other.
     """
     from fieldwise.bundle.score_file import SpreadScores, score_file
+    from fieldwise.bundle.unknown_ids import MOST_ROWS_CHECKED, unknown_id_doubts
     from fieldwise.data.read.chunked_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
@@ -72,6 +73,9 @@ def run(
     if unseen := [f"{name} {share:.1%}" for name, share in done.unseen.items() if share > 0]:
         what = "share of values not in the training rows, scored with their field's embedding for unknown values"
         show.say(f"{what}: {', '.join(unseen)}")
+        first_rows = next(table.slices(model.schema.columns, MOST_ROWS_CHECKED), table.empty)
+        for doubt in unknown_id_doubts(model, first_rows):
+            show.say(f"CHECK: {doubt}")
     if done.rows:
         given = ("--data", data, "--row", 0, *reading.options())
         show.suggest("explain the prediction of the first row", "explain", bundle, *given)

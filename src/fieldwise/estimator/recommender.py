@@ -21,6 +21,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from fieldwise.bundle.bundle import TRAINED_ROWS, Bundle, rows_trained, sample_rows, trained_rows, trained_words
+from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain
 from fieldwise.data.encode.columns import as_text
@@ -413,7 +414,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         With several labels [N, T], each by its own task; Python objects (dtype `object`) where some are text and others
         numbers.
         """
-        predicted = self._fitted().predict(self._table(X))
+        predicted = self._fitted().predict(self._checked_rows(X))
         columns = []
         for number, label in enumerate(self.bundle_.schema.labels):
             column = predicted if predicted.ndim == 1 else predicted[:, number]
@@ -434,7 +435,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         Binary labels only. The second column is the positive class's, unless its value sorts first (see `classes_`).
         """
         bundle = self._fitted()
-        logit = bundle.calibrated(bundle.score(self._table(X)))
+        logit = bundle.calibrated(bundle.score(self._checked_rows(X)))
         if not bundle.schema.more_labels:
             return self._classes[0].probabilities(logit)
         return [classes.probabilities(own) for classes, own in zip(self._classes, logit.T, strict=True)]
@@ -455,7 +456,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """All metrics of the label's task over the rows of X, without those that the label's rule drops.
 
         With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the label's rule dropped
-        rows, or if rows of X were used in training. The arguments are as in `fit`; group AUC needs the group's column.
+        rows, if rows of X were used in training, or if most ids of users or items are unknown to the model. The
+        arguments are as in `fit`; group AUC needs the group's column.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -464,6 +466,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
             instead = "evaluate on rows that were not passed to `fit`"
             warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
+        for doubt in unknown_id_doubts(bundle, rows.frame):
+            warnings.warn(f"CHECK: {doubt}", stacklevel=2)
         return bundle.metrics(rows)
 
     def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
@@ -617,6 +621,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
                 f"{', '.join(self.bundle_.schema.columns)}"
             )
+        return frame
+
+    def _checked_rows(self, X: Any) -> pl.DataFrame:
+        """The rows to predict for; warns if most ids of users or items are unknown to the model."""
+        bundle = self._fitted()
+        frame = as_table(self._table(X), text_columns=bundle.schema.text_columns)
+        for doubt in unknown_id_doubts(bundle, frame):
+            warnings.warn(f"CHECK: {doubt}", stacklevel=3)
         return frame
 
     def _set_fitted(self, bundle: Bundle, classes: Sequence[LabelClasses]) -> None:
