@@ -46,6 +46,16 @@ class Table:
         return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
+def counted(number: float, one: str, several: str | None = None) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "epoch"), counted(0.25, "epoch"), counted(1200, "entry", "entries")
+    ('1 epoch', '0.25 epochs', '1,200 entries')
+    """
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
+    return f"{shown} {one if number == 1 else several or f'{one}s'}"
+
+
 def number(value: float, sign: str = "") -> str:
     """A number with four decimals, or with four digits if it is large.
 

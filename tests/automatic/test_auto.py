@@ -407,6 +407,9 @@ def test_a_run_that_took_all_its_epochs_is_a_warning(made):
     ended = dataclasses.replace(result, lines=lines).sentences()
     said = f"{result.judged.model} ended after all its 100 epochs, and more may improve it"
     assert any(one.startswith(said) for one in ended)
+    lines = tuple(dataclasses.replace(line, epochs=1) for line in lines)
+    said = f"{result.judged.model} ended after its only epoch, and more may improve it"
+    assert any(sentence.startswith(said) for sentence in dataclasses.replace(result, lines=lines).sentences())
 
 
 @pytest.mark.usefixtures("few_models")

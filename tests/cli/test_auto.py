@@ -60,7 +60,7 @@ def test_a_file_without_a_header(done, log):
     named = "--read", "columns=" + ",".join(log.columns)
     err = done("auto", "bare.csv", *named, "--label", "click", "--minutes", 20, "--out", "o")[1]
     assert "s for training: LR may take" in err
-    assert re.search(r"^LR: validation .* s of at most [\d.]+ s$", err, re.M)
+    assert re.search(r"^LR: validation .* s with scoring \(its training may take [\d.]+ s\)$", err, re.M)
     commands = [shlex.split(line.rpartition("fieldwise ")[2]) for line in err.splitlines() if line.startswith("next, ")]
     for command in commands[:-1]:
         assert command[-2:] == list(named) or command[-4:-2] == list(named), command

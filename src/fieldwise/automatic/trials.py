@@ -15,6 +15,7 @@ from fieldwise.automatic.settings import Clock, Note
 from fieldwise.automatic.task import AutoTask
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.prepare.prepared import SplitPart
+from fieldwise.display import counted
 from fieldwise.errors import DataError, FieldwiseError, MissingExtraError
 from fieldwise.evaluation.binary import row_losses
 from fieldwise.evaluation.calibration import Calibration, fit_platt
@@ -296,6 +297,14 @@ class Trial:
         return self.trained is not None and self.trained.refit is not None
 
 
+def _training_words(one: Trial) -> str:
+    """How long a trial was trained, and why it ended: `3 epochs (time limit reached)`."""
+    if one.stopped == "converged":
+        return f"solved exactly with {counted(one.epochs, 'prior')}"
+    what = "tree" if one.title == TREES else "epoch"
+    return f"{counted(one.epochs, what)} ({STOPPED.get(one.stopped, one.stopped)})"
+
+
 class Trials:
     """The models trained so far."""
 
@@ -344,11 +353,10 @@ class Trials:
         """Add a trial and report its validation metric and duration, with the seconds that it was allowed."""
         self.trials.append(one)
         self.interrupted |= one.stopped == "interrupted"
-        what = "trees" if one.title == TREES else "epochs"
         mapped = ", calibrated" if one.calibration is not None else ""
         self.note(
-            f"{one.title}: validation {self.task.metric} {one.value:.4f}{mapped}, {one.epochs} {what} "
-            f"({STOPPED.get(one.stopped, one.stopped)}), {one.seconds:.1f} s of at most {allowed:.1f} s"
+            f"{one.title}: validation {self.task.metric} {one.value:.4f}{mapped}, {_training_words(one)}, "
+            f"{one.seconds:.1f} s with scoring (its training may take {allowed:.1f} s)"
         )
 
     def skip(self, title: str, why: str, *, late: bool = False) -> None:
@@ -486,7 +494,7 @@ def _search(tried: Trials) -> None:
             tried.interrupted = True
             break
     tried.trials += [dataclasses.replace(one, title=f"{title}, searched") for title, one in best.items() if one.changes]
-    trials = "1 trial" if tried.searched == 1 else f"{tried.searched} trials"
+    trials = counted(tried.searched, "trial")
     words = f"{trials} of {' and '.join(best)}" if tried.searched else "no time was left for it"
     tried.note(f"search: {words}")
 
@@ -522,9 +530,11 @@ def _train_again(tried: Trials) -> None:
         seconds=one.seconds + again.refit.seconds,
         parameters=again.parameters,
     )
+    is_exact = again.history.stopped == "converged"
+    length = "solved exactly" if is_exact else counted(again.refit.best.epoch, "epoch")
     tried.note(
         f"{one.title} is chosen and trained again on all {again.refit.rows:,} training and validation rows: "
-        f"{again.refit.best.epoch:.4g} epochs, {again.refit.seconds:.1f} s"
+        f"{length}, {again.refit.seconds:.1f} s"
     )
 
 

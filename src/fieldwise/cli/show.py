@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fieldwise.display import counted as counted
+
 if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
@@ -75,16 +77,6 @@ def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
         return frame
     say(f"{rows:,} of {frame.height:,} {what} (use --rows for more)")
     return frame[np.sort(np.random.default_rng(0).choice(frame.height, rows, replace=False))]
-
-
-def counted(number: float, one: str, several: str | None = None) -> str:
-    """A number with its noun.
-
-    >>> counted(1, "epoch"), counted(0.25, "epoch"), counted(1200, "entry", "entries")
-    ('1 epoch', '0.25 epochs', '1,200 entries')
-    """
-    shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
-    return f"{shown} {one if number == 1 else several or f'{one}s'}"
 
 
 def say(sentence: str) -> None:

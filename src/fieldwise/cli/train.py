@@ -221,20 +221,26 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
 
     out, best = show.console(), done.best_possible
     own = {"valid": done.valid, "test": done.test}
+    is_exact = done.history.stopped == "converged"
     show.show_metrics(own | ({} if best is None else {"best possible on test": best}), remarks_on=own)
     if done.refit is not None:
-        epochs = show.counted(done.refit.best.epoch, "epoch")
+        again = f"trained again for {show.counted(done.refit.best.epoch, 'epoch')}"
+        if is_exact:
+            again = "solved again"
         out.print(
-            f"The model was trained again for {epochs} on all {done.refit.rows:,} training and validation rows. The "
+            f"The model was {again} on all {done.refit.rows:,} training and validation rows. The "
             "validation metrics are those of the first training."
         )
     if done.bundle.mean_sentence is not None:
         out.print(done.bundle.mean_sentence)
     epoch = f"{done.history.seconds_per_epoch:.1f} s per epoch, " if done.history.seconds_per_epoch else ""
     training = round(done.seconds)
+    length = f"best after epoch {done.history.best.epoch:.4g} of {done.history.epochs} "
+    length += f"({STOPPED[done.history.stopped]})"
+    if is_exact:
+        length = f"solved exactly with {show.counted(done.history.epochs, 'prior')}"
     out.print(
-        f"{done.parameters:,} parameters, best after epoch {done.history.best.epoch:.4g} of {done.history.epochs} "
-        f"({STOPPED[done.history.stopped]}), {epoch}{preparing + training} s in total "
+        f"{done.parameters:,} parameters, {length}, {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from fieldwise.config import parse, to_plain
 from fieldwise.data.prepare.prepared import Prepared
+from fieldwise.display import counted
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
@@ -216,7 +217,7 @@ class _Search:
     def run(self, trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
         recipe, begun = self.recipe, self._ended()
-        of = "1 trial" if trials == 1 else f"{trials} trials"
+        of = counted(trials, "trial")
         done = f"{begun} of {of}" if begun <= trials else f"{begun} trials, more than the {trials} requested"
         self.note(f"{recipe.name}: {done}; searching {', '.join(self.space)}")
         for sentence in recipe.cautions(self.prepared):

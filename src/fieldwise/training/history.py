@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from fieldwise.charts import Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
-from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
+from fieldwise.display import SHOWN_ROWS, Table, counted, pandas_frame
 from fieldwise.errors import BundleError
 from fieldwise.evaluation.metrics import METRICS, shown_name
 
@@ -101,8 +101,9 @@ class History:
             for e in self.evaluations[-SHOWN_ROWS:]
         ]
         before = len(self.evaluations) - len(rows)
-        epochs = "1 epoch" if self.epochs == 1 else f"{self.epochs} epochs"
-        notes = [f"stopped by {self.stopped} after {epochs}, {self.seconds:.1f} s"]
+        notes = [f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}, {self.seconds:.1f} s"]
+        if self.stopped == "converged":
+            notes = [f"solved exactly with {counted(self.epochs, 'prior')}, {self.seconds:.1f} s"]
         if self.network_share not in (None, 1.0):
             value = self.best.metrics[self.monitor]
             share = f"{self.network_share:.0%}: {self.monitor} {value:.4g}"
