@@ -331,6 +331,13 @@ def test_unseen_is_the_share_of_unknown_values() -> None:
     assert encoder.unseen_in(encoder.transform(other.clear())) == {"c": 0.0, "b": 0.0}
 
 
+def test_no_row_has_no_unknown_value_in_any_of_several_bags() -> None:
+    frame = pl.DataFrame({"a": ["p|q", "p"], "b": ["p", "q"]})
+    encoder = Encoder.fit(frame, schema_of(Bag("a"), Bag("b")))
+    assert encoder.unseen_in(encoder.transform(frame.clear())) == {"a": 0.0, "b": 0.0}
+    assert encoder.unknown_fields(encoder.transform(frame.clear())) == []
+
+
 def test_the_order_of_training_rows_and_their_index_change_nothing() -> None:
     rng = np.random.default_rng(1)
     train = pl.DataFrame({"c": rng.integers(0, 9, 200), "x": rng.normal(size=200)})

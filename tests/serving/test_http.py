@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import polars as pl
 import pytest
+from random_bundle import random_bundle
 
 pytest.importorskip("fastapi", reason="FastAPI is absent: pip install 'fieldwise[serve]'")
 
@@ -15,7 +16,7 @@ from serving.asgi import client, client_of, patient_app, talking
 from serving.conftest import SCHEMA, catalogue, log
 from serving.hostile import ROW
 
-from fieldwise import FM, ConfigError, Label
+from fieldwise import FM, Bag, Categorical, ConfigError, Label, Numeric, Schema
 from fieldwise.explain import effects, explain
 from fieldwise.serving import Ranker, build_index, http, item_table
 from fieldwise.serving.http import ServerSettings, create_app
@@ -57,6 +58,26 @@ def test_predictions_are_the_bundles(server, ranker):
     result = server.post("/v1/predict", {"rows": [row]}).json()["predictions"]
     expected = ranker.score(absent.cast({"device": pl.String, "price": pl.Float64}))[0]
     assert result[0]["score"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_fields_with_unknown_values_are_named(server):
+    """As docs/values.md says: 1.0 is the category 1, but true and the text "1.0" are other values."""
+    flags = pl.DataFrame({"flag": [0, 1, 1, 0], "tags": ["a|b", "b", "a", None], "click": [0, 1, 1, 0]})
+    schema = Schema(fields=(Categorical("flag"), Bag("tags"), Numeric("size")), label=Label("click"))
+    bundle = random_bundle(FM(embedding_dim=2), schema, flags.with_columns(size=1.5))
+    asked = {
+        (1, "a"): None,
+        (1.0, "b"): None,
+        (None, None): None,
+        (True, "a|b"): ["flag"],
+        ("1.0", "a|z"): ["flag", "tags"],
+        (0, "z"): ["tags"],
+    }
+    rows = [{"flag": flag, "tags": tags, "size": 7} for flag, tags in asked]
+    result = client(Service(bundle)).post("/v1/predict", {"rows": rows}).json()["predictions"]
+    assert [one.get("unknown") for one in result] == list(asked.values())
+    as_numbers = pl.DataFrame({"flag": [1, 1], "tags": ["a", "b"], "size": [7.0, 7.0]})
+    np.testing.assert_allclose([one["score"] for one in result[:2]], bundle.score(as_numbers), rtol=1e-6)
 
 
 def test_several_labels_by_name(build):

@@ -223,7 +223,7 @@ class EncodedTable:
 
     def bag(self, position: int) -> Bags:
         """One bag per row, of the field at this position among the layout's bags."""
-        return self.bags.take(torch.arange(position, len(self) * self.bags_per_row, self.bags_per_row))
+        return self.bags.take(position + self.bags_per_row * torch.arange(len(self)))
 
     @cached_property
     def _means(self) -> Tensor:

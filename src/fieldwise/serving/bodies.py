@@ -195,9 +195,12 @@ def id_texts(values: Sequence[Id], where: str) -> list[Any]:
 
 
 class PredictResponse(BaseModel):
-    """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several."""
+    """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several.
 
-    predictions: list[dict[str, float]]
+    `unknown` names a row's fields whose values the model does not know, if there are any.
+    """
+
+    predictions: list[dict[str, float | list[str]]]
     degraded: list[Missing] = []
 
 

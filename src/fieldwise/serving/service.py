@@ -42,7 +42,7 @@ __all__ = ["Service", "UserLog", "tables_of_log", "varying_columns"]
 
 A = TypeVar("A")
 T = TypeVar("T")
-Predicted = list[dict[str, float]]
+Predicted = list[dict[str, Any]]
 NO_SCORES: Mapping[str, np.ndarray] = {}
 
 
@@ -412,13 +412,18 @@ def _outside_items(*bundles: Bundle) -> list[Field]:
 
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
-    """Score and prediction of each row, by label if there are several."""
-    score, labels = bundle.score(frame), bundle.schema.labels
+    """Score and prediction of each row, by label if there are several; and the fields with unknown values, if any."""
+    encoded, labels = bundle.encoder.transform(frame), bundle.schema.labels
+    score = bundle.score_table(encoded)
     columns: dict[str, list[float]] = {}
     for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
         for label, column in zip(labels, values.reshape(frame.height, len(labels)).T, strict=True):
             columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    results: Predicted = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    for result, unknown in zip(results, bundle.encoder.unknown_fields(encoded), strict=True):
+        if unknown:
+            result["unknown"] = unknown
+    return results
 
 
 def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[dict[str, Any]]:

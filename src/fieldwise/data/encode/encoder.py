@@ -270,6 +270,32 @@ class Encoder:
         vocabularies = (f.name for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary))
         return {name: counts[name] for name in vocabularies}
 
+    def unknown_fields(self, table: EncodedTable) -> list[list[str]]:
+        """For each row, the fields with a vocabulary that have a value which is unknown; a list of one such value counts.
+
+        >>> from fieldwise import Categorical, Label
+        >>> known = pl.DataFrame({"flag": [0, 1]})
+        >>> encoder = Encoder.fit(known, Schema(fields=(Categorical("flag"),), label=Label("y")))
+        >>> encoder.unknown_fields(encoder.transform(pl.DataFrame({"flag": ["1", "true"]})))
+        [[], ['flag']]
+        """
+        layout = table.layout.fields
+        single = [f for f in layout if f.kind != "bag"]
+        unknown: dict[str, np.ndarray] = {}
+        for place, f in enumerate(single):
+            unknown[f.name] = table.ids[:, place] == f.offset + UNKNOWN
+        for place, f in enumerate(f for f in layout if f.kind == "bag"):
+            bags = table.bag(place)
+            is_unknown = np.zeros(len(table), dtype=bool)
+            is_unknown[bags.segments.numpy()[(bags.ids == f.offset + UNKNOWN).numpy()]] = True
+            unknown[f.name] = is_unknown
+        results: list[list[str]] = [[] for _ in range(len(table))]
+        for field, fitted in zip(self.fields, self.fitted, strict=True):
+            if isinstance(fitted, Vocabulary):
+                for row in np.flatnonzero(unknown[field.name]):
+                    results[row].append(field.name)
+        return results
+
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
         entries = []
