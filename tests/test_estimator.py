@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from recipe_text import recipe_text
 from sklearn import metrics
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
@@ -267,6 +268,32 @@ def test_save_and_load(fitted: Recommender, regressor: Recommender, mixed: Recom
     loaded = Recommender.load(tmp_path / "run")
     expected = (recipe.schema, recipe.model, recipe.training, 3)
     assert (loaded.schema, loaded.model, loaded.training, loaded.seed) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "words", "expected"),
+    [
+        ('positive_values = ["liked"]', {1: "liked", 0: "skipped"}, ["liked", "skipped"]),
+        ("positive_values = [2]", {1: 2, 0: 1}, [1, 2]),
+        ('positive_values = ["loved", "liked"]', {1: "liked", 0: "skipped"}, [0, 1]),
+    ],
+)
+def test_a_recipes_bundle_has_the_classes_of_its_label(rule, words, expected, tmp_path) -> None:
+    answer = PAST["liked"].replace_strict(words)
+    if "loved" in rule:
+        answer = answer.scatter(np.flatnonzero(PAST["liked"])[:50].tolist(), "loved")
+    PAST.select("user_id", "item_id", click=answer).write_parquet(tmp_path / "log.parquet")
+    kinds = [("categorical", "user_id", "user"), ("categorical", "item_id", "item")]
+    text = recipe_text(tmp_path / "log.parquet", kinds, model={"name": "lr"}, training={"epochs": 1})
+    (tmp_path / "r.toml").write_text(text.replace('column = "click"', f'column = "click", {rule}'))
+    recipe = load_recipe(tmp_path / "r.toml")
+    train_recipe(recipe, prepare_recipe(recipe, tmp_path)).bundle.save(tmp_path / "b")
+    loaded = Recommender.load(tmp_path / "b")
+    assert loaded.classes_.tolist() == expected
+    positive = expected.index("liked" if "liked" in expected else expected[1])
+    frame = PAST.select("user_id", "item_id")
+    np.testing.assert_allclose(loaded.predict_proba(frame)[:, positive], loaded.bundle_.predict(frame))
+    assert set(loaded.predict(frame)) <= set(expected)
 
 
 def test_searches_and_a_pipeline_with_a_schema(fitted: Recommender) -> None:

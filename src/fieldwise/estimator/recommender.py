@@ -36,10 +36,10 @@ from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError, first_line
-from fieldwise.estimator.classes import LabelClasses, label_classes
 from fieldwise.evaluation import auc, sigmoid
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.evaluation.calibration import reliability
+from fieldwise.evaluation.classes import LabelClasses, classes_of
 from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.subject import Method
@@ -153,19 +153,8 @@ def label_column(y: Any, name: str, rows: int) -> pl.Series:
         raise DataError(f"y must hold labels of one kind: {first_line(e)}; convert them") from e
 
 
-def _classes_of(rows: LabelledRows, schema: Schema) -> list[LabelClasses]:
-    """The classes of every label; 0 and 1 for a regression, which does not read them."""
-    classes = []
-    for number, label in enumerate(schema.labels):
-        if label.task == "binary":
-            classes.append(label_classes(rows.frame.get_column(label.column), rows.y[:, number]))
-        else:
-            classes.append(LabelClasses())
-    return classes
-
-
 def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
-    """The classes that a bundle of an estimator keeps; 0 and 1 for one of a recipe, which keeps none."""
+    """The classes that a bundle keeps; 0 and 1 if an earlier version wrote it for a recipe."""
     count = len(bundle.schema.labels)
     saved = bundle.about.get("classes", [{}] * count)
     if not isinstance(saved, list) or len(saved) != count:
@@ -335,7 +324,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 self._say(sentence)
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples, about = sample_rows(schema, encoded["valid"].frame), self._about(trained, encoded, counts)
-        classes = _classes_of(rows, schema)
+        classes = classes_of(rows.frame, rows.y, schema)
         about["classes"] = [to_plain(one) for one in classes]
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history

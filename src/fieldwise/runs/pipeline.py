@@ -30,6 +30,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.evaluation import binary_metrics
+from fieldwise.evaluation.classes import classes_of
 from fieldwise.models import parameter_count
 from fieldwise.models.build import as_former, build_network, model_to_dict
 from fieldwise.models.own import as_settings, source_digest
@@ -271,11 +272,13 @@ def evaluate_on_test(
         best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
         seconds=spent + time.perf_counter() - began,
     )
+    train = prepared.train
     about = {
         "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
         "run": {**done.facts(), **digests},
         "history": to_plain(done.history.evaluations),
         "environment": environment(device_of(bundle.network)),
+        "classes": [to_plain(classes) for classes in classes_of(train.frame, train.table.targets, recipe.schema)],
         TRAINED_ROWS: trained_rows(
             recipe.schema, prepared.train.frame, prepared.valid.frame, refit=done.refit is not None
         ),

@@ -271,7 +271,7 @@ class Encoder:
         return {name: counts[name] for name in vocabularies}
 
     def unknown_fields(self, table: EncodedTable) -> list[list[str]]:
-        """For each row, the fields with a vocabulary that have a value which is unknown; a list of one such value counts.
+        """For each row, the fields with a vocabulary that have an unknown value, lists also if only one value is.
 
         >>> from fieldwise import Categorical, Label
         >>> known = pl.DataFrame({"flag": [0, 1]})

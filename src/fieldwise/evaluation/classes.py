@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.evaluation import sigmoid
+from fieldwise.schema import Schema
 
 ClassValue = bool | int | float | str
 
@@ -65,10 +66,24 @@ def label_classes(column: pl.Series, target: np.ndarray) -> LabelClasses:
     cells = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
     if not (cells.dtype in (pl.String, pl.Boolean) or cells.dtype.is_integer() or cells.dtype.is_float()):
         return by_rule
-    negative = cells.filter(pl.Series(target == 0)).unique().to_list()
-    positive = cells.filter(pl.Series(target == 1)).unique().to_list()
+    negative = cells.filter(pl.Series(target == 0)).drop_nulls().unique().to_list()
+    positive = cells.filter(pl.Series(target == 1)).drop_nulls().unique().to_list()
     if len(negative) != 1 or len(positive) != 1:
         return by_rule
     if any(isinstance(value, float) and not math.isfinite(value) for value in (*negative, *positive)):
         return by_rule
     return LabelClasses(negative=negative[0], positive=positive[0])
+
+
+def classes_of(frame: pl.DataFrame, targets: np.ndarray, schema: Schema) -> list[LabelClasses]:
+    """The classes of every label, from raw rows and their targets [N, T].
+
+    They are 0 and 1 for a regression, which does not read them, and for a label without a column in the table.
+    """
+    classes = []
+    for label, target in zip(schema.labels, targets.T, strict=True):
+        if label.task == "binary" and label.column in frame.columns:
+            classes.append(label_classes(frame.get_column(label.column), target))
+        else:
+            classes.append(LabelClasses())
+    return classes
