@@ -95,7 +95,7 @@ def test_items_of_one_probability_are_recommended_by_score():
     bundles = calibrated(level), make()
     result, plain = (recommend(bundle, rows, catalogue, user, n=40, exclude_seen=False) for bundle in bundles)
     assert result["item"].to_list() == plain["item"].to_list()
-    assert set(result["score"].to_list()) == {0.25}
+    assert set(result["prediction"].to_list()) == {0.25}
 
 
 @pytest.mark.filterwarnings("ignore:.* were trained on")

@@ -419,7 +419,7 @@ def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
     expected = rows.select("item_id").with_columns(score=pl.Series(two_yes.predict_proba(rows)[0][:, 1]))
     best = expected.sort(["score", "item_id"], descending=[True, False]).head(50)
     assert top["item_id"].to_list() == best["item_id"].to_list()
-    np.testing.assert_allclose(top["score"], best["score"])
+    np.testing.assert_allclose(top["prediction"], best["score"])
 
 
 def test_a_model_by_its_name_has_default_settings_and_a_repr_those_that_were_used() -> None:

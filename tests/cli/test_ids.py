@@ -78,7 +78,7 @@ def test_serving_indexing_and_recommending_use_the_same_id_columns(done, trained
         assert json.loads(Path(f"ix-{items}/index.json").read_text())["id_column"] == items
         who = table[users].unique()
         result = recommend(Bundle.load(bundle), table, catalogue, users=who, n=1, exclude_seen=False)
-        assert result.columns == [users, items, "rank", "score", "source"]
+        assert result.columns == [users, items, "rank", "prediction", "source"]
 
 
 def test_only_the_rule_takes_another_column(fieldwise, trained):

@@ -13,9 +13,9 @@ def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path
     assert out == ""
     assert "excluded" not in err
     result = pl.read_parquet(tmp_path / "top.parquet")
-    assert result.columns == ["user", "item", "rank", "score", "source"]
+    assert result.columns == ["user", "item", "rank", "prediction", "source"]
     assert (
-        "30 recommendations written to top.parquet (user, item, rank, score, source): 9 users by the model, "
+        "30 recommendations written to top.parquet (user, item, rank, prediction, source): 9 users by the model, "
         "1 whom it does not know by popularity"
     ) in err
     assert result.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]

@@ -68,7 +68,7 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     names = Catalogue(user="user", item="item")
     result = recommend(planted, history, names, "u1", n=k, exclude_seen=False)
     assert result["item"].to_list() == expected
-    assert result["score"].is_sorted(descending=True)
+    assert result["prediction"].is_sorted(descending=True)
     whole = Ranker(planted, item_table(items, "item"))
     assert whole.recommend(context=CONTEXT, k=k).items["item"].to_list() == expected
     answer = client(Service(planted, whole)).post("/v1/recommend", {"context": CONTEXT, "k": k})

@@ -197,7 +197,7 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     latest = changing.sort("time").unique("item", keep="last").select("item", "price")
     own = changing.filter(pl.col("user") == "u4").sort("time")[-1:].select("user", "device")
     by_hand = dict(zip(latest["item"], bundle.predict(latest.join(own, how="cross")), strict=True))
-    np.testing.assert_allclose(expected["score"], [by_hand[item] for item in expected["item"]], rtol=1e-5)
+    np.testing.assert_allclose(expected["prediction"], [by_hand[item] for item in expected["item"]], rtol=1e-5)
     items, people = tables_of_log(changing, [schema], "item", "user")
     known = UserLog(changing, [schema], "user", "item")
     varying = varying_columns(changing, [schema], "item")
@@ -209,9 +209,9 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     result = server.post("/v1/recommend", body).json()["items"]
     assert [item["id"] for item in result] == expected["item"].to_list()
     assert [item["fields"]["title"] for item in result] == expected["title"].to_list()
-    np.testing.assert_allclose([item["prediction"] for item in result], expected["score"], rtol=1e-6)
+    np.testing.assert_allclose([item["prediction"] for item in result], expected["prediction"], rtol=1e-6)
     if calibrated:
-        assert expected["score"].n_unique() < expected.height
+        assert expected["prediction"].n_unique() < expected.height
 
 
 def test_one_bundle_and_its_log_recommend(tmp_path, ranker):

@@ -20,11 +20,11 @@ from fieldwise.schema.ids import id_column
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.items import ItemTable, top_k_indices
-from fieldwise.scoring.ranker import Ranker
+from fieldwise.scoring.ranker import PREDICTION, Ranker
 
 __all__ = ["Catalogue", "recommend", "recommended_blocks"]
 
-RANK, SCORE, SOURCE = "rank", "score", "source"
+RANK, SOURCE = "rank", "source"
 MODEL, POPULARITY = "model", "popularity"
 PAIRS_AT_ONCE = 131_072  # pairs of users and items per block
 
@@ -54,7 +54,7 @@ def recommend(
     n: int = 10,
     exclude_seen: Seen = EXCLUDE_SEEN,
 ) -> Any:
-    """The n items with the highest score (main label) for users of a log, each in the context of the last row.
+    """The n items with the highest prediction (main label) for users of a log, each in the context of the last row.
 
     Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
     recommends the same to a user whom the model knows, in the same context. A user without a row in the log, or whose
@@ -72,10 +72,11 @@ def recommend(
             binary label), all (True) or none (False). An item that was only shown to the user can be recommended.
 
     Returns:
-        A row per user and item: user, item, title (if there is one), rank (from 1), score and source. The users are in
-        the order given (in the order of ids for every user), their items best first, ties in the order of the items'
-        ids. `source` is `model` or `popularity`; a score is the model's prediction, or the item's share of the rows
-        that popularity counts. For one `user` without columns of user and rank. A pandas or pyarrow log gives such.
+        A row per user and item: user, item, title (if there is one), rank (from 1), prediction and source. The users
+        are in the order given (in the order of ids for every user), their items best first, ties in the order of the
+        items' ids. `source` is `model` or `popularity`; a `prediction` is a probability, or a number for a regression
+        label, as everywhere, and null where the source is popularity. For one `user` without columns of user and rank.
+        A pandas or pyarrow log gives such.
 
     Errors:
         ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1, another `exclude_seen`.
@@ -88,7 +89,7 @@ def recommend(
     >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
     >>> result = recommend(model.bundle_, log, users=["u0001", "nobody"], n=2)
     >>> result.columns, result["source"].to_list()
-    (['user_id', 'item_id', 'rank', 'score', 'source'], ['model', 'model', 'popularity', 'popularity'])
+    (['user_id', 'item_id', 'rank', 'prediction', 'source'], ['model', 'model', 'popularity', 'popularity'])
     """
     if log is None or not isinstance(catalogue, Catalogue | None):
         absent = "no log" if log is None else f"the catalogue {catalogue!r}"
@@ -132,7 +133,7 @@ def recommended_blocks(
     for column in (user, *shown, *schema.columns):
         if column not in log.columns:
             raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
-    if taken := sorted({RANK, SCORE, SOURCE}.intersection((user, *shown))):
+    if taken := sorted({RANK, PREDICTION, SOURCE}.intersection((user, *shown))):
         raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
     log = empty_as_null(log, user, item)
     people, own = _people(log, user, users)
@@ -165,7 +166,7 @@ def recommended_blocks(
                 value.append(model.main_prediction(score))
             else:
                 places = top_k_indices(popular[some], n)
-                value.append(popular[some][places])
+                value.append(np.full(len(places), np.nan))
             best.append(some[places])
         yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
         reports.add(len(best) * items.height)
@@ -178,7 +179,7 @@ def _as_rows(
     counts = [len(one) for one in best]
     results = {
         RANK: np.concatenate([np.arange(1, count + 1) for count in counts]),
-        SCORE: value,
+        PREDICTION: pl.Series(value).fill_nan(None),
         SOURCE: pl.Series([POPULARITY, MODEL])[np.repeat(by_model.astype(int), counts)],
     }
     who = people[np.repeat(np.arange(len(people)), counts)].to_frame()
@@ -246,10 +247,10 @@ def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) 
 
 
 def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> np.ndarray:
-    """Each item's share of the rows that count."""
+    """The number of rows that count for each item."""
     positive = positive_rows(log, schema.label)
     rows = log if positive is None else log.filter(positive)
     counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
-    result = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
-    share: np.ndarray = result.to_numpy() / max(1, int(result.sum()))
-    return share
+    of_items = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
+    result: np.ndarray = of_items.to_numpy().astype(np.float64)
+    return result
