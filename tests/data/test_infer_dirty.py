@@ -1,5 +1,7 @@
 """Inferring schemas of tables as people keep them: words and names in several languages, gaps, marks and amounts."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -188,3 +190,47 @@ def test_marks_among_numbers_and_labels_are_missing_and_said(mark: str) -> None:
     labelled = infer_schema(rows_of(x=[k % 3 for k in range(300)], y=["0", "1", mark] * 100), label="y")
     assert labelled.schema.label == Label("y", drop_values=(mark,))
     assert "100 of 300 rows have no label" in labelled.doubts["y"]
+
+
+def test_blank_cells_among_numbers_are_missing() -> None:
+    rng = np.random.default_rng(2)
+    price = [f"{value:.2f}" for value in rng.gamma(2, 20, 300)]
+    price[::40] = [" "] * 8
+    guess = infer_schema(rows_of(price=price, clicked=rng.integers(0, 2, 300)))
+    assert [f.kind for f in guess.schema.fields] == ["categorical", "categorical", "numeric"]
+    assert "' ' (8 cells) read as missing" in guess.notes["price"]
+    named = infer_schema(rows_of(word=["a", " ", "b"] * 100, clicked=rng.integers(0, 2, 300)))
+    assert named.schema.fields[2] == Categorical("word")
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (lambda k: "k.A." if k % 30 == 0 else f"{k / 7:.2f}", "10 of 300 cells of column 'amount' are no numbers"),
+        (lambda k: "#DIV/0!" if k % 30 == 0 else f"{k % 90 / 7:.1f}", 'missing = ["#DIV/0!"]'),
+        (lambda k: "k.A." if k % 30 == 0 else f"{k / 7:.2f}".replace(".", ","), 'missing = ["k.A."]'),
+        (lambda k: f"(${k}.50)" if k % 3 == 0 else f"${k}.50", "a form that is not read, such as '($0.50)'"),
+        (lambda k: f"−{k % 90}" if k % 3 == 0 else f"{k % 90}", "a form that is not read, such as '−0'"),
+        (lambda k: f"₹{1 + k % 9},{10 + k % 90},{100 + k}", "a form that is not read, such as '₹1,10,100'"),
+        (lambda k: f"{k}.5-" if k % 3 == 0 else f"{k}.5", "a form that is not read, such as '0.5-'"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_read_are_asked_about(cells: Callable[[int], str], found: str) -> None:
+    clicked = np.random.default_rng(3).integers(0, 2, 300)
+    guess = infer_schema(rows_of(amount=[cells(k) for k in range(300)], clicked=clicked))
+    assert found in guess.doubts["amount"]
+    assert all(f.kind == "categorical" for f in guess.schema.fields), "no bag of the parts of a number"
+
+
+def test_numbers_in_a_list_are_no_amounts() -> None:
+    rng = np.random.default_rng(4)
+    tags = ["|".join(map(str, rng.choice(90, 1 + k % 2, replace=False))) for k in range(300)]
+    guess = infer_schema(rows_of(tags=tags, clicked=rng.integers(0, 2, 300)))
+    assert guess.schema.fields[2].kind == "bag"
+    assert "tags" not in guess.doubts
+
+
+def test_a_label_of_a_few_numbers_around_0_is_asked_about() -> None:
+    guess = infer_schema(rows_of(label=[-1, 0, 1] * 100), label="label")
+    assert guess.schema.label.task == "regression"
+    assert "-1 to 1 of column 'label' may be classes" in guess.doubts["label"]

@@ -1,5 +1,6 @@
 """Inferring the time column and the fields from a table's names and contents."""
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
@@ -151,6 +152,17 @@ _MOST_BAD = 0.01  # share of cells of a column of numbers that may be none
 _PROSE = 20  # different texts
 _WORDS = 5  # words of a text on average, from which it is prose
 _UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d[\d.,]* ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
+_SIGN = "[+\\-−–]"
+_DIGIT_GROUPS = (
+    r"\d+(?:[.,]\d+)?",
+    r"\d{1,3}(?:[.'’\s]\d{3})+(?:,\d+)?",
+    r"\d{1,3}(?:[,'’]\d{3})+(?:\.\d+)?",
+    r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?",  # as in India
+)
+_DIGITS = f"(?:{'|'.join(_DIGIT_GROUPS)})"
+_WRITTEN_NUMBER = rf"^\s*\(?{_SIGN}?\s?(?:\p{{Sc}}\s?)?{_SIGN}?{_DIGITS}\s?(?:\p{{Sc}}|%)?\)?{_SIGN}?\s*$"
+_MOST_STRAY = 0.5  # share of cells of a column that looks like numbers that may be something else
+_MOST_MARKS = 10  # different texts beside numbers; more are values, such as lists of numbers
 _IN_BINS = "in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
 _NEAR_UNIQUE = 0.9
 _UNIQUE_FLOOR = 1_000
@@ -323,6 +335,12 @@ class FieldGuesser:
             return (None, unique, "") if unique else (*category, "")
         if (numbers := _written_numbers(words, role)) is not None:
             return numbers
+        many = distinct > _LOW_CARDINALITY
+        code = kind_of_name(name) == "code" or words.str.contains(r"^0\d").any()  # leading zeros: a code, no number
+        bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+        doubt = _unread_numbers(words) if many and not code and len(bad) > _MOST_BAD * len(words) else ""
+        if doubt:
+            return (None, unique, doubt) if unique else (*category, doubt)
         for separator in _SEPARATORS:
             share = float(words.str.contains(separator, literal=True).mean() or 0.0)  # type: ignore[arg-type]
             if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
@@ -334,11 +352,8 @@ class FieldGuesser:
                 return field, f"{result}, and its name suggests a history", ""
             if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
                 return Bag(name, role=role, separator=separator), result, ""
-        many = distinct > _LOW_CARDINALITY
         if many and looks_like_dates(words):
             return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
-        bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
-        code = kind_of_name(name) == "code" or words.str.contains(r"^0\d").any()  # leading zeros: a code, no number
         if many and not code and len(bad) <= _MOST_BAD * len(words):
             made = _binned(name, role, len(words))
             if not len(bad):
@@ -420,6 +435,28 @@ def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
     field = replace(_binned(words.name, role, len(words)), number_format=form)
     without_unit = f", read without the unit {unit!r}" if unit else ""
     return field, f"text with numbers such as {decimal!r}{without_unit}, in quantile bins", doubt
+
+
+def _unread_numbers(words: pl.Series) -> str:
+    """What to check of text that is numbers written in a way that is not read, or numbers beside other texts."""
+    is_written = words.str.contains(_WRITTEN_NUMBER)
+    stray = words.filter(~is_written)
+    if len(stray) > _MOST_STRAY * len(words) or stray.n_unique() > _MOST_MARKS:
+        return ""
+    if not len(stray):
+        plain = words.str.strip_chars().cast(pl.Float64, strict=False)
+        example = words.filter(plain.is_null())[0]
+        return (
+            f"the cells of column {words.name!r} look like numbers in a form that is not read, such as {example!r}: "
+            "write them as 1234.5 or -1234.5"
+        )
+    common = stray.alias("cell").value_counts().sort(["count", "cell"], descending=[True, False]).get_column("cell")
+    marks = json.dumps(common.head(3).to_list(), ensure_ascii=False)
+    return (
+        f"{len(stray):,} of {len(words):,} cells of column {words.name!r} are no numbers "
+        f"({', '.join(map(repr, common.head(3)))}), the others are: if these stand for missing values, write "
+        f'missing = {marks} at the top of the schema, and kind = "numeric" for the column'
+    )
 
 
 def _mixed_units(words: pl.Series) -> Guess | None:

@@ -300,7 +300,13 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
             "task = 'regression' and no rule to predict the number",
         )
     note = f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary task"
-    return LabelCandidate(label=Label(name, task="regression"), reason=note)
+    doubt = ""
+    if (values % 1 == 0).all() and values[0] < 0 and len(values) <= _MOST_RATINGS:
+        doubt = (
+            f"the {len(values)} whole numbers {values[0]:g} to {top:g} of column {name!r} may be classes: they were "
+            "taken for a number to predict; write task = 'binary' and positive_above = 0 if those above 0 are positive"
+        )
+    return LabelCandidate(label=Label(name, task="regression"), reason=note, doubt=doubt)
 
 
 def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:

@@ -355,8 +355,12 @@ def _without_marks(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[st
     cleaned: list[pl.Series] = []
     marks: dict[str, dict[str, int]] = {}
     for column in frame.select(pl.col(pl.String)).iter_columns():
+        is_blank = (column != "") & (column.str.strip_chars() == "")
+        is_missing = is_blank | is_mark(column, MISSING_MARKS)
         found = marks_in(column, MISSING_MARKS)
-        cells = column.set(is_mark(column, MISSING_MARKS), None) if found else column
+        if is_blank.any():
+            found[" "] = int(is_blank.sum())
+        cells = column.set(is_missing.fill_null(value=False), None) if found else column
         if found and _are_numbers_or_times(cells):
             cleaned.append(cells)
             marks[column.name] = found
