@@ -12,6 +12,7 @@ from benchmarks.defaults.page import body, page
 from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
 from benchmarks.results import load, merge, say
+from fieldwise.runs import default_settings
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(body({name: one for name, one in results.items() if one is not None}))
         return 0
     say(f"tables: {', '.join(options.tables)}")
+    if options.as_large:
+        default_settings.LARGE_VOCABULARY = 0
+        default_settings.MOST_CELLS = 0
     for name in options.tables:
         _run_table(name, options)
     return 0
@@ -55,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="a setting, in TOML")
     runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
     runs.add_argument("--threads", type=int, default=1)
+    runs.add_argument("--as-large", action="store_true", help="the rules of larger tables: lazy updates, LR by steps")
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
     writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
     writes.add_argument("--page", type=Path, default=PAGE)

@@ -3,6 +3,7 @@
 The simulated ones have a known best possible logloss: their column `true_probability` is not a field.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = ["LARGE_TABLES", "SparseLog"]
 
 BY_TIME = TimeSplit(valid=0.1, test=0.1)
 NOT_FIELDS = ("true_probability",)
+SMALLER = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +93,13 @@ def power_law(rng: np.random.Generator, count: int, size: int, tail: float) -> n
     return result
 
 
+def _smaller(name: str, rows: int, log: SparseLog, about: str) -> DevTable:
+    """The table `NAME@0.3`, of .3 times the rows and the values."""
+    sizes = tuple(max(2, round(SMALLER * size)) for size in log.sizes)
+    scaled = dataclasses.replace(log, sizes=sizes)
+    return _simulated(f"{name}@{SMALLER}", round(SMALLER * rows), scaled, f"{about}; all sizes times {SMALLER}")
+
+
 def _simulated(name: str, rows: int, log: SparseLog, about: str) -> DevTable:
     def read(_: Path, seed: int) -> pl.DataFrame:
         return log.rows(rows, seed)
@@ -155,49 +164,53 @@ def _sizes(most: int, fields: int, least: int = 4) -> tuple[int, ...]:
     return tuple(np.geomspace(least, most, fields).round().astype(int).tolist())
 
 
-_ALL = (
-    _simulated(
+_SIMULATED = (
+    (
         "sparse-zipf",
         500_000,
         SparseLog(sizes=_sizes(200_000, 26), numbers=13, tail=1.0),
         "13 numbers and 26 categories of up to 200,000 values, frequencies 1 / rank",
     ),
-    _simulated(
+    (
         "sparse-flat",
         500_000,
         SparseLog(sizes=_sizes(250_000, 12), numbers=4, tail=0.5, weight=1.2, interaction=1.0),
         "4 numbers and 12 categories of up to 250,000 values, frequencies rank ** -0.5",
     ),
-    _simulated(
+    (
         "sparse-steep",
         500_000,
         SparseLog(sizes=_sizes(300_000, 20), tail=1.2, interaction=1.2, drift=0.3, base=-2.5),
         "20 categories of up to 300,000 values, frequencies rank ** -1.2, a third replaced over time",
     ),
-    _simulated(
+    (
         "sparse-noise",
         500_000,
         SparseLog(sizes=_sizes(200_000, 26), tail=0.9, weight=0.0, interaction=0.0, base=-1.1),
         "26 categories of up to 200,000 values that say nothing",
     ),
-    _simulated(
+    (
         "sparse-5m",
         5_000_000,
         SparseLog(sizes=_sizes(2_000_000, 26), numbers=13, tail=1.0),
         "13 numbers and 26 categories of up to 2,000,000 values, frequencies 1 / rank",
     ),
-    _simulated(
+    (
         "sparse-avazu",
         1_000_000,
         SparseLog(sizes=(*_sizes(8_000, 19, 3), 80_000, 400_000, 800_000), tail=1.1, weight=0.8, drift=0.2, base=-1.8),
         "Avazu's shape: 22 categories, three of up to 800,000 values, frequencies rank ** -1.1, a fifth replaced",
     ),
-    _simulated(
+    (
         "sparse-additive",
         500_000,
         SparseLog(sizes=_sizes(150_000, 16), numbers=6, tail=0.8, interaction=0.0, drift=0.2),
         "6 numbers and 16 categories of up to 150,000 values, frequencies rank ** -0.8, without interactions",
     ),
+)
+_ALL = (
+    *(_simulated(*one) for one in _SIMULATED),
+    *(_smaller(*one) for one in _SIMULATED),
     _crossed(
         "ml1m-crossed",
         "MovieLens-1M by time, with two crossed fields",

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
 from benchmarks.defaults.large_tables import LARGE_TABLES
@@ -21,6 +22,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.models.build import part_of_mean
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import environment, fit_recipe
 from fieldwise.runs.recipe import Recipe
@@ -141,11 +143,23 @@ def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
         "epochs": result.epochs,
         "best_epoch": result.best.epoch,
         "parameters": fitted.parameters,
+        "network_share": fitted.bundle.network_share,
+        "network_alone": _alone(fitted.bundle.network, prepared),
+        "lr_seconds": None if result.lr is None else result.lr.seconds,
         "history": to_plain(result.evaluations),
         "recipe": fitted.recipe.to_dict(),
         "chosen_by_rule": to_plain(fitted.chosen),
     }
     return Fit(valid, test, result.seconds), more
+
+
+def _alone(network: nn.Module, prepared: Prepared) -> float | None:
+    """The test logloss of a network without the LR of its mean; None without a mean."""
+    part = part_of_mean(network)
+    if part is network:
+        return None
+    scores = score_batches(part, prepared.test.table.batches(SCORING_BATCH))
+    return logloss_from_logits(np.asarray(prepared.test.main, dtype=np.float64), scores)
 
 
 def _figures(y: np.ndarray, logit: np.ndarray) -> dict[str, float]:

@@ -142,7 +142,7 @@ def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
     assert lines[0] == f"{recipe}: 240 train, 80 valid, 80 test rows"
     assert re.match(r"chosen from the data: .*Gaussian priors, divided by 240 rows", lines[1])
     assert record["training"]["monitor"] == "logloss"
-    assert lines[2] == f"{recipe}: first LR is solved (start_from_lr, mean_with_lr)"
+    assert lines[2] == f"{recipe}: first LR is fitted (start_from_lr, mean_with_lr)"
     assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[3:])
     assert len(lines) == 3 + record["epochs"]
     loaded = Bundle.load(Path("b"))

@@ -73,6 +73,7 @@ def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subt
 WIDE = facts(layout=Layout.of_sizes([200_000, 200_000]))
 MANY = facts(rows=200_000)
 EXACT = dataclasses.replace(facts(), exact=True)  # a regression on these rows can be solved
+LARGE = dataclasses.replace(facts(), stepped=True, effects=0.5)  # too many to solve it
 CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, given settings, facts, chosen settings
     (AutoInt(), {}, facts(rows=4_999), {"learning_rate": 0.002}),
     (AutoInt(), {}, facts(rows=5_000), {"learning_rate": 0.003}),
@@ -106,6 +107,12 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, giv
     (AutoInt(), {"mean_with_lr": False}, EXACT, {"mean_with_lr": False}),
     (LR(), {"epochs": 100}, EXACT, {"mean_with_lr": False}),
     (IntTower(), {}, EXACT, {"start_from_lr": False, "mean_with_lr": False}),
+    (FM(), {}, EXACT, {"l2_of_lr": None}),
+    (FM(), {}, LARGE, {"start_from_lr": False, "mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")}),
+    (AutoInt(), {"epochs": 2}, LARGE, {"mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")}),
+    (AutoInt(), {"mean_with_lr": False}, LARGE, {"mean_with_lr": False}),
+    (LR(), {}, LARGE, {"optimizer": "adam", "mean_with_lr": False, "l2_of_lr": None}),
+    (IntTower(), {}, LARGE, {"mean_with_lr": False, "l2_of_lr": None}),
 ]
 
 
@@ -267,6 +274,22 @@ def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
     assert again.history_.stopped != "converged"
     bags = Schema(fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked"))
     assert Recommender(bags, LR()).fit(frame).history_.stopped != "converged"
+
+
+def test_a_table_too_large_to_solve_lr_ends_as_a_mean_with_lr_by_steps(monkeypatch):
+    """A label without anything to learn, so that the mean has little of the network, and an LR that is the default."""
+    rng = np.random.default_rng(0)
+    log = simulate(1_500, users=200, items=60).with_columns(liked=rng.integers(0, 2, 1_500))
+    monkeypatch.setattr(sys.modules["fieldwise.runs.default_settings"], "MOST_CELLS", 1)
+    parts = {"X": log[:1_000], "valid": log[1_000:]}
+    mean = Recommender(SCHEMA, AutoIntPlus()).fit(**parts)
+    lr = Recommender(SCHEMA, LR()).fit(**parts)
+    assert mean.bundle_.network_share < 1
+    assert mean.history_.lr is not None
+    assert lr.history_.stopped != "converged"
+    assert lr.history_.lr is None
+    weight = lr.bundle_.network.first_order.embedding.weight
+    assert torch.corrcoef(torch.cat([weight, mean.bundle_.network.lr.embedding.weight], 1).T)[0, 1] > 0.9
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate
         lines.on_step(step)
     lines.on_evaluation(EVALUATION, True)
     first, evaluation = capsys.readouterr().err.splitlines()
-    assert first == "afm: first LR is solved (start_from_lr, mean_with_lr)"
+    assert first == "afm: first LR is fitted (start_from_lr, mean_with_lr)"
     assert ", 50 rows/s, 3 s, at most 6 s left" in evaluation
 
 

@@ -594,8 +594,9 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     from fieldwise.models import parameter_count
     from fieldwise.models.build import build_network
     from fieldwise.runs.data import large_table
-    from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
+    from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step, first_lr_of
     from fieldwise.training.objective import Objective
+    from fieldwise.training.stepped_lr import settings_of_lr
 
     training, labels, train = recipe.training, recipe.schema.labels, prepared.train
     build = partial(build_network, recipe.model, seed=recipe.seed, labels=len(labels))
@@ -604,6 +605,10 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
     weights = sum(p.nbytes for p in network.parameters())
     parameters, checkpoint = bytes_of_parameters(network, training)
+    checkpointed = checkpoint + weights  # with the best weights so far
+    if (lr := first_lr_of(network, training)) is not None:
+        _, of_lr = bytes_of_parameters(lr, settings_of_lr(training))
+        checkpointed += of_lr + sum(p.numel() * p.element_size() for p in lr.parameters())
     mapped = (
         large_table(recipe.data, text_columns=recipe.schema.text_columns) is not None
     )  # else a training that makes the rows itself has them in memory
@@ -620,8 +625,7 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
     disk: dict[str, float] = {
         "encoded_rows": encoded,
         "cached_raw_rows": raw,
-        # with the best weights so far
-        "checkpoints": CHECKPOINTS * (checkpoint + weights) if training.checkpoint_minutes else 0,
+        "checkpoints": CHECKPOINTS * checkpointed if training.checkpoint_minutes else 0,
         "bundle": weights,
     }
     sizes = {"memory_mib": memory | {"sum": sum(memory.values())}, "disk_mib": disk | {"sum": sum(disk.values())}}

@@ -27,7 +27,7 @@ from fieldwise.schema import Label, Schema, Task
 from fieldwise.training.history import History
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 
-RULES = 8  # increased when a rule changes, so that stored runs with other rules are run again
+RULES = 9  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
 SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
@@ -60,11 +60,15 @@ class Facts:
     deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
     effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression label
     exact: bool = False  # whether LR can be solved exactly: one label, no bag of `max`, no warm start, `MOST_CELLS`
+    stepped: bool = False  # whether LR has to be trained by steps for a mean with it: `exact` but for `MOST_CELLS`
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
         """Facts about encoded training rows with targets; of a `warm` start or not. The main label comes first."""
         main = train.targets[:, 0]
+        sums = not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields)
+        solvable = len(labels) == 1 and not warm and sums
+        large = train.ids.size + train.bag_ids.size > MOST_CELLS
         return cls(
             layout=train.layout,
             rows=len(train),
@@ -73,10 +77,8 @@ class Facts:
             labels=len(labels),
             deviations=deviations(train.targets),
             effects=effect_variance(train, main) if labels[0].task == "binary" else 1.0,
-            exact=len(labels) == 1
-            and not warm
-            and train.ids.size + train.bag_ids.size <= MOST_CELLS
-            and not any(f.kind == "bag" and f.pooling == "max" for f in train.layout.fields),
+            exact=solvable and not large,
+            stepped=solvable and large,
         )
 
 
@@ -158,8 +160,9 @@ def training_rules(
     fields = facts.layout.num_fields
     prior = by_model.lazy_prior if lazy and by_model.lazy_prior is not None else by_model.prior
     prior = prior / (max(1, fields * (fields - 1) // 2) if by_model.of_pairs else 1)
-    strength = {name: (1 / facts.effects if width == 1 else prior) / facts.rows for name, width in tables.items()}
-    l2 = {name: float(f"{result:.4g}") for name, result in strength.items()}
+    first_order = float(f"{1 / facts.effects / facts.rows:.4g}")
+    of_vectors = float(f"{prior / facts.rows:.4g}")
+    l2 = {name: first_order if width == 1 else of_vectors for name, width in tables.items()}
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
         "l2": (l2, f"Gaussian priors, divided by {rows}"),
@@ -174,6 +177,9 @@ def training_rules(
     }
     if own is not None and facts.exact:
         rules |= _rules_by_lr(own, rows, fixed, in_mean=in_mean)
+    if own is not None and facts.stepped and in_mean and not own.solved_exactly:
+        rules["mean_with_lr"] = (True, "where the validation rows say so")
+        rules["l2_of_lr"] = (first_order, f"LR trained by steps on {rows}")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
         rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate

@@ -408,6 +408,8 @@ def _run_facts(
         facts["warm_start"] = start.digest
     if first is not None:
         facts["first training"] = [[e.epoch, e.learning_rate] for e in first.evaluations]
+        if first.lr is not None:
+            facts["first training of LR"] = [[e.epoch, e.learning_rate] for e in first.lr.evaluations]
     return facts
 
 

@@ -64,7 +64,7 @@ class TrainingStep(NamedTuple):
     Args:
         number: its number in the run, from 1.
         epoch: the epoch, from 1.
-        rows: number of its rows; 0 in a step of the LR that a run may solve first (`start_from_lr`, `mean_with_lr`).
+        rows: number of its rows; 0 in a step of the LR that a run may fit first (`start_from_lr`, `mean_with_lr`).
         loss: its mean loss, a scalar on the training's device; reading it waits for a GPU.
     """
 

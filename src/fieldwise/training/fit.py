@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fieldwise.config import to_plain
 from fieldwise.data.table import BatchShard, EncodedTable, ShuffledRows, window_rows
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
+from fieldwise.layers import FirstOrder
 from fieldwise.models.build import check_takes_mean, mean_with_lr
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
@@ -42,6 +43,7 @@ from fieldwise.training.regression import (
 )
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.step import GradientSync, Step, move_to_device, start_at_base_rate
+from fieldwise.training.stepped_lr import SteppedLR
 
 LOG = logging.getLogger(__name__)
 DEFERRED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -88,7 +90,8 @@ class Training:
         if self.settings.optimizer == LBFGS:
             return ExactFit(self).run()
         network, settings, at = self.network, self.settings, TrainState()
-        self.processes, self.regression = current_group(), None
+        self.processes = current_group()
+        self.regression: Regression | SteppedLR | None = None
         self.lr: LRSolution | None = None
         shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
         window = window_rows(self.train, settings.shuffle_rows)
@@ -100,9 +103,11 @@ class Training:
             first_order_of(network)
         if settings.mean_with_lr:
             check_takes_mean(network)
-        if settings.solves_lr:
+        if settings.solves_lr and settings.l2_of_lr is not None:
+            self.regression = SteppedLR(self)
+        elif settings.solves_lr:
             check_solvable(self.train.layout, self.objective)
-            self.regression = Regression(self.train, self.objective, self._on_progress)
+            self.regression = Regression(self.train, self.objective, self.on_lr_progress)
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
@@ -136,14 +141,14 @@ class Training:
                 if self.checkpoints is not None:
                     self.checkpoints.settle()
 
-    def _on_progress(self, loss: float | None) -> None:
+    def on_lr_progress(self, loss: float | Tensor | None) -> None:
         """Call the callbacks after a step of the regression, or a chunk of one (None); not among several processes."""
         done = self.start.steps_done
         for one in self.callbacks if self.processes is None else ():
             if loss is None:
                 one.on_part()
             else:
-                one.on_step(TrainingStep(done, done // self.start.steps + 1, 0, torch.tensor(loss)))
+                one.on_step(TrainingStep(done, done // self.start.steps + 1, 0, torch.as_tensor(loss)))
 
     def _set_lr(self, lr: LRSolution) -> None:
         """Keep LR, and start from it if that is set, unless the run goes on from a checkpoint."""
@@ -177,7 +182,7 @@ class Training:
         LOG.info("the best of %d epochs is %.4g (%s)", at.epoch, best.epoch, at.stopped)
         share = None
         if self.lr is not None and self.settings.mean_with_lr:
-            share = share_in_mean(self.network, self.lr, self.valid, self.objective)
+            share = self._share(self.lr)
             if share < 1:
                 best = self._take_mean(self.lr, share, best)
         return History(
@@ -190,8 +195,15 @@ class Training:
             stopped=at.stopped,
             priors={} if self.lr is None else self.lr.priors,
             network_share=share,
+            lr=None if self.lr is None else self.lr.history,
             rows=len(self.train),
         )
+
+    def _share(self, lr: LRSolution) -> float:
+        """The share of the trained network in its mean with LR."""
+        first_order = FirstOrder(self.train.layout)
+        set_first_order(first_order, lr.solution)
+        return share_in_mean(self.network, first_order.to(self.device), self.valid, self.objective)
 
     def _take_mean(self, lr: LRSolution, share: float, best: Evaluation) -> Evaluation:
         """Replace the network by its mean with LR; returns the best evaluation with the metrics of the mean."""

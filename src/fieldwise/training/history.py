@@ -54,6 +54,7 @@ class History:
             a whole epoch.
         priors: the share of each prior in the exact regression of `lbfgs`, `start_from_lr` or `mean_with_lr`.
         network_share: with `mean_with_lr`, the share of the trained network in its mean with LR: 1 without a change.
+        lr: the training of that LR, if it was trained by steps (`l2_of_lr`).
         rows: number of training rows.
     """
 
@@ -66,6 +67,7 @@ class History:
     seconds_per_epoch: float | None = None
     priors: Mapping[str, float] = field(default_factory=dict)
     network_share: float | None = None
+    lr: "History | None" = None
     rows: int = 0
 
     def to_pandas(self) -> Any:

@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.table import EncodedTable, window_rows
-from fieldwise.layers import FieldEmbedding
+from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer, has_spread_l2, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
+from fieldwise.training.stepped_lr import settings_of_lr
 
 PROBE_ROWS = 64
 LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
@@ -35,7 +36,7 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     state, one number per row for a lazy table with `rowwise_adagrad`; the occurrences of rows, over which L2 of all
     rows of lazy tables is spread; the best weights so far, twice while they are replaced; and the average, if weights
     are averaged. A checkpoint's copy has the parameters, the state and the average. The network's embeddings are set to
-    dense or sparse gradients.
+    dense or sparse gradients. An LR that is trained by steps first (`l2_of_lr`) is counted where that takes more.
 
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
@@ -62,7 +63,24 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
                 rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
                 states += sum(state.numel() * state.element_size() for state in rows)
     weights, copies = sum(sizes), 1 + int(bool(settings.average))
-    return weights * (2 + copies) + gradients + states + counted, weights * copies + states
+    total = weights * (2 + copies) + gradients + states + counted
+    checkpoint = weights * copies + states
+    lr = first_lr_of(network, settings)
+    if lr is None:
+        return total, checkpoint
+    of_lr, lr_checkpoint = bytes_of_parameters(lr, settings_of_lr(settings))
+    before = weights * copies + counted + of_lr  # the network has no gradients, states and best weights yet
+    result = sum(p.numel() * p.element_size() for p in lr.parameters())
+    return max(before, total + 2 * result), max(checkpoint, lr_checkpoint)  # kept until the mean has a copy of it
+
+
+def first_lr_of(network: nn.Module, settings: TrainingSettings) -> FirstOrder | None:
+    """The LR that is trained by steps before a network, without memory of its own; None if there is none."""
+    if not settings.solves_lr or settings.l2_of_lr is None:
+        return None
+    rows = max((len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)), default=1)
+    with torch.device("meta"):
+        return FirstOrder(Layout.of_sizes([rows]))
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
@@ -72,7 +90,8 @@ def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettin
     ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
     if settings.optimizer == LBFGS:
         return CELL * (train.ids.size + train.bag_ids.size) + EVALUATED * valid_rows
-    solved = CELL * (train.ids.size + train.bag_ids.size) if settings.solves_lr else 0
+    solves = settings.solves_lr and settings.l2_of_lr is None
+    solved = CELL * (train.ids.size + train.bag_ids.size) if solves else 0
     gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
     return round(max(ordered + gathered, solved) + EVALUATED * valid_rows)
 

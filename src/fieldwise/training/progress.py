@@ -27,7 +27,7 @@ class Lines(Callback):
     def __init__(self, title: str) -> None:
         self.title, self.start = title, TrainingStart(epochs=0, steps=1, rows=0, monitor="")
         self.epoch, self.steps, self.rows, self.rows_before, self._shown = 0, 0, 0, 0, 0.0
-        self._solves = False  # the LR that is solved before training
+        self._solves = False  # the LR that is fitted before training
         self.started = self.epoch_began = self.last = time.perf_counter()
 
     def on_start(self, start: TrainingStart) -> None:
@@ -37,7 +37,7 @@ class Lines(Callback):
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step; those of the LR that is solved before training are of no epoch."""
+        """Called after a step; those of the LR that is fitted before training are of no epoch."""
         if step.rows == 0 and step.number == self.start.steps_done:
             if not self._solves:
                 self.begin_regression()
@@ -73,8 +73,8 @@ class Lines(Callback):
         self.epoch, self.rows, self.rows_before, self.epoch_began = number, rows, rows, self.last
 
     def begin_regression(self) -> None:
-        """LR is solved before training (`start_from_lr`, `mean_with_lr`); its time does not count for the time left."""
-        self.show(f"{self.title}: first LR is solved (start_from_lr, mean_with_lr)")
+        """LR is fitted before training (`start_from_lr`, `mean_with_lr`); its time does not count for the time left."""
+        self.show(f"{self.title}: first LR is fitted (start_from_lr, mean_with_lr)")
 
     def show_step(self, step: TrainingStep) -> None:
         """Show how far the epoch is, where that is updated in place."""
@@ -221,7 +221,7 @@ class Reported(Lines):
         self._reports.begin("training", left, run=self.title, epoch=number, epochs=self.start.epochs)
 
     def begin_regression(self) -> None:
-        """LR is solved before training."""
+        """LR is fitted before training."""
         self._reports.begin("regression", run=self.title)
 
     def scoring(self, rows: int) -> None:

@@ -74,15 +74,23 @@ class _Rows:
     """Rows [N] as matrices of at most 65,536 rows each; `on_progress` is called with None between two of them."""
 
     def __init__(self, table: EncodedTable, objective: Objective, on_progress: OnProgress = lambda _: None) -> None:
+        self.table = table
         self.y, self.weight = _targets(table, objective)
-        self.binary, self.on_progress, self.parts = objective.task == "binary", on_progress, list[Any]()
+        self.binary = objective.task == "binary"
+        self.on_progress = on_progress
         self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
-        if len(table) <= CHUNK_ROWS:
-            self.parts.append(design_matrix(table))
-            return
-        for first in range(0, len(table), CHUNK_ROWS):
-            on_progress(None)
-            self.parts.append(design_matrix(table.take(np.arange(first, min(first + CHUNK_ROWS, len(table))))))
+
+    @cached_property
+    def parts(self) -> list[Any]:
+        """The matrices, in order."""
+        rows = len(self.table)
+        if rows <= CHUNK_ROWS:
+            return [design_matrix(self.table)]
+        result = list[Any]()
+        for first in range(0, rows, CHUNK_ROWS):
+            self.on_progress(None)
+            result.append(design_matrix(self.table.take(np.arange(first, min(first + CHUNK_ROWS, rows)))))
+        return result
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
         """The scores [N] of weights and bias [R + 1]."""
@@ -154,10 +162,11 @@ def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.
 
 
 class LRSolution(NamedTuple):
-    """A solved regression: the shares of its priors, and weights and bias [R + 1]."""
+    """A regression: the shares of its priors, weights and bias [R + 1], and its training if it took steps."""
 
     priors: Mapping[str, float]
     solution: np.ndarray
+    history: History | None = None
 
 
 _last: list[tuple[Any, Any, Objective, LRSolution]] = []  # of the rows that were used last
@@ -363,7 +372,7 @@ class ExactFit:
         return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
 
 
-def share_in_mean(network: nn.Module, lr: LRSolution, valid: EncodedTable | History, objective: Objective) -> float:
+def share_in_mean(network: nn.Module, lr: nn.Module, valid: EncodedTable | History, objective: Objective) -> float:
     """The share of a trained network in its mean with LR, in hundredths; 1 if that is not better on validation rows.
 
     It is the mean of all shares in proportion to the likelihood that each gives the validation rows, as `Regression`
@@ -372,8 +381,7 @@ def share_in_mean(network: nn.Module, lr: LRSolution, valid: EncodedTable | Hist
     if isinstance(valid, History):
         return 1.0 if valid.network_share is None else valid.network_share
     rows = _Rows(valid, objective)
-    of_network = score_batches(network, valid.batches(SCORING_BATCH)).astype(np.float64)
-    of_lr = rows.scores(lr.solution)
+    of_network, of_lr = (score_batches(part, valid.batches(SCORING_BATCH)) for part in (network, lr))
 
     def likelihood(share: float) -> float:
         return rows.likelihood(share * of_network + (1 - share) * of_lr)

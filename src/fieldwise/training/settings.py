@@ -76,6 +76,9 @@ class TrainingSettings(Settings):
             `l2`: for FM, AFM and others that have both.
         mean_with_lr: whether the result is the mean of the trained network's score and that of LR as `lbfgs` solves
             it, without `l2`, if the validation rows say so (`docs/models/README.md`). Not for two towers.
+        l2_of_lr: L2 strength of the weights of that LR (`start_from_lr`, `mean_with_lr`), which is then trained by
+            Adam's steps before the network, with the run's batches, evaluations, `epochs` and `patience`: for tables
+            that are too large to solve it. Solved if omitted.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for
             regression labels. `loss` uses all labels: the weighted sum of their validation losses.
         evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly spaced.
@@ -110,6 +113,7 @@ class TrainingSettings(Settings):
     unknown_share: float = 0.0
     start_from_lr: bool = False
     mean_with_lr: bool = False
+    l2_of_lr: float | None = None
     monitor: Monitor | None = None
     evaluations_per_epoch: int = 1
     patience: int = 3
@@ -132,6 +136,7 @@ class TrainingSettings(Settings):
             "plateau_factor": (0 < self.plateau_factor <= 1, "be in (0, 1]"),
             "adagrad_accumulator": (self.adagrad_accumulator >= 0, "not be negative"),
             "unknown_share": (self.unknown_share >= 0, "not be negative"),
+            "l2_of_lr": (self.l2_of_lr is None or self.l2_of_lr >= 0, "not be negative"),
             "checkpoint_minutes": (self.checkpoint_minutes >= 0, "not be negative"),
         }
         for name, (holds, rule) in rules.items():
@@ -148,5 +153,5 @@ class TrainingSettings(Settings):
 
     @property
     def solves_lr(self) -> bool:
-        """Whether LR is solved before training."""
+        """Whether LR is solved, or trained by steps, before training."""
         return self.start_from_lr or self.mean_with_lr
