@@ -8,14 +8,31 @@ from chunks_lab import prepare
 from random_bundle import random_bundle
 from serving.asgi import client
 
-from fieldwise import FM, Categorical, DataError, Encoder, Label, Numeric, RandomSplit, Recommender, Schema, SchemaError
+from fieldwise import (
+    FM,
+    Categorical,
+    DataError,
+    Encoder,
+    Label,
+    Numeric,
+    RandomSplit,
+    Recommender,
+    Schema,
+    SchemaError,
+    TimeSplit,
+)
+from fieldwise.automatic.task import audit
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
 from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.ordering import latest_rows
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.report.sections import slices_of
 from fieldwise.schema import MISSING_MARKS
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.storage.scratch import MemoryBudget
 
 FIELDS = (Categorical("land"), Numeric("price"), Numeric("paid", number_format="€ 1.234,5"))
 SCHEMA = Schema(fields=FIELDS, label=Label("click"))
@@ -58,6 +75,8 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
     numbers = frame.with_columns(price=pl.col("price").replace("k.A.", "-999").cast(pl.Float64))
     assert Encoder.fit(numbers, own).fitted[1] == Encoder.fit(log_of(None), own).fitted[1]
     assert missing_marks(frame, own) == {name: {"k.A.": 5, "-999": 5} for name in ("price", "paid")}
+    whole = numbers.with_columns(pl.col("price").cast(pl.Int64))
+    assert missing_marks(whole, own)["price"] == {"-999": 10}
     for marks in ([], ["x"]):
         with pytest.raises(DataError, match=r"column 'price' .* holds the text 'NULL' in row 0"):
             Encoder.fit(log_of("NULL"), Schema(fields=FIELDS, label=Label("click"), missing=marks))
@@ -158,3 +177,42 @@ def test_requests_and_stored_rows_have_the_schemas_marks_and_amounts() -> None:
     answer = stored.post("/v1/predict", {"rows": asked})
     own = bundle.predict(frame.with_columns(users["who"]))
     np.testing.assert_allclose([one["prediction"] for one in answer.json()["predictions"]], own, rtol=1e-5)
+
+
+@pytest.mark.parametrize("in_chunks", [False, True])
+def test_a_mark_is_no_time(in_chunks: bool) -> None:
+    """It is missing, and said as such: in text of dates, in text of numbers, and as a number."""
+    budget = MemoryBudget(chunk_rows=7) if in_chunks else MemoryBudget()
+    for cells, marks, shown in (
+        ([f"2026-01-{1 + k % 28:02d}" for k in range(40)], ("NULL", "\\N"), "NULL"),
+        ([f"{1_700_000_000 + k}" for k in range(40)], ("-999",), "-999"),
+        ([1_700_000_000 + k for k in range(40)], ("-999",), "-999"),
+    ):
+        given = [int(mark) if isinstance(cells[0], int) else mark for mark in marks]
+        cells[11], cells[30] = given[0], given[-1]
+        schema = Schema(fields=FIELDS, label=Label("click"), time="when", missing=marks)
+        frame = log_of(None).with_columns(when=pl.Series(cells))
+        in_chunk = in_chunks and not isinstance(cells[0], str)  # each chunk of numbers is read alone
+        have_none = "1 of 7" if in_chunk else "2 of 40"
+        rule = rf"needs its time .*'when' holds '?{shown}'? in row 11 \(counting from 0\), {have_none} rows have none"
+        with budget.active():
+            with pytest.raises(DataError, match=rule):
+                split_table(frame, TimeSplit(), schema, y=np.arange(40) % 2)
+            with pytest.raises(DataError, match=rule):
+                latest_rows(frame, "land", [schema])
+    other = Schema(fields=FIELDS, label=Label("click"), time="when", missing=())
+    with pytest.raises(DataError, match="needs a number or a date for ordering"):
+        split_table(log_of(None).with_columns(when=pl.lit("NULL")), TimeSplit(), other, y=np.arange(40) % 2)
+
+
+def test_slices_and_the_audit_take_the_schemas_marks() -> None:
+    numbers = pl.Series("price", [-999 if k % 20 == 3 else k for k in range(400)])
+    frame = pl.DataFrame([numbers, pl.Series("click", [k // 2 % 2 for k in range(400)])])
+    schema = Schema(fields=(Numeric("price"),), label=Label("click"), missing=["-999"])
+    slices, _ = slices_of("price", frame, schema)
+    assert {one.name: len(one.rows) for one in slices}["(absent)"] == 20
+    assert not any("-999" in one.name for one in slices)
+    found = audit(frame, frame["click"].to_numpy(), schema, keep=(), seed=0)
+    assert [one.kind for one in found] == ["id-like"], "a row number but for the marked cells"
+    plain = Schema(fields=(Numeric("price"),), label=Label("click"))
+    assert audit(frame, frame["click"].to_numpy(), plain, keep=(), seed=0) == []

@@ -213,8 +213,9 @@ def test_of_equal_times_the_last_row_of_the_table_is_the_latest():
     times = np.random.default_rng(0).integers(0, 3, 500)
     log = pl.DataFrame({"time": times, "user": np.arange(500) % 2, "row": np.arange(500)})
     expected = [max((t, row) for t, user, row in log.iter_rows() if user == one)[1] for one in (0, 1)]
-    assert latest_rows(log, "user", "time")["row"].to_list() == expected
-    assert latest_rows(log, "user", None)["row"].to_list() == [498, 499]
+    schema = Schema(fields=(Categorical("user"),), label=Label("click"), time="time")
+    assert latest_rows(log, "user", [schema])["row"].to_list() == expected
+    assert latest_rows(log.drop("time"), "user", [schema])["row"].to_list() == [498, 499]
 
 
 def test_times_of_several_units_are_refused_where_they_order_rows(subtests):

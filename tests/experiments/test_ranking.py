@@ -96,6 +96,17 @@ def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen
     assert task.items.height == 31  # with the item that test rows alone have
 
 
+def test_a_candidate_has_its_latest_known_price(log):
+    gone = pl.Series(np.random.default_rng(7).random(log.height) < 0.5)
+    gaps = log.with_columns(price=pl.when(~gone).then("price"))
+    task = RankingTask(prepare(gaps, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
+    expected = dict.fromkeys(log["item"])
+    for item, price in gaps.sort("time").select("item", "price").iter_rows():
+        expected[item] = expected[item] if price is None else price
+    assert dict(task.items.select("item", "price").iter_rows()) == expected
+    assert dict(gaps.sort("time").select("item", "price").iter_rows()) != expected, "some last cells are empty"
+
+
 def test_popularity_counts_liked_training_rows(log, prepared):
     task = RankingTask(prepared, SCHEMA, RankingSettings())
     likes = dict(log.filter(part="train", liked=1).group_by("item").len().iter_rows())

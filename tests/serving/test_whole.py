@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 from ids import ITEM, USER
+from random_bundle import random_bundle
 from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import FM, AutoInt, Bundle, Catalogue, Categorical, ConfigError, DataError, Label, Numeric, Schema
+from fieldwise import FM, AutoInt, Bag, Bundle, Catalogue, Categorical, ConfigError, DataError, Label, Numeric, Schema
 from fieldwise.evaluation.calibration import fit_isotonic
 from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, item_table
@@ -212,6 +213,43 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
     np.testing.assert_allclose([item["prediction"] for item in result], expected["prediction"], rtol=1e-6)
     if calibrated:
         assert expected["prediction"].n_unique() < expected.height
+
+
+def latest_known(log, item, column):
+    """By plain loops: the last cell of an item, in time, that is neither empty nor a mark."""
+    result = dict.fromkeys(log[item])
+    for row in log.sort("time").iter_rows(named=True):
+        if row[column] not in (None, "", "NULL", []):
+            result[row[item]] = row[column]
+    return result
+
+
+@pytest.mark.parametrize("kind", [pl.Float64, pl.String])
+def test_an_empty_cell_is_no_latest_value(kind):
+    """An item whose last rows have no price has the last price that is known: in recommend, the server and tables."""
+    fields = USER, ITEM, Numeric("price", role="item"), Bag("tags", role="item"), Categorical("device")
+    schema = Schema(fields=fields, label=Label("click"), time="time")
+    rng = np.random.default_rng(5)
+    price = pl.Series(rng.random(90), dtype=pl.Float64).cast(kind)
+    gone = pl.Series(rng.random(90) < 0.5)
+    empty = price.clear(90) if kind == pl.Float64 else pl.Series(rng.choice(["", "NULL"], 90))
+    tags = pl.Series([[] if k % 2 else [f"t{k % 5}"] for k in range(90)])
+    log = LOG.with_columns(price=price.zip_with(~gone, empty), tags=tags)
+    prices, lists = latest_known(log, "item", "price"), latest_known(log, "item", "tags")
+    last = dict(log.sort("time").select("item", "price").iter_rows())
+    assert sum(last[item] != prices[item] for item in prices) > 5, "items whose last cell is empty"
+    items, _ = tables_of_log(log, [schema], "item", "user")
+    assert dict(items.select("item", "price").iter_rows()) == prices
+    assert dict(items.select("item", "tags").iter_rows()) == lists
+    bundle = random_bundle(AutoInt(embedding_dim=4), schema, log)
+    expected = recommend(bundle, log, NAMES, "u4", n=30)
+    own = log.filter(pl.col("user") == "u4").sort("time")[-1:].select("user", "device")
+    rows = pl.DataFrame({"item": list(prices), "price": list(prices.values()), "tags": [lists[i] for i in prices]})
+    by_hand = dict(zip(prices, bundle.predict(rows.join(own, how="cross")), strict=True))
+    np.testing.assert_allclose(expected["prediction"], [by_hand[item] for item in expected["item"]], rtol=1e-5)
+    assert varying_columns(log, [schema], "item") == ["price", "tags"]
+    one_price = pl.DataFrame({"user": "u1", "item": ["a", "a"], "price": ["2", "NULL"], "tags": [["x"], []]})
+    assert varying_columns(one_price, [schema], "item") == []
 
 
 def test_one_bundle_and_its_log_recommend(tmp_path, ranker):

@@ -117,7 +117,7 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, schema: Schema, kep
     if field.cell == "category" and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
         return found("id-like", f"{what} is an id: {distinct:,} different values in {present:,} training rows")
     if numeric and present >= FEWEST_ROWS:
-        number = as_number(column, name).drop_nulls()
+        number = as_number(column, name, missing=schema.missing).drop_nulls()
         low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
         # A random split leaves about four of five row numbers in the training rows.
         counts = high - low + 1 <= 2 * len(number) and bool((number % 1 == 0).all())

@@ -342,6 +342,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             y=rows.main if schema.label.task == "binary" else None,
             time=schema.time if by_time else None,
             time_format=schema.time_format if by_time else None,
+            missing=schema.missing,
         )
         return {"train": rows.take(stay), "valid": rows.take(held)}
 

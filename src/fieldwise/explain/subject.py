@@ -105,7 +105,7 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
             if column.dtype == pl.String:
                 column = column.set(is_mark(column, encoder.missing), None)
             written = column.dtype.is_temporal() or column.dtype == pl.String
-            cells = column if written else as_number(column, f"column {field.column!r}")
+            cells = column if written else as_number(column, f"column {field.column!r}", missing=encoder.missing)
             texts = [ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}" for cell in cells.to_list()]
         columns.append(pl.Series(field.name, texts, dtype=pl.String))
     return pl.DataFrame(columns)

@@ -17,6 +17,7 @@ from fieldwise.charts import Line, dot_chart, heat_map, line_chart, wider
 from fieldwise.config import flat
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.numbers import is_mark
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
 from fieldwise.data.prepare.settings import PARTS
@@ -179,6 +180,8 @@ def data_section(run: ReportedRun) -> Section:
     note += f"{count(by_label)} rows were dropped by the label's rule." if by_label else ""
     note += f" {count(by_split)} rows were dropped by the split." if by_split else ""
     note += f" {count(drawn)} negatives were sampled." if drawn else ""
+    unknown = prepared.counts.get("negatives_without_value", 0)
+    note += f" In {count(unknown)} of them the item has no value before the time of the row." if unknown else ""
     blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)]
     if not run.checked:
         why = "because the bundle has no digest of them"
@@ -202,8 +205,10 @@ def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
     if column is None or column not in frame.columns or frame.get_column(column).null_count() == frame.height:
         return ["", ""]
     present = frame.drop_nulls(column)
+    if present.schema[column] == pl.String:
+        present = present.filter(~is_mark(present.get_column(column), schema.missing))
     try:
-        times = order_values(present, column, "time", schema.time_format)
+        times = order_values(present, column, "time", schema.time_format, schema.missing)
     except DataError:  # a random split does not need valid times
         return ["", ""]
     cells = present.get_column(column)

@@ -546,7 +546,7 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
     if not amounts or (field is not None and field.cell == "category"):
         texts = coded(column)
         return by_code(texts.codes, texts.texts.to_list()), ""
-    numbers = as_number(column, f"column {column.name!r}").to_numpy()
+    numbers = as_number(column, f"column {column.name!r}", missing=schema.missing).to_numpy()
     if not several:
         return by_quantile(numbers, bins=column.len() or 1), ""
 

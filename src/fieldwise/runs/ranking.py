@@ -16,7 +16,7 @@ import torch
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import latest_rows, order_values
+from fieldwise.data.prepare.ordering import latest_values, order_values
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import ConfigError, DataError
@@ -78,7 +78,7 @@ class RankingTask:
     Attributes:
         columns: the columns of `user` and `item` ids.
         contexts: the first liked test row of each user, with the user and context columns, [U].
-        items: items with their columns, from their latest rows, [N].
+        items: items with their columns, each with its latest values, [N].
         user: user of each test positive, from 0, ascending [P].
         place: row in `items` of each test positive [P].
         seen: rows of `items` to exclude, per user.
@@ -103,7 +103,8 @@ class RankingTask:
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
         pairs, frame = likes["test"], prepared.test.frame
         if schema.time is not None and schema.time in frame.columns:
-            moment = order_values(frame, schema.time, "time", schema.time_format)[pairs.get_column(ROW).to_numpy()]
+            times = order_values(frame, schema.time, "time", schema.time_format, schema.missing)
+            moment = times[pairs.get_column(ROW).to_numpy()]
             pairs = pairs[np.argsort(moment, kind="stable")]
         first = pairs.unique(USER, keep="first")  # its context is used even if its item is excluded
         targets = pairs.unique([USER, ITEM], keep="first")
@@ -244,9 +245,9 @@ def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:
-    """Every item of all parts with the fields of its latest row, by the schema's time, else its last row."""
+    """Every item of all parts with the latest values of its fields, by the schema's time, else of the last rows."""
     columns = list(dict.fromkeys([item, *(f.column for f in schema.with_role("item"))]))
     time = [] if schema.time is None or schema.time in columns else [schema.time]
     rows = pl.concat([getattr(prepared, name).frame.select(columns + time) for name in PARTS])
     rows = rows.with_columns(as_text(rows.get_column(item)).alias(f"{item} as text"))
-    return latest_rows(rows, f"{item} as text", schema.time, schema.time_format).select(columns)
+    return latest_values(rows, f"{item} as text", [schema], "item").select(columns)

@@ -11,7 +11,7 @@ import torch
 from fieldwise.data.encode.columns import as_text, empty_as_null
 from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
 from fieldwise.data.prepare.labels import positive_rows
-from fieldwise.data.prepare.ordering import latest_rows
+from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.tables import TableLike, as_given, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError, DataError
@@ -137,9 +137,9 @@ def recommended_blocks(
         raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
     log = empty_as_null(log, user, item)
     people, own = _people(log, user, users)
-    items = latest_rows(log, item, schema.time, schema.time_format)
+    items = latest_values(log, item, [schema], "item")
     contexts = people.to_frame().join(
-        latest_rows(own, user, schema.time, schema.time_format), on=user, how="inner", maintain_order="left"
+        latest_values(own, user, [schema], "user"), on=user, how="inner", maintain_order="left"
     )
     own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
     ranker = Ranker(model, ItemTable(id_column=item, items=items), own=own_columns)

@@ -13,13 +13,14 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_text, empty_as_null
+from fieldwise.data.encode.columns import as_text, empty_as_null, missing_as_null
 from fieldwise.data.prepare.labels import positive_rows
-from fieldwise.data.prepare.ordering import latest_rows
+from fieldwise.data.prepare.ordering import latest_rows, latest_values
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
 from fieldwise.schema import Field, Schema
+from fieldwise.schema.ids import Who
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.scoring.ranker import Ranker, RankingResult
@@ -80,7 +81,7 @@ class UserLog:
         pairs = pairs.with_columns(positive=True if positive is None else positive)
         rows = pairs.drop_nulls().group_by("user", "item").agg(pl.col("positive").any())
         of_users = rows.sort("user", "item").group_by("user", maintain_order=True)
-        latest = latest_rows(log, user, *_time(log, schemas))
+        latest = latest_rows(log, user, schemas)
         names = as_text(latest.get_column(user)).alias("user")
         used = names.to_frame().join(
             of_users.agg("item", liked=pl.col("item").filter("positive")), "user", how="left", maintain_order="left"
@@ -464,6 +465,9 @@ def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> 
     own = {field.column for schema in schemas for field in schema.with_role("item")} - {item}
     columns = [column for column in log.columns if column in own]
     rows = empty_as_null(log.select(item, *columns), item).drop_nulls(item)
+    for schema in schemas:
+        fields = [field for field in schema.with_role("item") if field.column in columns]
+        rows = missing_as_null(rows, fields, schema.missing)
     values = rows.group_by(item).agg(pl.col(columns).drop_nulls().n_unique())
     return [column for column in columns if values.height and values.select(pl.col(column).max() > 1).item()]
 
@@ -471,7 +475,9 @@ def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> 
 def tables_of_log(
     log: pl.DataFrame, schemas: Sequence[Schema], item: str, user: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The items and the users of a log, each with its latest values: by the schemas' time, else from the last row.
+    """The items and the users of a log, each with its latest values: by the schemas' time, else from the last rows.
+
+    The latest value of a field is one that is not missing. Histories are those of the latest row.
 
     Items have the columns of the item fields. They also have the columns that no schema names and that never have two
     values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
@@ -504,17 +510,12 @@ def tables_of_log(
     values = cells.agg(pl.col(extra).drop_nulls().n_unique())
     constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]  # of each item
 
-    def latest(id_column: str, side: str) -> pl.DataFrame:
+    def latest(id_column: str, side: Who) -> pl.DataFrame:
         own = {column for column, one in role.items() if one == side} - {item, user}
-        rows = latest_rows(log, id_column, *_time(log, schemas))
+        rows = latest_values(log, id_column, schemas, side)
         return rows.select(id_column, *(column for column in log.columns if column in own))
 
     items = latest(item, "item").join(
         cells.agg(pl.col(constant).drop_nulls().first()), on=item, how="left", maintain_order="left"
     )
     return items.select(item, *(c for c in log.columns if c in items.columns and c != item)), latest(user, "user")
-
-
-def _time(log: pl.DataFrame, schemas: Sequence[Schema]) -> tuple[str | None, str | None]:
-    """The first schema's column of times that a log has, and its format."""
-    return next(((one.time, one.time_format) for one in schemas if one.time in log.columns), (None, None))

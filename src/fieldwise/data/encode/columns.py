@@ -6,7 +6,7 @@ JSON are `12`; a number of 32 bits has the text of the same number in 64; a time
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from fieldwise.data.encode.numbers import is_mark, number_formats, plain_numbers, without_marked_numbers
+from fieldwise.data.encode.numbers import is_mark, marked_numbers, number_formats, plain_numbers, without_marked_numbers
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS
+from fieldwise.schema import MISSING_MARKS, Field
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ONE_VALUE = "one value (text, a number, true or false) or null"
@@ -183,6 +183,39 @@ def empty_as_null(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
             is_present = (column.cast(pl.String) != "").fill_null(value=False)
             changed.append(column.zip_with(is_present, column.clear(len(column))))
     return frame.with_columns(changed)
+
+
+def missing_as_null(frame: pl.DataFrame, fields: Iterable[Field], missing: Sequence[str]) -> pl.DataFrame:
+    """The table in which the cells that fields read as missing are null: empty ones, NaN, and marks among numbers.
+
+    A column that a field of categories reads has no marks.
+
+    >>> from fieldwise import Bag, Categorical, Numeric
+    >>> frame = pl.DataFrame({"os": ["NA", ""], "price": ["NA", " "], "tags": [[], ["a"]]})
+    >>> missing_as_null(frame, [Categorical("os"), Numeric("price"), Bag("tags")], ["NA"]).rows()
+    [('NA', None, None), (None, None, ['a'])]
+    """
+    cells: dict[str, set[str]] = {}
+    for f in fields:
+        cells.setdefault(f.column, set()).add(f.cell)
+    changed = empty_as_null(frame, *cells)
+    for name, kinds in cells.items():
+        column = changed.get_column(name)
+        is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+        if isinstance(column.dtype, (pl.List, pl.Array)):
+            is_missing = column.list.len() == 0 if column.dtype == pl.List else column.is_null()
+        elif is_text and "category" not in kinds:
+            texts = column.cast(pl.String)
+            is_missing = texts.str.strip_chars() == ""
+            if kinds == {"number"}:
+                is_missing |= is_mark(texts, missing)
+        elif column.dtype.is_numeric() and kinds == {"number"}:
+            is_missing = column.cast(pl.Float64).is_in(marked_numbers(tuple(missing)))
+        else:
+            continue
+        is_present = (~is_missing).fill_null(value=False)
+        changed = changed.with_columns(column.zip_with(is_present, column.clear(len(column))))
+    return changed
 
 
 def duration_seconds(durations: pl.Series) -> pl.Series:

@@ -21,6 +21,10 @@ _UNITS = frozenset(WORDS["units"]) | CURRENCIES
 _BEFORE = r"[+-]?\s*(?P<before>[^\d\s+\-.,']*)\s*[+-]?"
 _AMOUNT = rf"^{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?$"
 
+_ANY_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
+_ANY_CURRENCY = "|".join(re.escape(unit) for unit in sorted(CURRENCIES, key=len, reverse=True))
+_NAMED_AMOUNT = rf"(?i)^[+-]?\s*(?:(?:{_ANY_CURRENCY})\.?)?\s*[+-]?\d[\d.,'’\s]*(?:(?:{_ANY_UNIT})\.?)?$"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
@@ -91,6 +95,33 @@ def number_formats(text: pl.Series) -> list[str]:
     return [form for form in forms if _fits(sample, form).all() and _fits(cells, form).all()]
 
 
+def likely_formats(text: pl.Series, most_bad: float) -> tuple[list[str], pl.Series]:
+    """The formats that fit all but a share of the present cells, and the cells that they do not fit.
+
+    No format if all but that share are plain numbers.
+
+    >>> forms, rest = likely_formats(pl.Series(["12,50 €"] * 99 + ["on request"]), 0.01)
+    >>> forms, rest.to_list()
+    (['1.234,5 €', '1 234,5 €'], ['on request'])
+    """
+    cells = text.drop_nulls().str.strip_chars()
+    none = cells.clear()
+    sample = cells.head(1000)
+    if not len(sample) or float(sample.str.contains(_NAMED_AMOUNT).mean()) < 0.9:  # type: ignore[arg-type]
+        return [], none
+    most = most_bad * len(cells)
+    amounts = cells.filter(cells.str.contains(_NAMED_AMOUNT))
+    has_format = cells.cast(pl.Float64, strict=False).is_null()
+    unit = unit_of(amounts) if len(cells) - len(amounts) <= most < has_format.sum() else None
+    if unit is None or unit.others:
+        return [], none
+    unread = {form: cells.filter(~_fits(cells, form)) for form in map(unit.format_of, NUMBER_FORMATS)}
+    fewest = min(unread.values(), key=len)
+    if len(fewest) > most:
+        return [], none
+    return [form for form, rest in unread.items() if rest.equals(fewest)], fewest
+
+
 def plain_numbers(text: pl.Series, form: str) -> pl.Series:
     """Cells as plain numbers; those that do not fit the format become a text that is not a number."""
     between, _ = _BETWEEN_AND_MARK[split_number_format(form)[0]]
@@ -145,7 +176,9 @@ def marked_numbers(missing: tuple[str, ...]) -> list[float]:
 def without_marked_numbers(number: pl.Series, missing: Sequence[str]) -> pl.Series:
     """Numbers, null where they are marks of a missing value, such as -999."""
     _, marked = _texts_and_numbers(tuple(missing))
-    return number.set(number.is_in(marked).fill_null(False), None) if marked else number
+    if not marked:
+        return number
+    return number.set(number.cast(pl.Float64).is_in(marked).fill_null(False), None)
 
 
 def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
@@ -158,7 +191,9 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
         found = column.filter(is_mark(column, missing)).str.strip_chars()
     elif column.dtype.is_numeric():
         _, marked = _texts_and_numbers(tuple(missing))
-        found = column.filter(column.is_in(marked)).cast(pl.String) if marked else column.clear().cast(pl.String)
+        found = column.clear().cast(pl.String)
+        if marked:
+            found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
     else:
         return {}
     counts = found.alias("mark").value_counts().sort(["count", "mark"], descending=[True, False])

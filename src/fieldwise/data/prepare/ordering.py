@@ -5,6 +5,7 @@ guessed: if both fit every cell, the user must choose.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -12,8 +13,11 @@ from itertools import product
 import numpy as np
 import polars as pl
 
+from fieldwise.data.encode.columns import missing_as_null
+from fieldwise.data.encode.numbers import is_mark, marked_numbers, without_marked_numbers
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
+from fieldwise.schema import MISSING_MARKS, Role, Schema
 from fieldwise.storage import scratch
 
 READ_FORMATS = (
@@ -199,9 +203,11 @@ def mixed_units(values: np.ndarray) -> str:
     )
 
 
-def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
+def order_values(
+    frame: pl.DataFrame, name: str, what: str, form: str | None = None, missing: Sequence[str] = MISSING_MARKS
+) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]), all of one unit; see `_order_values`."""
-    values = _order_values(frame, name, what, form)
+    values = _order_values(frame, name, what, form, missing)
     of_text = frame.schema[name] == pl.String
     are_numbers = frame.schema[name].is_numeric() or (of_text and values.dtype == np.float64)  # dates are int64
     mixed = mixed_units(values) if are_numbers else ""
@@ -212,43 +218,50 @@ def order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = N
     return values
 
 
-def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = None) -> np.ndarray:
+def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, missing: Sequence[str]) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]); errors name the purpose `what`: `time`, `order`.
 
     `form` is the format of text with dates; without one the supported formats are tried on all cells, which decide
-    together.
+    together. A cell that holds a mark of a missing value has none.
     """
     if name not in frame.columns:
         raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
     column = frame.get_column(name)
     in_chunks = scratch.several(frame.height)
     if in_chunks and column.dtype == pl.String and form is None:
-        if (decided := _decided_by_all(column)) is not None:
+        decided = None if marked_numbers(tuple(missing)) else _decided_by_all(column)
+        if decided is not None:
             return decided
     elif in_chunks:
-        result = scratch.empty(frame.height, _order_values(frame.head(1), name, what, form).dtype.type)
+        result = scratch.empty(frame.height, _order_values(frame.head(1), name, what, form, missing).dtype.type)
         for at in scratch.chunk_slices(frame.height):
             with counting_from(at.start):
-                result[at] = _order_values(frame[at], name, what, form)
+                result[at] = _order_values(frame[at], name, what, form, missing)
         return result
     if column.dtype.is_temporal():
         values = column.to_physical()
     elif column.dtype == pl.String:
         values = _from_text(column, what, form)
+        if values.dtype == pl.Float64:
+            values = without_marked_numbers(values, missing)
     elif column.dtype.is_numeric():
         values = column.fill_nan(None) if column.dtype.is_float() else column
+        values = without_marked_numbers(values, missing)
     elif column.dtype == pl.Null:
         values = column.cast(pl.Float64)
     else:
         raise DataError(f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
-        if column.dtype == pl.String and (column[row] or "").strip():
+        is_empty = values.is_null()
+        if column.dtype == pl.String:
+            is_empty = is_mark(column, missing) | (column.str.strip_chars() == "").fill_null(True)
+        if not is_empty[row]:
             rule = "every row needs a number or a date for ordering"
             fix = f"fix it, or give the schema a time_format; formats read without one: {READ_FORMATS}"
             if form is not None:
                 rule, fix = f"the schema's time_format {form!r} must fit every cell", "fix the cell or the format"
-            many = int((values.is_null() & (column.str.strip_chars() != "")).sum())
+            many = int((values.is_null() & ~is_empty).sum())
             raise DataError(
                 f"{rule}: the {what} column {name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
                 f"{len(values)} rows are like it; {fix}"
@@ -261,14 +274,52 @@ def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None = 
     return values.to_numpy()
 
 
-def latest_rows(log: pl.DataFrame, column: str, time: str | None, form: str | None = None) -> pl.DataFrame:
+def latest_rows(log: pl.DataFrame, column: str, schemas: Sequence[Schema]) -> pl.DataFrame:
     """The latest row of each value of a column, in the order of the values, without rows that have none.
 
-    Without the column `time` the last row of the table counts, as for equal times.
+    It is the latest by the first schema's time that the log has; without a time, and for equal times, the last row of
+    the table.
     """
-    if time is not None and time in log.columns:
-        log = log[order_values(log, time, "time", form).argsort(kind="stable")]
-    return log.drop_nulls(column).unique(column, keep="last").sort(column)
+    return _last_rows(_in_order(log, schemas), column)
+
+
+def latest_values(log: pl.DataFrame, column: str, schemas: Sequence[Schema], role: Role) -> pl.DataFrame:
+    """`latest_rows`, in which each field of a role has its latest value that is not missing.
+
+    A history is that of the latest row. A cell is null if the log has no value.
+
+    >>> from fieldwise import Categorical, Label, Numeric
+    >>> fields = Categorical("item", role="item"), Numeric("price", role="item"), Categorical("device")
+    >>> schema = Schema(fields=fields, label=Label("click"))
+    >>> log = pl.DataFrame({"item": ["a", "a", "b"], "price": ["9", "NULL", ""], "device": ["tv", None, "pc"]})
+    >>> latest_values(log, "item", [schema], "item").rows()
+    [('a', '9', None), ('b', None, 'pc')]
+    """
+    log = _in_order(log, schemas)
+    rows = _last_rows(log, column)
+    for schema in schemas:
+        fields = [f for f in schema.with_role(role) if f.max_length is None and f.column in rows.columns]
+        names = list(dict.fromkeys(f.column for f in fields if f.column != column))
+        cells = missing_as_null(log.select(column, *names), fields, schema.missing)
+        for name in names:
+            known = _last_rows(cells.select(column, name).drop_nulls(name), column)
+            joined = rows.select(column).join(known, on=column, how="left", maintain_order="left")
+            rows = rows.with_columns(joined.get_column(name))
+    return rows
+
+
+def _in_order(log: pl.DataFrame, schemas: Sequence[Schema]) -> pl.DataFrame:
+    """The rows of a log by the first schema's time that it has; of equal times in the order of the table."""
+    for schema in schemas:
+        if schema.time is not None and schema.time in log.columns:
+            times = order_values(log, schema.time, "time", schema.time_format, schema.missing)
+            return log[times.argsort(kind="stable")]
+    return log
+
+
+def _last_rows(rows: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The last row of each value of a column that is not null, in the order of the values."""
+    return rows.drop_nulls(column).unique(column, keep="last").sort(column)
 
 
 def _decided_by_all(column: pl.Series) -> np.ndarray | None:

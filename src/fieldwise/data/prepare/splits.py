@@ -3,7 +3,7 @@
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -14,7 +14,7 @@ from fieldwise.data.encode.columns import as_text, coded
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
 from fieldwise.errors import DataError
-from fieldwise.schema import Schema
+from fieldwise.schema import MISSING_MARKS, Schema
 from fieldwise.storage import scratch
 
 
@@ -192,7 +192,7 @@ def _at_random(frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed:
         _drop_without_positive(frame, settings.drop_without_positive, part, y)
     if settings.valid_last_by is not None:
         name = settings.valid_last_by
-        values = order_values(frame, name, "split's valid_last_by", schema.format_of(name))
+        values = order_values(frame, name, "split's valid_last_by", schema.format_of(name), schema.missing)
         rest = scratch.where(len(part), lambda at: part[at] == TRAIN)
         in_order = rest[np.argsort(scratch.take(values, rest), kind="stable")]
         share = settings.valid / (1 - settings.test)
@@ -224,7 +224,7 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
     name = settings.column or schema.time
     if name is None:
         raise DataError("a time split needs a time column: give the split's column or the schema's time")
-    values = order_values(frame, name, "time", schema.format_of(name))
+    values = order_values(frame, name, "time", schema.format_of(name), schema.missing)
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     few = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
@@ -252,7 +252,7 @@ def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema) -
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
         raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
-    values = order_values(frame, order, "order", schema.format_of(order))
+    values = order_values(frame, order, "order", schema.format_of(order), schema.missing)
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
@@ -310,6 +310,7 @@ def hold_out(
     y: np.ndarray | None = None,
     time: str | None = None,
     time_format: str | None = None,
+    missing: Sequence[str] = MISSING_MARKS,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sorted numbers of kept rows and of a held-out share.
 
@@ -320,7 +321,7 @@ def hold_out(
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
         held = assign_random_split(frame.height, (share, 0.0), seed, classes) == 1
     else:
-        values = order_values(frame, time, "time", time_format)
+        values = order_values(frame, time, "time", time_format, missing)
         ordered = np.sort(values)
         several = len(values) > 0 and ordered[0] < ordered[-1]
         held = values >= (ordered[_nearest(ordered, frame.height * (1 - share))] if several else -np.inf)
