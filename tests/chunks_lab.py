@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Schema, SplitSettings, dict[str, Any]]] = {
         TimeSplit(valid=0.2, test=0.2),
         {
             "history": HistorySettings(max_length=4),
-            "negatives": NegativeSampling(per_positive=2, parts=PARTS, item_columns=("kind",)),
+            "negatives": NegativeSampling(per_positive=2, parts=PARTS, item_columns=("kind", "price")),
         },
     ),
 }

@@ -9,7 +9,8 @@ from chunks_lab import prepare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise import ColumnSplit, ConfigError, DataError, NegativeSampling, RandomSplit, Schema, SchemaError
+from fieldwise import ColumnSplit, ConfigError, DataError, NegativeSampling, RandomSplit, Schema, SchemaError, TimeSplit
+from fieldwise.cli.show import row_counts
 from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
 from fieldwise.data.prepare.settings import PARTS, TargetEncoding
 
@@ -124,6 +125,77 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
         draw(log, log.with_columns(pl.col("hour").cast(pl.String).alias("cost")))
     with pytest.raises(DataError, match="'none' is not of type Int8"):
         sample_negatives(log, log=log, settings=ASK, seed=0, label=("label", "none"))
+
+
+def a_shop(rows: int = 600) -> pl.DataFrame:
+    """A log of positives in which an item's price changes, is empty in some rows, and has a fixed brand."""
+    rng = np.random.default_rng(8)
+    log = pl.DataFrame({"user": rng.integers(0, 40, rows), "app": rng.integers(0, 30, rows)}).unique(
+        maintain_order=True
+    )
+    many = log.height
+    price = pl.Series(rng.integers(1, 99, many), dtype=pl.Float64)
+    price = price.set(pl.Series(rng.random(many) < 0.2), None)
+    days = np.sort(rng.integers(0, 60, many))
+    texts = [f"{1 + day % 28:02d}.{1 + day // 28:02d}.2026" for day in days.tolist()]
+    brand = pl.format("b{}", pl.col("app") % 5)
+    return log.with_columns(brand=brand, price=price, day=pl.Series(texts), moment=days, label=1)
+
+
+SHOP = Schema.from_dict(
+    {
+        "user": "user",
+        "item": "app",
+        "time": "day",
+        "time_format": "%d.%m.%Y",
+        "label": {"column": "label"},
+        "fields": [
+            {"kind": "categorical", "name": "user", "role": "user"},
+            {"kind": "categorical", "name": "app", "role": "item"},
+            {"kind": "categorical", "name": "brand", "role": "item"},
+            {"kind": "numeric", "name": "price", "role": "item"},
+        ],
+    }
+)
+
+
+def price_then(log: pl.DataFrame, app: int, moment: int) -> float | None:
+    """By plain loops: an item's last known price at or before a moment."""
+    price = None
+    for row in log.sort("moment", maintain_order=True).iter_rows(named=True):
+        if row["app"] == app and row["moment"] <= moment and row["price"] is not None:
+            price = row["price"]
+    return price
+
+
+def test_a_drawn_item_has_the_price_that_it_had_then() -> None:
+    log = a_shop()
+    ask = NegativeSampling(per_positive=2, parts=PARTS, item_columns=("brand", "price"))
+    made = prepare(log, SHOP, split=TimeSplit(), seed=3, negatives=ask)
+    parts = [part.frame for part in (made.train, made.valid, made.test)]
+    in_order = pl.concat([part.filter(label=1) for part in parts])
+    drawn = pl.concat([part.filter(label=0) for part in parts])
+    assert drawn.height == 2 * log.height == made.counts["negatives_drawn"]
+    expected = [price_then(in_order, app, moment) for app, moment in drawn.select("app", "moment").iter_rows()]
+    assert drawn["price"].to_list() == expected
+    assert drawn["brand"].to_list() == [f"b{app % 5}" for app in drawn["app"]], "a fixed value at any time"
+    without = sum(price is None for price in expected)
+    assert made.counts["negatives_without_value"] == without > 0
+    assert f"{without:,} of these without a value" in row_counts(made.counts)
+
+
+def test_values_that_change_need_a_time_and_missing_ones_are_no_change() -> None:
+    log = a_shop()
+    ask = NegativeSampling(per_positive=2, item_columns=("brand", "price"))
+    timeless = replace(SHOP, time=None, time_format=None)
+    with pytest.raises(DataError, match=r"one description: item 0 has several different values in price; .* the time"):
+        prepare(log, timeless, split=RandomSplit(), seed=3, negatives=ask)
+    gone = pl.Series(np.random.default_rng(1).random(log.height) < 0.3)
+    fixed = log.with_columns(price=pl.when(~gone).then(pl.col("app") * 1.5))
+    known = set(fixed.drop_nulls("price")["app"])
+    made = prepare(fixed, timeless, split=RandomSplit(), seed=3, negatives=replace(ask, parts=PARTS))
+    drawn = made.train.frame.filter(label=0)
+    assert drawn["price"].to_list() == [app * 1.5 if app in known else None for app in drawn["app"]]
 
 
 def test_bad_settings_are_refused(subtests):

@@ -134,6 +134,7 @@ def row_counts(counts: Mapping[str, int]) -> str:
         "dropped_by_label": "rows dropped by the label's rule",
         "dropped_by_split": "rows dropped by the split",
         "negatives_drawn": "of them sampled negatives",
+        "negatives_without_value": "of these without a value that changes, as their item has none before their time",
     }
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
     return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])

@@ -5,12 +5,14 @@ numeric fields (target encoding). Negatives are items that a user of an implicit
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.columns import as_text, missing_as_null
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, TargetEncoding
@@ -48,7 +50,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order", schema.format_of(order))
+    order_values(frame, order, "order", schema.format_of(order), schema.missing)
 
 
 def add_histories(
@@ -213,8 +215,115 @@ def _mean_labels(
     return means
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ItemValues:
+    """What columns that describe items hold for each item of a log: one value, or the latest one at each time.
+
+    Args:
+        items: the different items, ascending.
+        fixed: the columns with one value for each item, and their cells in the order of `items`.
+        changing: the columns whose values change, and their cells in the order of the log.
+        moments: the different times of the log's rows, ascending, if some column changes.
+        times: the time of each of them.
+        keys: by column that changes, item and moment of each cell with a value as one number, ascending.
+        rows: by column that changes, the row of each of these cells.
+    """
+
+    items: pl.Series
+    fixed: Mapping[str, pl.Series] = field(default_factory=dict)
+    changing: Mapping[str, pl.Series] = field(default_factory=dict)
+    moments: np.ndarray = field(default_factory=lambda: np.empty(0))
+    times: np.ndarray = field(default_factory=lambda: np.empty(0))
+    keys: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of_log(cls, log: pl.DataFrame, settings: NegativeSampling, schema: Schema | None = None) -> "ItemValues":
+        """The values in a log, whose times are those of the schema; without a time each item needs one value."""
+        _, item = settings.ids
+        items = distinct_rows(log.select(item)).to_series().sort()
+        fixed: dict[str, pl.Series] = {}
+        changing: dict[str, pl.Series] = {}
+        for name in settings.item_columns:
+            pairs = _known_cells(distinct_rows(log.select(item, name)), schema).drop_nulls(name).unique()
+            if pairs.height == pairs.get_column(item).n_unique():
+                fixed[name] = items.to_frame().join(pairs, on=item, how="left", maintain_order="left").get_column(name)
+                continue
+            if schema is None or schema.time is None:
+                twice = pairs.filter(pairs.get_column(item).is_duplicated()).sort(item)
+                raise DataError(
+                    f"an item needs one description: item {twice[item][0]!r} has several different values in {name}; "
+                    "fix the log, remove columns that change from item_columns, or give the schema the time of the "
+                    "rows, by which each drawn item gets its latest value"
+                )
+            changing[name] = log.get_column(name)
+        if schema is None or schema.time is None or not changing:
+            return cls(items=items, fixed=fixed)
+        times = order_values(log, schema.time, "time", schema.time_format, schema.missing)
+        moments = distinct_rows(pl.DataFrame({"time": times})).to_series().sort().to_numpy()
+        ranks = scratch.fill(log.height, np.int64, lambda at: _codes(log[item][at], items) + 1)
+        rows = {name: _rows_with_value(log.select(name), schema, ranks, len(items), times) for name in changing}
+
+        def keys_of(name: str, at: slice) -> np.ndarray:
+            own = rows[name][at]
+            return np.asarray((ranks[own] - 1) * len(moments) + np.searchsorted(moments, times[own]))
+
+        keys = {name: scratch.fill(len(own), np.int64, partial(keys_of, name)) for name, own in rows.items()}
+        return cls(items=items, fixed=fixed, changing=changing, moments=moments, times=times, keys=keys, rows=rows)
+
+    def times_of(self, rows: Mapping[str, int]) -> dict[str, np.ndarray]:
+        """The times of the rows of each part, by the parts' numbers of rows in the order of the log; none if unused."""
+        if not self.changing:
+            return {}
+        ends = np.cumsum(list(rows.values()))[:-1]
+        return dict(zip(rows, np.split(self.times, ends), strict=True))
+
+    def cells(self, item: np.ndarray, time: np.ndarray | None) -> list[pl.Series]:
+        """The values of some items, by their numbers in `items`, each at or before a time; null where none is known."""
+        results = [cells.gather(item) for cells in self.fixed.values()]
+        for name, cells in self.changing.items():
+            assert time is not None, "values that change need times"
+            keys = self.keys[name]
+            moment = np.searchsorted(self.moments, time, side="right") - 1
+            place = np.searchsorted(keys, item * len(self.moments) + moment, side="right") - 1
+            is_known = (place >= 0) & (keys[place] // len(self.moments) == item)
+            latest = cells.gather(self.rows[name][place.clip(min=0)])
+            results.append(latest.zip_with(pl.Series(is_known), latest.clear(len(latest))))
+        return results
+
+
+def _rows_with_value(
+    cells: pl.DataFrame, schema: Schema, ranks: np.ndarray, items: int, times: np.ndarray
+) -> np.ndarray:
+    """The rows of a column that have a value, by item (its rank, from 1) and time."""
+    counts = np.zeros(items + 1, dtype=np.int64)
+    for at in scratch.chunk_slices(len(ranks)):
+        counts += np.bincount(ranks[at], minlength=len(counts))
+
+    def known() -> Iterator[np.ndarray]:
+        for some, _, _ in group_rows(ranks, counts, times):
+            own = _known_cells(cells.select(pl.all().gather(some)), schema)
+            yield some[own.to_series().is_not_null().to_numpy()]
+
+    return scratch.concatenate(known(), np.int64)
+
+
+def _known_cells(cells: pl.DataFrame, schema: Schema | None) -> pl.DataFrame:
+    """The cells with null for those that the schema's fields read as missing."""
+    if schema is None:
+        return cells
+    return missing_as_null(cells, [f for f in schema.fields if f.column in cells.columns], schema.missing)
+
+
 def sample_negatives(
-    positives: pl.DataFrame, *, log: pl.DataFrame, settings: NegativeSampling, seed: int, label: tuple[str, Scalar]
+    positives: pl.DataFrame,
+    *,
+    log: pl.DataFrame,
+    settings: NegativeSampling,
+    seed: int,
+    label: tuple[str, Scalar],
+    values: ItemValues | None = None,
+    times: np.ndarray | None = None,
 ) -> pl.DataFrame:
     """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
@@ -223,6 +332,9 @@ def sample_negatives(
     on the test rows' items, as in every evaluation with such negatives. `log` has all positive rows of all parts, and
     `label` is its column and the value for "not used". The negatives of one positive are together.
 
+    `values` are those of the log's items, each of which has one value if they are omitted. Where values change, `times`
+    has the time of each positive row: a drawn item has the value that it had then.
+
     >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
     >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
     >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label=("used", 0)).rows()
@@ -230,7 +342,9 @@ def sample_negatives(
     """
     user_column, item_column = _check(positives, log, settings)
     n = settings.per_positive
-    items, users = (distinct_rows(log.select(name)).to_series().sort() for name in (item_column, user_column))
+    values = values or ItemValues.of_log(log, settings)
+    items = values.items
+    users = distinct_rows(log.select(user_column)).to_series().sort()
     pairs = scratch.fill(  # of a user and an item in the log, each as one number
         log.height,
         np.int64,
@@ -244,18 +358,17 @@ def sample_negatives(
     unused = len(items) - used_by
     drawn = _distinct(unused, positive_users, n, np.random.default_rng(seed))
     start, searched = np.cumsum(used_by) - used_by, _unused_before(used, used_by, len(items))
-    about = _descriptions(log, positives, settings)
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
         for at in scratch.chunk_slices(len(positive_users)):
             user, rank = positive_users[at].repeat(n), drawn[at].reshape(-1)
             result = np.searchsorted(searched, user * (len(items) + 1) + rank, side="right")
-            item = items.gather(rank + result - start[user]).cast(positives.schema[item_column]).alias(item_column)
-            copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False)).with_columns(item)
-            if about is not None:
-                copies = copies.drop(settings.item_columns)
-                copies = copies.join(about, on=item_column, how="left", maintain_order="left")
+            item = rank + result - start[user]
+            time = None if times is None else times[at].repeat(n)
+            cells = [items.gather(item).alias(item_column), *values.cells(item, time)]
+            copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False))
+            copies = copies.with_columns(column.cast(positives.schema[column.name]) for column in cells)
             yield mark_negative(copies, *label).select(columns)
 
     return join_rows(sampled())
@@ -286,21 +399,6 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndar
         return np.asarray(owner * (items + 1) + used[at] % items - (np.arange(at.start, at.stop) - start[owner]))
 
     return scratch.fill(len(used), np.int64, before)
-
-
-def _descriptions(log: pl.DataFrame, positives: pl.DataFrame, settings: NegativeSampling) -> pl.DataFrame | None:
-    """What describes each item of the log, in the types of the positives; None if no column does."""
-    if not settings.item_columns:
-        return None
-    _, item = settings.ids
-    about = distinct_rows(log.select(item, *settings.item_columns))
-    if about.height > about.get_column(item).n_unique():
-        twice = about.filter(about.get_column(item).is_duplicated()).sort(item)
-        raise DataError(
-            f"an item needs one description: item {twice[item][0]!r} has several different values in "
-            f"{', '.join(settings.item_columns)}; fix the log, or remove columns that change from item_columns"
-        )
-    return about.with_columns(pl.col(c).cast(positives.schema[c]) for c in about.columns)
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: Scalar) -> pl.DataFrame:
@@ -359,51 +457,83 @@ def _used_by(used: np.ndarray, positive_users: np.ndarray, users: pl.Series, ite
 
 def with_negatives(
     frames: Frames, targets: Targets, schema: Schema, settings: NegativeSampling, seed: int
-) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray]]:
+) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray], dict[str, int]]:
     """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
-    With several labels the main one decides, and a sampled row is negative for every label.
+    With several labels the main one decides, and a sampled row is negative for every label. Also returns how many rows
+    were sampled, and in how many of them a value that changes is missing, as the item has none at or before the time.
     """
-    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
-    if numbers:
-        raise ConfigError(
-            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
-            "no such value: remove the negatives or that label"
-        )
+    marks = _negative_marks(frames, schema)
     main = {name: y[:, 0] for name, y in targets.items()}
     positives = {
         name: take_rows(frames[name], scratch.where(len(y), lambda at, y=y: y[at] > 0))  # type: ignore[misc]
         for name, y in main.items()
     }
     log = pl.concat(list(positives.values()))
-    values: dict[str, int | float] = {}
-    for label in schema.labels:  # the smallest value that is not positive, else 0
-        column = pl.concat([part.get_column(label.column) for part in frames.values()])
-        low = column.min() if column.dtype.is_numeric() else 0
-        values[label.column] = low if isinstance(low, (int, float)) and low <= 0 else 0
-        if values[label.column] in label.drop_values:
-            raise DataError(
-                f"a sampled negative must not be dropped: {values[label.column]!r} in column {label.column!r} is among "
-                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
-            )
     all_frames, all_targets = dict(frames), dict(targets)
-    for number, name in enumerate(PARTS):
-        wanted = name in frames and name in settings.parts and not positives[name].is_empty()
-        if not wanted or (settings.only_where_missing and (main[name] <= 0).any()):
-            continue
-        negative, own_seed = (schema.label.column, values[schema.label.column]), seed * len(PARTS) + number
-        added = sample_negatives(positives[name], log=log, settings=settings, seed=own_seed, label=negative)
+    counts = {"negatives_drawn": 0, "negatives_without_value": 0}
+    wanted = [name for name in PARTS if name in settings.parts and name in frames and not positives[name].is_empty()]
+    if settings.only_where_missing:
+        wanted = [name for name in wanted if not (main[name] <= 0).any()]
+    if not wanted:
+        return all_frames, all_targets, counts
+    _check(log, log, settings)
+    item_values = ItemValues.of_log(log, settings, schema)
+    changing = list(item_values.changing)
+    times = dict.fromkeys(positives, None) | item_values.times_of({k: part.height for k, part in positives.items()})
+    for name in wanted:
+        added = sample_negatives(
+            positives[name],
+            log=log,
+            settings=settings,
+            seed=seed * len(PARTS) + PARTS.index(name),
+            label=(schema.label.column, marks[schema.label.column]),
+            values=item_values,
+            times=times[name],
+        )
+        counts["negatives_drawn"] += added.height
+        if changing:
+            is_without = added.select(pl.any_horizontal(pl.col(changing).is_null())).to_series()
+            counts["negatives_without_value"] += int(is_without.sum())
         for label in schema.more_labels:
             if label.column != schema.label.column:
-                added = mark_negative(added, label.column, values[label.column])
-        y = read_labels(added, schema.labels, all_negative=True).y
-        for label, target in zip(schema.labels, y.T, strict=True):
-            if (target > 0).any():
-                raise DataError(
-                    f"a sampled negative must not be positive: {values[label.column]!r} in column {label.column!r} is "
-                    "positive by the label's rule; change the rule"
-                )
+                added = mark_negative(added, label.column, marks[label.column])
+        y = _negative_targets(added, schema, marks)
         all_frames[name] = pl.concat([frames[name], added])
         all_targets[name] = scratch.empty((len(main[name]) + len(y), len(schema.labels)), np.float32)
-        all_targets[name][: len(main[name])], all_targets[name][len(main[name]) :] = targets[name], y
-    return all_frames, all_targets
+        all_targets[name][: len(main[name])] = targets[name]
+        all_targets[name][len(main[name]) :] = y
+    return all_frames, all_targets, counts
+
+
+def _negative_marks(frames: Frames, schema: Schema) -> dict[str, int | float]:
+    """The value of a sampled negative in each label's column: the smallest that is not positive, else 0."""
+    numbers = [label.name for label in schema.more_labels if label.task == "regression"]
+    if numbers:
+        raise ConfigError(
+            f"a sampled negative is negative for every label, but the label {numbers[0]!r} is a regression, which has "
+            "no such value: remove the negatives or that label"
+        )
+    marks: dict[str, int | float] = {}
+    for label in schema.labels:
+        column = pl.concat([part.get_column(label.column) for part in frames.values()])
+        low = column.min() if column.dtype.is_numeric() else 0
+        marks[label.column] = low if isinstance(low, (int, float)) and low <= 0 else 0
+        if marks[label.column] in label.drop_values:
+            raise DataError(
+                f"a sampled negative must not be dropped: {marks[label.column]!r} in column {label.column!r} is among "
+                f"the drop_values of label {label.name!r}; change the rule, or remove the negatives"
+            )
+    return marks
+
+
+def _negative_targets(added: pl.DataFrame, schema: Schema, marks: Mapping[str, int | float]) -> np.ndarray:
+    """The targets of sampled rows [N, T], none of which is positive."""
+    y = read_labels(added, schema.labels, all_negative=True).y
+    for label, target in zip(schema.labels, y.T, strict=True):
+        if (target > 0).any():
+            raise DataError(
+                f"a sampled negative must not be positive: {marks[label.column]!r} in column {label.column!r} is "
+                "positive by the label's rule; change the rule"
+            )
+    return y

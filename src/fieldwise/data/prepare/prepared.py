@@ -279,10 +279,9 @@ class Preparation:
         if weights and self.negatives is not None:
             raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
         if self.negatives is not None:
-            before = sum(map(len, targets.values()))
             negatives = self.negatives.of_schema(schema)
-            frames, targets = derived.with_negatives(frames, targets, schema, negatives, self.seed)
-            counts["negatives_drawn"] = sum(map(len, targets.values())) - before
+            frames, targets, drawn = derived.with_negatives(frames, targets, schema, negatives, self.seed)
+            counts |= drawn
         for name, weight in weights.items():
             if not weight.any():
                 raise DataError(

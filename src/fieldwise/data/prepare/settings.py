@@ -123,7 +123,8 @@ class NegativeSampling(_IdColumns):
         per_positive: negatives per positive row, at least 1.
         parts: the parts of the split that get negatives.
         only_where_missing: skip parts that already have negatives, such as published test files.
-        item_columns: columns that describe the item, which get the sampled item's values. All others keep the
+        item_columns: columns that describe the item, which get the sampled item's values: of a column that changes
+            within an item the latest one at or before the row's time, or none (counted). All others keep the
             positive's.
     """
 
