@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fieldwise import Categorical, Label, SchemaError, as_table, infer_schema
+from fieldwise import Categorical, Encoder, Label, SchemaError, as_table, infer_schema
 from fieldwise.schema.ids import id_rank, kind_of_name, role_of
 
 
@@ -234,3 +234,26 @@ def test_a_label_of_a_few_numbers_around_0_is_asked_about() -> None:
     guess = infer_schema(rows_of(label=[-1, 0, 1] * 100), label="label")
     assert guess.schema.label.task == "regression"
     assert "-1 to 1 of column 'label' may be classes" in guess.doubts["label"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "rest", "form"),
+    [
+        ("{},{:02d} €", ["auf Anfrage"] * 3, "1.234,5 €"),
+        ("{},{:02d}", ["12.50", "k. A.", "#REF!"], "1.234,5"),
+        ("R$ 1.{:03d},{:02d}", ["grátis"], "R$ 1.234,5"),
+    ],
+)
+def test_a_few_cells_that_are_no_amounts_leave_a_number(amount: str, rest: list[str], form: str) -> None:
+    cells = [amount.format(100 + k % 700, k % 100) for k in range(300)]
+    for place, text in enumerate(rest):
+        cells[100 * place + 7] = text
+    log = rows_of(paid=cells, liked=[0, 1] * 150)
+    guess = infer_schema(log)
+    field = next(f for f in guess.schema.fields if f.column == "paid")
+    assert (field.kind, getattr(field, "number_format", None)) == ("numeric", form)
+    assert f"{len(rest):,} of 300 cells of column 'paid' are no numbers" in guess.doubts["paid"]
+    mended = log.with_columns(pl.col("paid").replace(dict.fromkeys(rest)))
+    Encoder.fit(mended, guess.schema)
+    many = rows_of(paid=[text if k % 50 else rest[0] for k, text in enumerate(cells)], liked=[0, 1] * 150)
+    assert next(f for f in infer_schema(many).schema.fields if f.column == "paid").kind != "numeric"

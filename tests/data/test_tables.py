@@ -598,6 +598,11 @@ def test_spaces_after_delimiters_are_read_as_by_python(tmp_path: Path, rows, spa
     assert [list(row) for row in frame.rows()] == expected
 
 
+def test_a_space_between_byte_order_mark_and_name_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\ufeff user, item\n u1, i2\n u2, i3\n", "utf-8")
+    assert as_table(tmp_path / "t.csv").to_dict(as_series=False) == {"user": ["u1", "u2"], "item": ["i2", "i3"]}
+
+
 def test_spaces_are_left_out_only_if_all_rows_have_them(subtests, tmp_path: Path) -> None:
     for text, expected in [
         ("user, item, n\nu1, i2, 3\nu2, , 4\n", {"user": ["u1", "u2"], "item": ["i2", None], "n": [3, 4]}),

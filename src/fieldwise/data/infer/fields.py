@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list, as_text
-from fieldwise.data.encode.numbers import CURRENCIES, number_formats, unit_of
+from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
@@ -358,11 +358,7 @@ class FieldGuesser:
             made = _binned(name, role, len(words))
             if not len(bad):
                 return made, "text with only numbers", ""
-            shown = ", ".join(map(repr, bad.unique(maintain_order=True).head(3)))
-            doubt = (
-                f"{len(bad):,} of {len(words):,} cells of column {name!r} are no numbers ({shown}): correct them or "
-                'leave them empty before training, or write kind = "categorical"'
-            )
+            doubt = _unread(bad, len(words), "are no numbers")
             return made, f"text with numbers in all but {len(bad):,} cells", doubt
         if unique:
             return None, unique, ""
@@ -413,9 +409,15 @@ def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
             f'{example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
         )
         return _binned(words.name, role, len(words)), f"numbers with fractions, {_IN_BINS}", doubt
-    forms = {split_number_format(form)[0]: form for form in number_formats(words)}
+    formats = number_formats(words)
+    unread = words.clear()
+    if not formats:
+        formats, unread = likely_formats(words, _MOST_BAD)
+    forms = {split_number_format(form)[0]: form for form in formats}
     if not forms:
         return _mixed_units(words)
+    many = len(words)
+    words = words.filter(~words.str.strip_chars().is_in(unread.implode()))
     decimal, *_ = words.filter(words.str.contains(r"\d[,.' ]\d")).head(1).to_list() or [words[0]]
     form, doubt = next(iter(forms.values())), ""
     unit = split_number_format(form)[1]
@@ -432,7 +434,9 @@ def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
             f"the amounts of column {words.name!r} were read with a thousands separator, such as {decimal!r}: write "
             f'number_format = "{other}" if it is a decimal mark'
         )
-    field = replace(_binned(words.name, role, len(words)), number_format=form)
+    if len(unread):
+        doubt = "; ".join(filter(None, [doubt, _unread(unread, many, f"are no numbers such as {decimal!r}")]))
+    field = replace(_binned(words.name, role, many), number_format=form)
     without_unit = f", read without the unit {unit!r}" if unit else ""
     return field, f"text with numbers such as {decimal!r}{without_unit}, in quantile bins", doubt
 
@@ -456,6 +460,15 @@ def _unread_numbers(words: pl.Series) -> str:
         f"{len(stray):,} of {len(words):,} cells of column {words.name!r} are no numbers "
         f"({', '.join(map(repr, common.head(3)))}), the others are: if these stand for missing values, write "
         f'missing = {marks} at the top of the schema, and kind = "numeric" for the column'
+    )
+
+
+def _unread(cells: pl.Series, many: int, are_no_numbers: str) -> str:
+    """What the user must check where a few of many cells cannot be read as numbers."""
+    shown = ", ".join(map(repr, cells.unique(maintain_order=True).head(3)))
+    return (
+        f"{len(cells):,} of {many:,} cells of column {cells.name!r} {are_no_numbers} ({shown}): correct them or leave "
+        'them empty before training, or write kind = "categorical"'
     )
 
 

@@ -359,7 +359,8 @@ def _has_spaces(source: ByteSource, separator: str) -> bool:
 
 def _without_spaces(rows: bytes, separator: str) -> bytes:
     """Whole rows without the spaces that stand before cells, as by `csv.reader` with `skipinitialspace`."""
-    pieces = rows.lstrip(b" ").split(b'"')
+    mark = codecs.BOM_UTF8 if rows.startswith(codecs.BOM_UTF8) else b""
+    pieces = (mark + rows.removeprefix(mark).lstrip(b" ")).split(b'"')
     for number in range(0, len(pieces), 2):  # those between are quoted
         for before in (separator.encode(), b"\n"):
             spaced = before + b" "
