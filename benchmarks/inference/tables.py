@@ -121,7 +121,7 @@ def _damaged(w: World, cells: pl.Series, gaps: float, broken: int) -> pl.Series:
 
 
 def judged(table: Table) -> dict[str, Any]:
-    """How a table is read without options, or where it is not, with its label given.
+    """How a table is read without options, or where it is not, with its label given; ids in doubt are confirmed.
 
     `unread` is why it was not read without options, `wrong` says by column what is wrong, and `ids` by side whether the
     right column was found, for those sides that have one.
@@ -130,10 +130,16 @@ def judged(table: Table) -> dict[str, Any]:
     for label in (None, *table.named("label")):
         try:
             guess = infer_schema(table.path, label=label)
+            if guess.possible_ids:
+                guess = infer_schema(table.path, label=label, **guess.possible_ids)
             break
         except FieldwiseError as e:
             unread = unread or str(e)
     sides = {side: table.ids(side) for side in ("user", "item")}
+    asked = {side: name for side, names in sides.items() for name in names if f"{side} may be {name!r}" in unread}
+    if guess is None and len(asked) == 2:  # of a log of events
+        guess = infer_schema(table.path, **asked)
+        unread = ""
     return {
         "name": table.path.stem,
         "columns": len(table.columns),

@@ -134,8 +134,8 @@ def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
     assert set(recipe.negatives.parts) == {"train", "valid", "test"}
 
 
-def test_an_item_column_that_changes_is_left_out_of_the_drawn_items(done, tmp_path):
-    """With it, the recipe would be refused: a drawn item would have several prices."""
+def test_an_item_column_that_changes_is_drawn_as_of_the_rows_time(done, tmp_path):
+    """Without a time, the recipe would be refused with it: a drawn item would have several prices."""
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)})
     log = log.unique(maintain_order=True)
@@ -144,12 +144,47 @@ def test_an_item_column_that_changes_is_left_out_of_the_drawn_items(done, tmp_pa
     log = log.with_columns(brand=brand, item_state=pl.format("s{}", state), timestamp=pl.int_range(pl.len()))
     log.write_csv("buys.csv")
     err = done("init", "buys.csv")[1]
+    assert "drawn negative" not in err
+    assert load_recipe(tmp_path / "buys.toml").negatives.item_columns == ("brand", "item_state")
+    told = done("prepare", "buys.toml")[1]
+    assert "of these without a value that changes, as their item has none before their time" in told
+    (tmp_path / "schema.toml").unlink()
+    log.drop("timestamp").write_csv("buys.csv")
+    err = done("init", "buys.csv", "--overwrite")[1]
     negatives = load_recipe(tmp_path / "buys.toml").negatives
     assert negatives is not None
     assert negatives.item_columns == ("brand",)
     (check,) = [line for line in lines_of(err, "CHECK") if "drawn negative" in line]
     assert check.startswith("column 'item_state' has several values for one item")
     done("describe", "buys.toml")
+
+
+def test_ids_in_doubt_are_set_once_they_are_given(done, fieldwise, tmp_path):
+    """Nothing follows from them before: neither group AUC nor recommendations."""
+    rng = np.random.default_rng(1)
+    users = rng.choice(300, 3000, p=np.diff(np.linspace(0, 1, 301) ** 2))
+    items = rng.choice(99_999, 150, replace=False)[rng.choice(150, 3000, p=np.diff(np.linspace(0, 1, 151) ** 2))]
+    log = pl.DataFrame({"anka": [f"u{k * 7919 % 9973:05d}x" for k in users], "bero": items})
+    log = log.with_columns(
+        cilu=pl.col("bero") % 7, dova=pl.Series(users % 5), click=pl.Series(rng.integers(0, 2, 3000))
+    )
+    log.write_csv("clicks.csv")
+    err = done("init", "clicks.csv")[1]
+    assert Schema.from_toml(tmp_path / "schema.toml").user is None
+    checks = lines_of(err, "CHECK")
+    assert any(
+        line.startswith("column 'anka' may hold the user ids, by its rows and not by its name") for line in checks
+    )
+    (again,) = [line for line in checks if line.startswith("if these are the ids: ")]
+    words = again.partition(" init ")[2].split()
+    assert words == ["clicks.csv", "--user", "anka", "--item", "bero", "--overwrite"]
+    done("train", "clicks.toml", "--set", "model.name=lr", "--out", "bundle")
+    refused(fieldwise("recommend", "bundle", "--log", "clicks.csv", "--out", "top.csv"), "user")
+    err = done("init", *words)[1]
+    schema = Schema.from_toml(tmp_path / "schema.toml")
+    assert (schema.user, schema.item) == ("anka", "bero")
+    assert {f.column: f.role for f in schema.fields} == {"anka": "user", "bero": "item", "cilu": "item", "dova": "user"}
+    assert not [line for line in lines_of(err, "CHECK") if "ids" in line]
 
 
 def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeypatch):

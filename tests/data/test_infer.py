@@ -19,6 +19,7 @@ from fieldwise import (
     Label,
     NegativeSampling,
     Numeric,
+    RandomSplit,
     Schema,
     SchemaError,
     Sequence,
@@ -28,6 +29,7 @@ from fieldwise import (
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.text_files import ByteSource, read_libfm
+from fieldwise.schema.ids import id_columns
 
 BINS = {"encoding": "quantile", "transform": "none", "bins": 8, "point_masses": True}  # of few rows
 
@@ -478,8 +480,8 @@ def shop(rows: int = 4000) -> pl.DataFrame:
     return frame.sort("when")
 
 
-def meaning(frame: pl.DataFrame) -> dict[str, object]:
-    schema = infer_schema(frame).schema
+def meaning(frame: pl.DataFrame, **ids: str) -> dict[str, object]:
+    schema = infer_schema(frame, **ids).schema
     kinds: dict[str, object] = {f.column: (f.kind, f.role) for f in schema.fields}
     return kinds | {"user": schema.user, "item": schema.item, "time": schema.time, "label": schema.label.column}
 
@@ -487,16 +489,51 @@ def meaning(frame: pl.DataFrame) -> dict[str, object]:
 def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> None:
     log = shop()
     names = {name: f"c{k}" for k, name in enumerate(log.columns, 1)}
-    result = meaning(log.rename(names))
+    guess = infer_schema(log.rename(names))
+    assert guess.possible_ids == {"user": "c1", "item": "c2"}
+    result = meaning(log.rename(names), **guess.possible_ids)
     assert result == {
         "c1": ("categorical", "user"), "c2": ("categorical", "item"), "c3": ("categorical", "item"),
         "c4": ("numeric", "item"), "c5": ("numeric", "user"), "c6": ("numeric", "context"), "c7": result["c7"],
         "user": "c1", "item": "c2", "time": "c8", "label": "c9",
     }  # fmt: skip
-    guess = infer_schema(log.rename(names))
     assert {"c1", "c2", "c9"} <= guess.doubts.keys(), "what the rows alone tell is to be checked"
     named = meaning(log)
     assert (named["user"], named["item"], named["label"]) == ("visitorid", "sku", "bought")
+
+
+def test_nothing_follows_from_ids_in_doubt(tmp_path: Path) -> None:
+    """Rows alone do not make a column an id: it is asked, and until then no field has its side."""
+    names = ["anka", "bero", "cilu", "dova", "enti"]
+    log = shop().rename(dict(zip(["visitorid", "sku", "brand", "price", "age"], names, strict=True)))
+    guess = infer_schema(log)
+    schema = guess.schema
+    assert (schema.user, schema.item, schema.grouping, schema.row_keys) == (None, None, None, ())
+    assert {f.column: f.role for f in schema.fields if f.column in names} == dict.fromkeys(names, "context")
+    assert id_columns(log.columns, schema) == {"user": None, "item": None}, "no rule takes them either"
+    prepared = prepare(log, schema, split=RandomSplit(), seed=0)
+    assert prepared.test.group is None, "no group AUC"
+    text = guess.to_toml()
+    assert Schema.from_toml(text) == schema
+    assert '\n# user = "anka"\n' in text
+    assert '\n# item = "bero"\n' in text
+    assert "# CHECK: column 'anka' may hold the user ids" in text
+    half = infer_schema(log, user="anka")
+    assert (half.schema.user, half.schema.item, half.possible_ids) == ("anka", None, {"item": "bero"})
+    assert {f.column: f.role for f in half.schema.fields}["enti"] == "user"
+    swapped = infer_schema(log, user="bero")
+    assert (swapped.schema.user, swapped.possible_ids) == ("bero", {"item": "anka"})
+    said = infer_schema(log, user="anka", item="bero").schema
+    assert {f.column: f.role for f in said.fields if f.column in names} == {
+        "anka": "user", "bero": "item", "cilu": "item", "dova": "item", "enti": "user",
+    }  # fmt: skip
+    with pytest.raises(SchemaError, match="the user ids must be a column: 'c' is not"):
+        infer_schema(log, user="c")
+    with pytest.raises(
+        SchemaError, match=r"give the columns of ids as user and item \(user may be 'anka', item may be"
+    ):
+        infer_schema(log.drop("bought", "orders", "site_mean"))
+    assert infer_schema(log.drop("bought", "orders", "site_mean"), user="anka", item="bero").only_positives
 
 
 def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
@@ -558,7 +595,7 @@ def test_ids_are_found_by_rows_whatever_numbers_or_text_they_are() -> None:
     ]:
         cells = [pl.Series(c, ids[codes[c].to_numpy()]) for c, ids in (("visitorid", user), ("sku", item))]
         guess = infer_schema(log.with_columns(cells).rename({"visitorid": "k1", "sku": "k2"}))
-        assert (guess.schema.user, guess.schema.item) == ("k1", "k2")
+        assert guess.possible_ids == {"user": "k1", "item": "k2"}
         assert {f.column: f.kind for f in guess.schema.fields if f.column in ("k1", "k2")} == {
             "k1": "categorical",
             "k2": "categorical",
@@ -569,7 +606,7 @@ def test_a_number_before_its_title_is_the_id_and_an_amount_after_it_is_not() -> 
     log = shop()
     titles = pl.col("pzn").rank("dense").cast(pl.String).str.replace("$", "th of them")
     result = infer_schema(log.rename({"sku": "pzn"}).with_columns(title=titles))
-    assert (result.schema.item, "display name" in result.notes["title"]) == ("pzn", True)
+    assert (result.possible_ids["item"], "display name" in result.notes["title"]) == ("pzn", True)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +15,7 @@ from fieldwise.cli.show import command, console, counted, print_table, say, sugg
 from fieldwise.config import nearest, to_plain
 from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.schema import Categorical, Schema
+from fieldwise.schema import Schema
 from fieldwise.storage.files import check_output, write_atomically
 
 if TYPE_CHECKING:
@@ -47,10 +47,34 @@ class InitOptions:
     table: Annotated[Path, Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
+    user: Annotated[str | None, Option(help="The column of user ids. Default: guessed by name.")] = None
+    item: Annotated[str | None, Option(help="The column of item ids. Default: guessed by name.")] = None
     schema: Annotated[Path | None, Option(help="A schema to use, or the file to write. Default: schema.toml.")] = None
     out: Annotated[Path, Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = Path()
     overwrite: Overwrite = False
     reading: Reading
+
+    @property
+    def ids(self) -> dict[Literal["user", "item"], str]:
+        """The columns of ids that are given, by side."""
+        given = {"user": self.user, "item": self.item}
+        return {side: column for side in _SIDES if (column := given[side]) is not None}
+
+    @property
+    def given(self) -> list[str]:
+        """The options that say what columns are, as words of a command."""
+        words = [] if self.label is None else ["--label", self.label]
+        for value in self.positive or ():
+            words += ["--positive", value]
+        return words + id_words(self.ids)
+
+
+def id_words(ids: Mapping[Literal["user", "item"], str]) -> list[str]:
+    """The options that give columns of ids, as words of a command."""
+    words: list[str] = []
+    for side, column in ids.items():
+        words += [f"--{side}", column]
+    return words
 
 
 def run(options: InitOptions) -> None:
@@ -108,23 +132,46 @@ def run(options: InitOptions) -> None:
             say(line)
     for column in changing:
         say(
-            f"CHECK: column {column!r} has several values for one item, so that a drawn negative keeps its positive's: "
-            f"remove the column's fields from {schema_file}, or give each item one value"
+            f"CHECK: column {column!r} has several values for one item, and no time says which of them a drawn "
+            f"negative has, which keeps its positive's: give the schema a time, remove the column's fields from "
+            f"{schema_file}, or give each item one value"
         )
     say(f"next: {read}{command('train', recipe_file)}")
 
 
 def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], list[str]]:
-    """The columns that describe an item with one value, and those whose value changes from row to row of one item."""
+    """The columns that describe an item, and those that a drawn item can have no value of.
+
+    These have several values for one item, and no time says which one counts.
+    """
+    from fieldwise.data.encode.columns import missing_as_null
     from fieldwise.data.prepare.splits import distinct_rows
 
+    columns = list(dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item))
+    if _has_times(schema, frame):
+        return columns, []
     describing: list[str] = []
     changing: list[str] = []
-    for column in dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item):
+    for column in columns:
         pairs = distinct_rows(frame.select(str(schema.item), column))
+        fields = [f for f in schema.fields if f.column == column]
+        pairs = missing_as_null(pairs, fields, schema.missing).drop_nulls(column).unique()
         is_one = pairs.height == pairs.to_series(0).n_unique()
         (describing if is_one else changing).append(column)
     return describing, changing
+
+
+def _has_times(schema: Schema, frame: "pl.DataFrame") -> bool:
+    """Whether the schema's time orders the rows."""
+    from fieldwise.data.prepare.ordering import order_values
+
+    if schema.time is None:
+        return False
+    try:
+        order_values(frame, schema.time, "time", schema.time_format, schema.missing)
+    except DataError:
+        return False
+    return True
 
 
 def _say_sample(sample: "Sample") -> None:
@@ -151,16 +198,15 @@ def _print_schema(options: InitOptions) -> None:
         say(f"missing: {marks_sentence(column, marks)}")
     for doubt in guess.grouped_doubts().values():
         say(f"CHECK: {doubt}")
-    given = [] if options.label is None else ["--label", options.label]
-    given += [word for value in options.positive or () for word in ("--positive", value)]
-    suggest("write it as schema.toml, with a recipe", "init", options.table, *given, *options.reading.options())
+    suggest("write it as schema.toml, with a recipe", "init", options.table, *options.given, *options.reading.options())
 
 
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
 
-    guess = _asked(infer_schema(sample, label=options.label, positive=options.positive or ()), sample, options)
+    guess = infer_schema(sample, label=options.label, positive=options.positive or (), **options.ids)
+    guess = _asked(guess, sample, options)
     if kind_of(find_files(options.table)[0]) == "delimited text":
         doubts = dict(guess.doubts)
         more = _fractions_of_ids(guess.schema, sample) | _texts_of_one_number(guess.schema, sample, options)
@@ -233,27 +279,25 @@ def _asked(guess: "Inference", sample: "Sample", options: InitOptions) -> "Infer
 
     if not _on_terminal():
         return guess
+    label = options.label
+    ids = options.ids
     if options.label is None and len(guess.labels) > 1 and guess.schema.label.column in guess.doubts:
         for candidate in guess.labels:
             say(f"may be the label: {_described(candidate)}")
         names = [candidate.label.column for candidate in guess.labels]
         chosen = _prompt("label", names, names[0])
         if chosen != names[0]:
-            guess = infer_schema(sample, label=chosen, positive=options.positive or ())
+            label = chosen
+            guess = infer_schema(sample, label=label, positive=options.positive or (), **ids)
     for side in _SIDES:
         taken = (guess.schema.label.column, guess.schema.time, guess.schema.user, guess.schema.item)
         if getattr(guess.schema, side) is not None:
             continue
         names = [name for name in sample.frame.columns if name not in taken]
-        if (column := _prompt(f"{side} ids ({_NONE} for none)", [_NONE, *names], _NONE)) != _NONE:
-            result = guess.schema.fields
-            own = next((f for f in result if f.column == column and f.cell == "category"), Categorical(column))
-            fields = (replace(own, role=side), *(f for f in result if f.column != column))
-            schema = replace(guess.schema, fields=fields)
-            schema = replace(schema, user=column) if side == "user" else replace(schema, item=column)
-            doubts = {name: doubt for name, doubt in guess.doubts.items() if name != column}
-            notes = guess.notes | {column: f"categorical: the {side} id, as you said"}
-            guess = replace(guess, schema=schema, notes=notes, doubts=doubts)
+        column = _prompt(f"{side} ids ({_NONE} for none)", [_NONE, *names], guess.possible_ids.get(side, _NONE))
+        if column != _NONE:
+            ids = ids | {side: column}
+            guess = infer_schema(sample, label=label, positive=options.positive or (), **ids)
     return guess
 
 
@@ -282,7 +326,9 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
     ids = {side: getattr(guess.schema, side) for side in _SIDES}
     for side, column in ids.items():
         count = "" if column is None else f", {counted(sample.frame.get_column(column).n_unique(), 'value')}"
-        yield f"{side}: {column or 'none found'}{count}"
+        possible = guess.possible_ids.get(side)
+        found = "none found" if possible is None else f"none, but column {possible!r} may be (see CHECK)"
+        yield f"{side}: {column or found}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
     for column, marks in guess.marks.items():
@@ -290,11 +336,16 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
     for doubt in guess.grouped_doubts().values():
         yield f"CHECK: {doubt}"
     for side, column in ids.items():
-        if column is None and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):
+        is_named = column is not None or side in guess.possible_ids
+        if not is_named and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):
             yield (
                 f'CHECK: no column was found that holds {side} ids: if there is one, write {side} = "COLUMN" at the '
                 f"top of the schema, and make it a categorical field of role {side!r}"
             )
+    if guess.possible_ids:
+        words = [*options.given, *id_words(guess.possible_ids)]
+        again = command("init", options.table, *words, *options.reading.options(), "--overwrite")
+        yield f"CHECK: if these are the ids: {again}"
     for other in guess.labels[1 : _OTHER_LABELS + 1] if options.label is None else ():
         again = command("init", options.table, "--label", other.label.column, *options.reading.options(), "--overwrite")
         yield f"CHECK: the label may also be {_described(other)}: {again}"
@@ -310,8 +361,10 @@ def _places(options: InitOptions) -> tuple[Path, Path, bool]:
     if recipe.resolve() == schema.resolve():
         recipe = options.out / f"{stem}-recipe.toml"
     given = options.schema is not None and schema.is_file()
-    if given and (options.label is not None or options.positive):
-        raise ConfigError(f"--label and --positive are for an inferred schema, but {schema} exists: omit")
+    if given and (options.label is not None or options.positive or options.ids):
+        raise ConfigError(
+            f"--label, --positive, --user and --item are for an inferred schema, but {schema} exists: omit"
+        )
     check_output(recipe, overwrite=options.overwrite, inputs=[schema] if given else [])
     if not given:
         try:
@@ -338,7 +391,8 @@ def _recipe(name: str, table: str, tables: dict[str, Any], why: str) -> str:
         "split": [f"# {one_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column."],
         "negatives": [
             "# Every row is an event that happened: for each, items are drawn that the user never used.",
-            "# item_columns describe the item: a drawn row gets the drawn item's values.",
+            "# item_columns describe the item: a drawn row gets the drawn item's values, which are its latest ones at",
+            "# or before the time of the row.",
         ],
     }
     lines = [

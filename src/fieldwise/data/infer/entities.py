@@ -223,6 +223,7 @@ _MOST_ALIKE = 5
 """Columns that look like ids by their rows, and whose names tell no entity."""
 _FEATURES, _MANY_FEATURES = 4, 16
 """Numbered columns of one name that are features: beside columns with other names, and in any table."""
+_SIDES: tuple[Who, ...] = ("user", "item")
 _SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
 _VISITS = 0.15  # minimum ratio of the number of users to that of visits
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
@@ -238,6 +239,7 @@ class Entities:
     """The columns of ids, and which columns are functions of them."""
 
     ids: dict[Who, str] = field(default_factory=dict)  # of each side that has one
+    sure: frozenset[Who] = frozenset()  # the sides whose ids are given, or have a name that tells them
     within: dict[str, dict[str, Agreement]] = field(default_factory=dict)  # by key, of every column within its values
     determined: dict[str, set[str]] = field(default_factory=dict)  # by key, the columns that are functions of it
     functions: dict[str, set[str]] = field(default_factory=dict)  # less the key and groups or scales of its numbers
@@ -257,10 +259,12 @@ class Entities:
         """The role of a field, the reason, and what the user must check, or an empty text.
 
         It is that of the id that determines the field's column, else of the id that explains most of it, else the role
-        that the column's name tells, unless the column is known to vary within that side's id.
+        that the column's name tells, unless the column is known to vary within that side's id. Ids in doubt do not
+        count.
         """
         column = cells.name
-        for side, key in self.ids.items():
+        ids = {side: key for side, key in self.ids.items() if side in self.sure}
+        for side, key in ids.items():
             if key == column:
                 return side, f"it is the {side} id, by {self.reasons[side]}", ""
         named, reason = role_of(column)
@@ -269,7 +273,7 @@ class Entities:
             return f.role, reason if named == f.role else "a history is the user's", ""
         if moment:
             return named, reason, ""
-        same = {side: one for side, key in self.ids.items() if (one := self.within[key].get(column)) is not None}
+        same = {side: one for side, key in ids.items() if (one := self.within[key].get(column)) is not None}
         sides = [side for side, one in same.items() if one.determined]
         if sides:  # a column may be determined by both, such as a language: its name decides, else the better agreement
             best = max(sides, key=lambda side: (side == named, same[side].same))
@@ -288,7 +292,7 @@ class Entities:
         cells = comparable(cells)
         shares: dict[Who, float] = {}
         for side, pairs in self.pairs.items():
-            share = explained_share(cells, pairs)
+            share = explained_share(cells, pairs) if side in self.sure else None
             if share is not None:
                 shares[side] = share
         return shares
@@ -330,10 +334,13 @@ class _Key:
     score: float = 0.0  # all of this together
 
 
-def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]) -> Entities:
+def find_entities(
+    frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str], given: Mapping[Who, str] | None = None
+) -> Entities:
     """The user and item ids of a table.
 
-    Columns to `skip` are no ids and are not used to find any; `times` look like times, the likeliest first.
+    Columns to `skip` are no ids and are not used to find any; `times` look like times, the likeliest first. `given` has
+    the ids that are known.
 
     >>> rng = np.random.default_rng(0)
     >>> user, item = rng.integers(0, 90, 4000), rng.integers(0, 60, 4000)
@@ -342,14 +349,18 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     >>> sorted(find_entities(rows, (), ()).ids.values())
     ['what', 'who']
     """
+    given = given or {}
     keys = _possible(frame, [*skip, *times])
+    possible = {key.column for key in keys}
+    keys += [_key(frame, column) for column in given.values() if column not in possible]
     others = [c for c in frame.columns if c not in skip]
     within = {key.column: agreements(frame, key.column, others) for key in keys}
-    keys = [key for key in keys if within[key.column] or key.rank >= 2]
+    keys = [key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()]
     determined = {key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys}
     for key in keys:
         key.functions = {c for c in determined[key.column] - {key.column} if not is_binning(frame, key.column, c)}
     functions = {key.column: key.functions for key in keys}
+    of_given = {side: next(key for key in keys if key.column == column) for side, column in given.items()}
     keys = _best_of_alike(frame, keys, next((c for c in times if c not in set().union(*determined.values())), None))
     for key in keys:
         key.score = _score(key)
@@ -358,31 +369,56 @@ def find_entities(frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str]
     sure = [key for key in keys if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))]
     sure = _without_alike(sure, _numbered_features(frame.columns))
     best = sure[0] if sure and sure[0].score >= _SURE else None
-    ids = _sides(frame, sure if best else [])
-    alone = best if len(ids) == 1 else None
+    ids = _with_given(_sides(frame, sure if best else []), of_given)
+    alone = best if len(ids) == 1 and not given else None
     left = next((key.column for key in keys if alone and key.column not in alone.functions | {alone.column}), None)
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
     return Entities(
         ids={side: key.column for side, key in ids.items()},
+        sure=frozenset({*named, *given}),
         within=within,
         determined=determined,
         functions=functions,
-        reasons={side: "its name and rows" if side in named else "its rows" for side in ids},
+        reasons={side: "what was given" if side in given else "its name and rows" for side in ids},
         pairs={side: key_pairs(key.cells) for side, key in ids.items()},
         doubts={
-            key.column: f"column {key.column!r} was taken for the {side} ids by its rows, not by its name: correct "
-            f"{side} in the schema if it is not"
+            key.column: f"column {key.column!r} may hold the {side} ids, by its rows and not by its name: give it as "
+            f"{side} if it does; until then the schema has no {side}"
             for side, key in ids.items()
-            if side not in named
+            if side not in named and side not in given
         }
         | ({} if left is None else {left: _LEFT.format(left)}),
+    )
+
+
+def _with_given(found: Mapping[Who, _Key], given: Mapping[Who, _Key]) -> dict[Who, _Key]:
+    """The ids that are given, and beside one of them another that was found, on whichever side."""
+    result = dict(given)
+    columns = [key.column for key in given.values()]
+    others = {side: key for side, key in found.items() if key.column not in columns}
+    for side in sorted(others, key=lambda side: side in given):  # first those whose side is free
+        other_side: Who = "item" if side == "user" else "user"
+        result.setdefault(other_side if side in given else side, others[side])
+    return {side: result[side] for side in _SIDES if side in result}
+
+
+def _key(frame: pl.DataFrame, name: str) -> _Key:
+    """A column as an id, whatever its cells."""
+    column = frame.get_column(name)
+    return _Key(
+        column=name,
+        cells=column,
+        place=frame.columns.index(name),
+        distinct=column.drop_nulls().n_unique(),
+        rank=id_rank(name),
+        role=role_of(name)[0],
     )
 
 
 def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
     """Columns of whole numbers or text whose values repeat, those of most values first."""
     results = []
-    for place, column in enumerate(frame.iter_columns()):
+    for column in frame.iter_columns():
         name, kind = column.name, column.dtype
         is_text = kind in (pl.String, pl.Categorical, pl.Enum)
         if name in skip or not (is_text or kind.is_numeric()):
@@ -390,7 +426,7 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
         present = column.drop_nulls()
         if kind.is_float() and not bool((present.drop_nans() % 1 == 0).all()):
             continue
-        distinct, rank, role = present.n_unique(), id_rank(name), role_of(name)[0]
+        distinct, rank = present.n_unique(), id_rank(name)
         least = 3 if rank >= 2 else max(10, 0.25 * frame.height**0.5)
         some = present.cast(pl.String).head(1000) if is_text else None
         low, high = present.min(), present.max()
@@ -403,7 +439,7 @@ def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
             continue
         if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
             continue
-        results.append(_Key(column=name, cells=column, place=place, distinct=distinct, rank=rank, role=role))
+        results.append(_key(frame, name))
     return sorted(results, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
 
 

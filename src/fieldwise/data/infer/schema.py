@@ -1,7 +1,7 @@
 """Inferring a schema from a table's names and contents, with the reason of every choice, and suggesting a split."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fieldwise.config import nearest
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_dates
@@ -130,6 +131,7 @@ class Inference:
         seen: how many rows of how many were looked at, if not all.
         labels: the columns that may be the label, the likeliest first; the first is the schema's.
         marks: by column that holds numbers or times, the marks of missing values in its cells, and how many hold each.
+        possible_ids: by side, the column that may hold its ids by the rows alone: a doubt, and not in the schema.
         only_positives: whether no column can be a label, and the rows are events that all happened. Then the schema's
             label is a column that the table lacks, with 1 in every row: a recipe with `[negatives]` adds it.
     """
@@ -140,6 +142,7 @@ class Inference:
     seen: str = ""
     labels: tuple[LabelCandidate, ...] = ()
     marks: dict[str, dict[str, int]] = field(default_factory=dict)
+    possible_ids: dict[Who, str] = field(default_factory=dict)
     only_positives: bool = False
 
     def grouped_doubts(self) -> dict[str, str]:
@@ -166,6 +169,10 @@ class Inference:
         if named:
             lines += ["", f"# Columns of {' and '.join(named)} ids."]
             lines += tomli_w.dumps({role: plain.pop(role) for role in named}).strip().splitlines()
+        for role, column in self.possible_ids.items():
+            doubtful = tomli_w.dumps({role: column}).strip()
+            lines += ["", f"# If it holds the {role} ids, with this role in the fields that describe them:"]
+            lines.append(f"# {doubtful}")
         # Table by table: otherwise short ones would be written inline, without comments.
         blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
         for header, column, table in [
@@ -178,7 +185,14 @@ class Inference:
         return "\n\n".join(blocks) + "\n"
 
 
-def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positive: Sequence[str] = ()) -> Inference:
+def infer_schema(
+    frame: TableLike | Sample,
+    *,
+    label: str | None = None,
+    positive: Sequence[str] = (),
+    user: str | None = None,
+    item: str | None = None,
+) -> Inference:
     """Infer a schema from a table's contents, with its column names as one more piece of evidence.
 
     Args:
@@ -187,6 +201,9 @@ def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positiv
         label: the label's column; inferred from names and values if omitted.
         positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
             `clicked`, else from frequency, which is reported as a doubt.
+        user: the column of user ids; inferred if omitted. A column that only its rows tell is reported as a doubt, and
+            the schema does not have it.
+        item: the column of item ids, likewise.
 
     Errors:
         SchemaError: no column can be the label and the rows are no log of events either, or the label's values are
@@ -205,19 +222,23 @@ def infer_schema(frame: TableLike | Sample, *, label: str | None = None, positiv
             raise SchemaError(f"a schema is inferred from rows, but {path} has none; write the schema yourself")
     sample = frame if isinstance(frame, Sample) else Sample(frame=(whole := as_table(frame)), rows=whole.height)
     with renumbering_rows(sample.kept):
-        return _inferred(sample, label, [positive] if isinstance(positive, str) else positive)
+        given: dict[Who, str] = {}
+        if user is not None:
+            given["user"] = user
+        if item is not None:
+            given["item"] = item
+        return _inferred(sample, label, [positive] if isinstance(positive, str) else positive, given)
 
 
-def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inference:
+def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given: Mapping[Who, str]) -> Inference:
     whole = sample.frame
-    if whole.height == 0:
-        raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
+    _check_given(whole, given)
     raw = whole if whole.height <= _MOST_ROWS else _drawn_rows(whole)
     frame, marks = _without_marks(raw)
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
-    early = guess_time(frame, {*never, *([label] if label else [])})
+    early = guess_time(frame, {*never, *given.values(), *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
-    result = find_entities(frame, [*never, *([label] if label else [])], times)
+    result = find_entities(frame, [*never, *([label] if label else [])], times, given)
     settled = {*never, *times, *result.settled()}
     labels = choose_label(raw, label, positive, settled)
     labels = labels or label_by_place(raw, settled, len(result.ids) == 2)
@@ -230,7 +251,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     target = labels[0] if labels else _of_events(frame)
     name = target.label.column
     if name in result.ids.values() or name in times:
-        result = find_entities(frame, [*never, name], [c for c in times if c != name])
+        result = find_entities(frame, [*never, name], [c for c in times if c != name], given)
     others = [c for c in frame.columns if c != name and is_label_name(c) and c not in result.settled()]
     notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
     doubts = {name: target.doubt, **result.doubts}
@@ -238,15 +259,15 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
     marks.pop(name, None)
     notes |= _known_after(frame, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        last = {frame.columns[-1]} - {name, *settled}
-        rivals = (_about_as_likely(labels) | last) - {*notes, *times, *result.ids.values()}
-        doubts |= {c: _RIVAL.format(c, name) for c in frame.columns if c in rivals}
+        doubts |= _rivals(frame, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled)
     time = guess_time(frame, {name, *notes, *(result.settled() - {c for c in times if name_matches(c, TIMES)})})
     doubts |= _mark_times(frame, time, notes)
     fields, reasons = _fields(FieldGuesser(frame, result, y, frame.height / max(1, sample.rows)), notes, doubts)
-    ids = {side: column for side, column in result.ids.items() if column in fields}
+    found = {side: column for side, column in result.ids.items() if column in fields or side in given}
+    ids = {side: column for side, column in found.items() if side in result.sure}
     _leave_out_displays(frame, fields, notes, reasons, result)
-    notes |= {column: f"{notes[column]}; the {side} id" for side, column in ids.items()}
+    for side, column in found.items():
+        notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
     notes |= {column: f"{notes[column]}; {_marks_note(found, fields.get(column))}" for column, found in marks.items()}
     schema = Schema(
         fields=tuple(fields.values()),
@@ -257,7 +278,7 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         item=ids.get("item"),
     )
     if time.column is not None:
-        no_ids = _NO_IDS if not ids and _has_many_categories(frame, fields.values()) else ""
+        no_ids = _NO_IDS if not found and _has_many_categories(frame, fields.values()) else ""
         doubts[time.column] = time.doubt or doubts.get(time.column, no_ids)
     return Inference(
         schema=schema,
@@ -266,8 +287,18 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str]) -> Inf
         seen=sample.origin or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
         marks={column: found for column, found in marks.items() if _reads_marks(fields.get(column))},
+        possible_ids={side: column for side, column in found.items() if side not in ids},
         only_positives=not labels,
     )
+
+
+def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
+    """Check that a table has rows, and the columns of ids that are given."""
+    if whole.height == 0:
+        raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
+    for side, column in given.items():
+        if column not in whole.columns:
+            raise SchemaError(f"the {side} ids must be a column: {column!r} is not; {nearest(column, whole.columns)}")
 
 
 def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
@@ -278,8 +309,13 @@ def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
 
 def _check_events(frame: pl.DataFrame, entities: Entities) -> None:
     """Refuse a table without a label that is no log of users' events with items either."""
-    if frame.height < LEAST_ROWS or len(entities.ids) < 2:
-        raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)))
+    if frame.height >= LEAST_ROWS and len(entities.sure) == 2:
+        return
+    ask = ""
+    if len(entities.ids) == 2:
+        named = ", ".join(f"{side} may be {column!r}" for side, column in entities.ids.items())
+        ask = f"; or, if every row is an event that happened, give the columns of ids as user and item ({named})"
+    raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + ask)
 
 
 def _of_every_row(candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequence[str]) -> LabelCandidate:
@@ -291,6 +327,15 @@ def _of_every_row(candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequ
 def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
     """The columns of the next two candidates that are about as likely as the first."""
     return {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
+
+
+def _rivals(
+    frame: pl.DataFrame, labels: Sequence[LabelCandidate], name: str, *, skip: Set[str], settled: Set[str]
+) -> dict[str, str]:
+    """A doubt for every column that may be the label instead: about as likely ones, and the last column."""
+    last = {frame.columns[-1]} - {name, *settled}
+    rivals = (_about_as_likely(labels) | last) - skip
+    return {column: _RIVAL.format(column, name) for column in frame.columns if column in rivals}
 
 
 def _has_many_categories(frame: pl.DataFrame, fields: Iterable[Field]) -> bool:
