@@ -56,10 +56,9 @@ def recommend(
 ) -> Any:
     """The n items with the highest prediction (main label) for users of a log, each in the context of the last row.
 
-    Items have the values of their last rows. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`)
-    recommends the same to a user whom the model knows, in the same context. A user without a row in the log, or whose
-    id the model has not learned, gets the most popular items: those with the most rows of a positive label in the log,
-    or the most rows if it has no binary label.
+    Items have their latest values. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`) gives
+    the same to a user whom the model knows, in the same context. A user without a row in the log, or whose id the model
+    has not learned, gets the items with the most rows of a positive label, or the most rows without a binary label.
 
     Args:
         model: the bundle that scores.
@@ -68,15 +67,14 @@ def recommend(
         user: one user; a list of users is the same as `users`.
         users: several users, in any order; duplicates count once. Without `user` and `users`: every user of the log.
         n: number of items; fewer if the log has no more.
-        exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all, if the log has no
-            binary label), all (True) or none (False). An item that was only shown to the user can be recommended.
+        exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all without a binary label),
+            all (True) or none (False). An item that was only shown to the user can be recommended.
 
     Returns:
         A row per user and item: user, item, title (if there is one), rank (from 1), prediction and source. The users
         are in the order given (in the order of ids for every user), their items best first, ties in the order of the
         items' ids. `source` is `model` or `popularity`; a `prediction` is a probability, or a number for a regression
-        label, as everywhere, and null where the source is popularity. For one `user` without columns of user and rank.
-        A pandas or pyarrow log gives such.
+        label, and null by popularity. For one `user` without columns of user and rank, and in the log's library.
 
     Errors:
         ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1, another `exclude_seen`.
@@ -122,10 +120,7 @@ def recommended_blocks(
 
     `reports` counts the pairs of users and items that are done.
     """
-    if n < 1:
-        raise ConfigError(f"n must be at least 1, found {n}")
-    if not isinstance(exclude_seen, bool) and exclude_seen != "positive":
-        raise ConfigError(f"exclude_seen must be 'positive', True or False, found {exclude_seen!r}")
+    _check_options(n, exclude_seen)
     given, schema = catalogue or Catalogue(), model.schema
     user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
@@ -138,9 +133,8 @@ def recommended_blocks(
     log = empty_as_null(log, user, item)
     people, own = _people(log, user, users)
     items = latest_values(log, item, [schema], "item")
-    contexts = people.to_frame().join(
-        latest_values(own, user, [schema], "user"), on=user, how="inner", maintain_order="left"
-    )
+    latest = latest_values(own, user, [schema], "user")
+    contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
     own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
     ranker = Ranker(model, ItemTable(id_column=item, items=items), own=own_columns)
     encoded = ranker.encode(contexts)
@@ -170,6 +164,13 @@ def recommended_blocks(
             best.append(some[places])
         yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
         reports.add(len(best) * items.height)
+
+
+def _check_options(n: int, exclude_seen: object) -> None:
+    if n < 1:
+        raise ConfigError(f"n must be at least 1, found {n}")
+    if not isinstance(exclude_seen, bool) and exclude_seen != "positive":
+        raise ConfigError(f"exclude_seen must be 'positive', True or False, found {exclude_seen!r}")
 
 
 def _as_rows(
