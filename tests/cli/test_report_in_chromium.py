@@ -64,6 +64,28 @@ def test_the_page_makes_no_requests_logs_nothing_and_fits(browser, report):
         page.close()
 
 
+def test_tables_are_whole_on_a_desk_and_what_is_wider_scrolls_in_its_box(browser, report):
+    """All but a square of fields by fields, which has as many columns as the model has fields."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(report.as_uri())
+    page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true })")
+    tables = page.eval_on_selector_all(
+        ".scroll",
+        """all => all.map(box => [
+            [...box.querySelectorAll('thead th')].map(head => head.textContent).join(' | '),
+            box.scrollWidth,
+            box.clientWidth,
+            getComputedStyle(box).overflowX,
+        ])""",
+    )
+    heads = [head for head, *_ in tables]
+    assert any(head.startswith("run | AUC | ") and head.endswith("DeLong p | parameters | s/epoch") for head in heads)
+    cut = [head for head, whole, seen, _ in tables if whole > seen + 1 and not head.startswith("field | user | item")]
+    assert cut == []
+    assert {overflow for *_, overflow in tables} == {"auto"}
+    page.close()
+
+
 def test_the_style_is_applied_and_follows_the_system(browser, report):
     papers = []
     for scheme in ("light", "dark"):
