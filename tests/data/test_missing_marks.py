@@ -1,5 +1,8 @@
 """Marks of missing values are empty cells, and amounts with units are plain numbers, wherever they stand."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -20,6 +23,8 @@ from fieldwise import (
     Schema,
     SchemaError,
     TimeSplit,
+    as_table,
+    infer_schema,
 )
 from fieldwise.automatic.task import audit
 from fieldwise.data.encode.columns import as_number
@@ -85,6 +90,15 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
             Schema(fields=FIELDS, label=Label("click"), missing=wrong)
 
 
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Int16, pl.Float32, pl.Float64, pl.Decimal(9, 2), pl.String])
+def test_a_mark_that_is_a_number_is_one_in_a_column_of_any_type(kind: pl.DataType) -> None:
+    frame = pl.DataFrame({"x": [1, -999, 3, -999]}).cast(kind)
+    schema = Schema(fields=(Numeric("x"),), label=Label("y"), missing=["NULL", "-999"])
+    (mark, count), *others = missing_marks(frame, schema)["x"].items()
+    assert (float(mark), count, others) == (-999, 2, [])
+    assert Encoder.fit(frame, schema).fitted == Encoder.fit(pl.DataFrame({"x": [1, None, 3, None]}), schema).fitted
+
+
 def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str]) -> None:
     frame = pl.concat([log_of("NULL", "?")] * 4)
     prepared = prepare(frame, SCHEMA, split=RandomSplit(), seed=0)
@@ -111,6 +125,38 @@ def test_a_row_whose_label_is_a_mark_has_none(label: Label) -> None:
         read_label(frame, label)
     rows = read_label(frame, Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",)))
     assert (len(rows.main), rows.dropped) == (2, 2)
+
+
+@pytest.mark.parametrize("cells", [[1, -999, 0, -999], [1.0, -999.0, 0.0, -999.0], ["1", "-999", "0", "-999"]])
+@pytest.mark.parametrize("rule", [{"positive_above": 0.5}, {"task": "regression"}, {}])
+def test_a_number_that_marks_a_missing_one_is_no_label(cells: list[object], rule: dict[str, Any]) -> None:
+    frame = pl.DataFrame({"y": cells})
+    with pytest.raises(DataError, match=r"2 of 4 rows have none .* row 1 .*999.*: write drop_values = "):
+        read_label(frame, Label("y", **rule), missing=("-999",))
+    rows = read_label(frame, Label("y", drop_values=(-999,), **rule), missing=("-999",))
+    assert rows.main.tolist() == [1, 0]
+    assert rows.dropped == 2
+    schema = Schema(fields=(Categorical("u"),), label=Label("y", **rule), missing=["-999"])
+    with pytest.raises(DataError, match="every row needs a label"):
+        prepare(pl.concat([frame.with_columns(u=pl.lit("a"))] * 5), schema, split=RandomSplit(), seed=0)
+
+
+def test_labels_that_may_be_thousands_are_fractions(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    (tmp_path / "log.csv").write_text("u,y\n" + "".join(f"u{k % 7},{1 + k % 2}.000\n" for k in range(60)))
+    table = as_table(tmp_path / "log.csv")
+    for rule, expected in [
+        ({"positive_values": (2,)}, [0, 1]),
+        ({"positive_values": ("2.000",)}, [0, 1]),
+        ({"positive_above": 1}, [0, 1]),
+        ({"task": "regression"}, [1, 2]),
+        ({"task": "regression", "number_format": "1.234,5"}, [1000, 2000]),
+        ({"task": "regression", "drop_values": (2,)}, [1, 1]),
+    ]:
+        with subtests.test(rule=rule):
+            assert read_label(table, Label("y", **rule)).main[:2].tolist() == expected
+    guess = infer_schema(table, label="y")
+    assert guess.schema.label.positive_values == (2,)
+    assert 'number_format = "1.234,5" if it is 1000' in guess.doubts["y"]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def build_task(
         schema = dataclasses.replace(schema, more_labels=())
     check_columns(frame.columns, schema)
     split, why = (settings.split, "as requested") if settings.split is not None else suggest_split(frame, schema)
-    rows = read_label(frame, schema.label)
+    rows = read_label(frame, schema.label, missing=schema.missing)
     parts = split_table(rows.frame, split, schema, seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"split into {sizes} rows: {why}")

@@ -176,7 +176,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         where = "the recipe's test rows"
     with reading.lines(data):
         check_table(frame, model.schema)
-        rows = read_labels(frame, model.schema.labels)
+        rows = read_labels(frame, model.schema.labels, missing=model.schema.missing)
     _say_dropped(rows.dropped)
     if model.calibration:
         several = len(model.schema.labels) > 1
@@ -288,7 +288,7 @@ def _fit_calibration(
     maps: dict[str, Calibration] = {}
     figures: dict[str, dict[str, Any]] = {where: {} for where in frames}
     for where, frame in frames.items():
-        rows = read_labels(frame, labels)
+        rows = read_labels(frame, labels, missing=bundle.schema.missing)
         _say_dropped(rows.dropped)
         scores = bundle.score(rows.frame).reshape(len(rows.frame), -1)
         for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):

@@ -122,7 +122,7 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
         weights = None if weight is None else weight_column(weight, frame.height)
     except DataError as e:
         raise DataError(f"sample_weight: {e}") from None
-    return read_labels(frame, schema.labels, weight=weights)
+    return read_labels(frame, schema.labels, weight=weights, missing=schema.missing)
 
 
 def _with_label(frame: pl.DataFrame, given: pl.Series) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Label
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name, without_accents
@@ -117,6 +117,8 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
     else:
         number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
         result = _of_texts(text) if number.null_count() else _of_numbers(number)
+        if may_be_thousands(column):
+            result = replace(result, doubt="; ".join(filter(None, [result.doubt, _fraction_or_thousand(text)])))
     if result.label.task == "regression":
         return result
     try:
@@ -134,7 +136,7 @@ def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     if not others.str.strip_chars().cast(pl.Float64, strict=False).null_count() or number_formats(others):
         return marks
     unknown = {mark: many for mark, many in marks.items() if word_meaning(mark) is None}
-    meant = word_meanings(others.unique().head(_MOST_RATINGS).to_list())
+    meant = word_meanings(others.unique(maintain_order=True).head(_MOST_RATINGS).to_list())
     return {} if None in meant.values() else unknown
 
 
@@ -150,6 +152,15 @@ def _without_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidat
     )
     label = replace(result.label, drop_values=cells)
     return replace(result, label=label, doubt="; ".join(filter(None, [doubt, result.doubt])))
+
+
+def _fraction_or_thousand(text: pl.Series) -> str:
+    """What to check of a label whose numbers may have a thousands separator."""
+    example = str(text.filter(text.str.contains(".", literal=True))[0])
+    return (
+        f"the numbers of the label's column {text.name!r} may have a thousands separator, and were taken for "
+        f'fractions, as {example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
+    )
 
 
 def _holds_no_label(column: pl.Series) -> bool:

@@ -41,7 +41,7 @@ def suggest_split(frame: pl.DataFrame, schema: Schema, *, only_positives: bool =
     >>> suggest_split(rows, schema)[0].kind
     'time'
     """
-    rows = read_labels(with_event_label(frame, schema, only_positives), schema.labels)
+    rows = read_labels(with_event_label(frame, schema, only_positives), schema.labels, missing=schema.missing)
     why_not = "no column orders the rows"
     if schema.time is not None:
         why_not = _fault(rows, schema, TimeSplit(), only_positives)

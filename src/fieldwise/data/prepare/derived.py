@@ -529,7 +529,7 @@ def _negative_marks(frames: Frames, schema: Schema) -> dict[str, int | float]:
 
 def _negative_targets(added: pl.DataFrame, schema: Schema, marks: Mapping[str, int | float]) -> np.ndarray:
     """The targets of sampled rows [N, T], none of which is positive."""
-    y = read_labels(added, schema.labels, all_negative=True).y
+    y = read_labels(added, schema.labels, all_negative=True, missing=schema.missing).y
     for label, target in zip(schema.labels, y.T, strict=True):
         if (target > 0).any():
             raise DataError(

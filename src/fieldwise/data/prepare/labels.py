@@ -1,6 +1,7 @@
 """Targets from the labels' columns and rules."""
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -9,9 +10,10 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
-from fieldwise.data.encode.numbers import is_mark
+from fieldwise.data.encode.numbers import is_mark, without_marked_numbers
 from fieldwise.data.read.arrow_files import take_rows
 from fieldwise.data.read.chunked_table import counting_from
+from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Label, Schema
 from fieldwise.storage import scratch
@@ -46,9 +48,11 @@ class LabelledRows:
         return LabelledRows(take_rows(self.frame, rows), scratch.take(self.y, rows), weight=weight)
 
 
-def read_label(frame: pl.DataFrame, label: Label, *, all_negative: bool = False) -> LabelledRows:
+def read_label(
+    frame: pl.DataFrame, label: Label, *, all_negative: bool = False, missing: Sequence[str] = MISSING_MARKS
+) -> LabelledRows:
     """`read_labels` for one label."""
-    return read_labels(frame, (label,), all_negative=all_negative)
+    return read_labels(frame, (label,), all_negative=all_negative, missing=missing)
 
 
 def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
@@ -80,12 +84,17 @@ def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -
 
 
 def read_labels(
-    frame: pl.DataFrame, labels: Sequence[Label], *, all_negative: bool = False, weight: np.ndarray | None = None
+    frame: pl.DataFrame,
+    labels: Sequence[Label],
+    *,
+    all_negative: bool = False,
+    weight: np.ndarray | None = None,
+    missing: Sequence[str] = MISSING_MARKS,
 ) -> LabelledRows:
     """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
     `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives); `weight` are row
-    weights of the table. Errors count rows from 0 in `frame`.
+    weights of the table; `missing` are the schema's marks of missing numbers. Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
@@ -101,32 +110,33 @@ def read_labels(
     if frame.height == 0:
         raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
     keep, y = scratch.empty(frame.height, np.bool_), scratch.empty((frame.height, len(labels)), np.float32)
-    missing: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+    absent_rows: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+    readers = {label.name: _LabelReader.of(frame, label, missing) for label in labels}
     positive = {label.name: label.positive_values is None or all_negative for label in labels}
     for at in scratch.chunk_slices(frame.height):
         kept = pl.repeat(True, at.stop - at.start, eager=True)
         with counting_from(at.start):
-            columns = [_column(frame[at], label) for label in labels]
+            columns = [readers[label.name](frame.get_column(label.column)[at]) for label in labels]
             texts = [as_text(column) for column in columns]
             for label, column, text in zip(labels, columns, texts, strict=True):
                 dropped = _texts(label.drop_values, column)
                 kept &= ~text.is_in(dropped).fill_null(False)
-                if label.drop_values and frame.schema[label.column] == pl.String:  # marks have become null
-                    kept &= ~frame.get_column(label.column)[at].is_in(dropped).fill_null(False)
+                if label.drop_values:  # marks of missing numbers have become null
+                    kept &= ~as_text(frame.get_column(label.column)[at]).is_in(dropped).fill_null(False)
                 if not positive[label.name] and label.positive_values is not None:
                     positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
             keep[at] = kept.to_numpy()
             for number, (label, column, text) in enumerate(zip(labels, columns, texts, strict=True)):
                 absent = text.is_null() & kept
                 if absent.any():
-                    count, first = missing.get(label.name, (0, at.start + int(absent.arg_max() or 0)))
-                    missing[label.name] = count + int(absent.sum()), first
+                    count, first = absent_rows.get(label.name, (0, at.start + int(absent.arg_max() or 0)))
+                    absent_rows[label.name] = count + int(absent.sum()), first
                 # Dropped labels become null instead of being removed, so that errors count the table's rows.
                 target = _target(column.zip_with(kept, column.clear(len(column))), label)
                 y[at, number] = target.cast(pl.Float32).to_numpy()
     for label in labels:
-        if label.name in missing or not positive[label.name]:
-            _refuse(frame, label, missing.get(label.name))
+        if label.name in absent_rows or not positive[label.name]:
+            _refuse(frame, readers[label.name], absent_rows.get(label.name))
     rows = scratch.where(frame.height, lambda at: keep[at])
     if not len(rows):
         named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
@@ -139,16 +149,17 @@ def read_labels(
     return LabelledRows(take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows)
 
 
-def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) -> NoReturn:
+def _refuse(frame: pl.DataFrame, reader: "_LabelReader", absent: tuple[int, int] | None) -> NoReturn:
     """Raise, since rows have no label, or since no positive value occurs: every row would silently be negative."""
-    if missing is not None:
+    label = reader.label
+    if absent is not None:
         raise DataError(
-            f"every row needs a label: {missing[0]} of {frame.height} rows have none in column {label.column!r}, the "
-            f"first is row {missing[1]} (counting from 0){_shown_mark(frame, label, missing[1])}; remove or fill them"
+            f"every row needs a label: {absent[0]} of {frame.height} rows have none in column {label.column!r}, the "
+            f"first is row {absent[1]} (counting from 0){_shown_mark(frame, label, absent[1])}; remove or fill them"
         )
     smallest = pl.Series(dtype=pl.String)
     for at in scratch.chunk_slices(frame.height):
-        texts = as_text(_column(frame[at], label)).alias("")
+        texts = as_text(reader(frame.get_column(label.column)[at])).alias("")
         smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
     raise DataError(
         f"the label's positive_values {list(label.positive_values or ())} must occur in column {label.column!r}, "
@@ -159,27 +170,76 @@ def _refuse(frame: pl.DataFrame, label: Label, missing: tuple[int, int] | None) 
 def _shown_mark(frame: pl.DataFrame, label: Label, row: int) -> str:
     """The mark of a missing number in a row, and how its rows are dropped; empty if the cell is empty."""
     cell = frame.get_column(label.column)[row]
-    if not isinstance(cell, str) or not cell.strip():
+    is_number = isinstance(cell, int | float) and math.isfinite(cell)
+    is_text = isinstance(cell, str) and bool(cell.strip())
+    if not (is_number or is_text):
         return ""
     return f", which holds {cell!r}: write drop_values = [{json.dumps(cell, ensure_ascii=False)}] to drop such rows"
 
 
-def _column(frame: pl.DataFrame, label: Label) -> pl.Series:
-    """The label's cells, null where a mark stands for a missing number; numbers if they have a format."""
-    column = frame.get_column(label.column)
+@dataclass(frozen=True, kw_only=True)
+class _LabelReader:
+    """A label's cells, null where a mark stands for a missing number; numbers if they have a format.
+
+    Args:
+        label: the label.
+        missing: the marks of missing numbers; none where the label's values are named (`positive_values`).
+        has_fractions: whether the column is text since its numbers may have a thousands separator (1.000 and 4.500).
+            Without a `number_format` they are fractions.
+    """
+
+    label: Label
+    missing: tuple[str, ...]
+    has_fractions: bool
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, label: Label, missing: Sequence[str]) -> "_LabelReader":
+        """The reader of a label in a table."""
+        names_values = label.positive_values is not None and label.number_format is None
+        marks = () if names_values else tuple(missing)
+        has_fractions = label.number_format is None and may_be_thousands(frame.get_column(label.column), marks)
+        return cls(label=label, missing=marks, has_fractions=has_fractions)
+
+    def __call__(self, cells: pl.Series) -> pl.Series:
+        if cells.dtype != pl.String:
+            return without_marked_numbers(cells, self.missing) if cells.dtype.is_numeric() else cells
+        if self.label.number_format is not None:
+            what = f"label column {self.label.column!r}"
+            return as_number(cells, what, form=self.label.number_format, missing=self.missing)
+        present = cells.set(is_mark(cells, self.missing), None) if self.missing else cells
+        return present.cast(pl.Float64) if self.has_fractions else present
+
+
+def may_be_thousands(column: pl.Series, missing: Sequence[str] = ()) -> bool:
+    """Whether a column is text since each of its numbers may have a thousands separator, as 3.768 beside 768.
+
+    `missing` are marks that may stand among them.
+
+    >>> may_be_thousands(pl.Series(["768", "3.768"])), may_be_thousands(pl.Series(["768", "3.7"]))
+    (True, False)
+    """
     if column.dtype != pl.String:
-        return column
-    if label.number_format is not None:
-        return as_number(column, f"label column {label.column!r}", form=label.number_format)
-    if label.positive_values is None:
-        return column.set(is_mark(column, MISSING_MARKS), None)
-    return column
+        return False
+    has_point = False
+    for at in scratch.chunk_slices(len(column)):
+        cells = column[at].drop_nulls()
+        if missing:
+            cells = cells.filter(~is_mark(cells, missing))
+        if not cells.str.contains(PLAIN_OR_THOUSANDS).all():
+            return False
+        has_point = has_point or bool(cells.str.contains(".", literal=True).any())
+    return has_point
 
 
 def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
     """Values of a rule as text: `True`, as written by pandas, is true in a column of booleans."""
     texts = [cell_text(v) or "" for v in values]
-    return [text.lower() for text in texts] if column.dtype == pl.Boolean else texts
+    if column.dtype == pl.Boolean:
+        return [text.lower() for text in texts]
+    if column.dtype.is_float():  # 5.000, as the file has it, is 5 in a column of numbers
+        numbers = as_text(pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False))
+        return numbers.zip_with(numbers.is_not_null(), pl.Series(texts, dtype=pl.String)).to_list()
+    return texts
 
 
 def _target(column: pl.Series, label: Label) -> pl.Series:

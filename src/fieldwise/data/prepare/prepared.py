@@ -242,7 +242,7 @@ class Preparation:
             made += self.target_encoding.made
         check_table(frame, schema, made_later=made)
         frame = with_event_label(frame, schema, self.negatives is not None)
-        rows = read_labels(frame, schema.labels)
+        rows = read_labels(frame, schema.labels, missing=schema.missing)
         with renumbering_rows(rows.kept):
             indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
         folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
