@@ -160,6 +160,21 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatc
     check_equal(standalone.encode([{"x": cell} for cell in cells]), expected, "exported")
 
 
+def test_a_number_at_the_edge_of_two_bins_is_in_the_same_one_in_an_exported_encoder(tmp_path, monkeypatch, subtests):
+    frame = pl.DataFrame({"x": [0.0, 2.5, 5.0, 7.5, 10.0, None]})
+    for closed, expected in [("left", [1, 2, 3, 4, 4, 0]), ("right", [1, 1, 2, 3, 4, 0])]:
+        with subtests.test(closed=closed):
+            field = Numeric("x", encoding="uniform", transform="none", bins=4, closed=closed)
+            encoder = Encoder.fit(frame, Schema(fields=(field,), label=Label("y")))
+            (tmp_path / "encoder.json").write_text(encoder.to_json(), "utf-8")
+            (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")
+            monkeypatch.setattr(standalone, "HERE", tmp_path)
+            for cached in (standalone._fields, standalone._marks):
+                cached.cache_clear()
+            assert encoder.transform(frame).ids.ravel().tolist() == expected
+            assert standalone.encode(frame.to_dicts())["ids"].ravel().tolist() == expected
+
+
 def numbers_of(column):
     """The numbers of times: seconds since 1970, since midnight, or of a duration."""
     from fieldwise.data.encode.columns import as_number

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -142,7 +142,8 @@ def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None
         absent = math.isnan(number) or number in _marks()[1]
         logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
         if fitted["kind"] == "bins":
-            return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side="right")) + 1], None
+            side: Literal["left", "right"] = "left" if fitted["closed"] == "right" else "right"
+            return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side=side)) + 1], None
         if absent:
             return [MISSING], 1.0 if field["missing"] == "vector" else 0.0
         low, high = fitted.get("clip") or (-FLOAT32_MAX, FLOAT32_MAX)
