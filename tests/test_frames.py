@@ -1,9 +1,11 @@
 """Every public function that takes a table takes all that `as_table` takes, and gives the same for each."""
 
 import dataclasses
+import datetime as dt
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -36,6 +38,7 @@ from fieldwise import (
     load_recipe,
     prepare_recipe,
 )
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.read.tables import TableLike
 from fieldwise.explain import Subject, effects, explain
@@ -239,6 +242,35 @@ def test_other_objects_than_tables_are_errors(subtests, tmp_path):
             pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"),
         ):
             CASES[name](lambda frame: {"no", "table"} if frame.height > 1 else frame, tmp_path)
+
+
+def test_a_category_of_pandas_has_the_text_of_a_cell_with_its_value(subtests) -> None:
+    moments = pd.to_datetime(["2026-01-02", "2026-01-02 08:30:00.25", None], format="ISO8601")
+    for cells in (
+        pd.Series(moments),
+        pd.Series(moments.tz_localize("UTC")),
+        pd.Series(np.array([4.1, 7.0, np.nan], np.float32)),
+        pd.Series([1.5, 1e-5, None]),
+        pd.Series([True, False, None], dtype=object),
+        pd.Series([dt.date(2026, 1, 2), dt.date(2026, 1, 3), None]),
+        pd.Series(pd.to_timedelta([0.3, 86_400, None], unit="s")),
+        pd.Series([Decimal("1.50"), Decimal("2"), None]),
+    ):
+        with subtests.test(dtype=str(cells.dtype)):
+            plain = as_text(as_table(cells.to_frame("x")).get_column("x")).to_list()
+            assert as_text(as_table(cells.astype("category").to_frame("x")).get_column("x")).to_list() == plain
+
+
+def test_missing_periods_and_intervals_of_pandas_are_missing() -> None:
+    frame = pd.DataFrame(
+        {
+            "month": pd.PeriodIndex(["2026-01", None], freq="M"),
+            "bin": pd.arrays.IntervalArray.from_tuples([(0, 1), None]),
+        }
+    )
+    table = as_table(frame)
+    assert table.rows() == [("2026-01", "(0.0, 1.0]"), (None, None)]
+    assert as_table(frame[1:]).dtypes == [pl.String, pl.String]
 
 
 def test_a_column_of_uuids_is_text() -> None:

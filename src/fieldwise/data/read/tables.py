@@ -1,9 +1,11 @@
 """Reading and writing tables: files, and frames of other libraries, as polars DataFrames."""
 
+import datetime as dt
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Annotated, Any, cast
@@ -11,6 +13,7 @@ from uuid import UUID
 
 import polars as pl
 
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.chunked_table import open_table, with_positions
 from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.read.text_files import TextFormat
@@ -18,8 +21,6 @@ from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 from fieldwise.storage.forks import computing
 
-LARGEST_WHOLE = 2**53
-"""Below it, floats represent all integers."""
 FORMULA = r"^[=+@\t\r\-]"
 SIGNED_NUMBER = r"^[+-][0-9.]+([eE][-+]?[0-9]+)?$"
 
@@ -264,7 +265,7 @@ def _in_plain_types(column: Any) -> Any:
     if column.dtype == object and _holds_uuids(column):
         return column.map(str, na_action="ignore")
     if type(column.dtype).__name__ in ("IntervalDtype", "PeriodDtype"):
-        return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("str")
+        return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("string")
     categories = getattr(column.dtype, "categories", None)
     if categories is None or all(isinstance(value, str) for value in categories):
         return column
@@ -278,12 +279,9 @@ def _holds_uuids(column: Any) -> bool:
 
 
 def _category_text(value: Any) -> str:
-    """A category as the same text as that of a cell which holds its value (`as_text`)."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        whole = value.is_integer() and abs(value) < LARGEST_WHOLE
-        return str(int(value)) if whole else str(pl.Series([value]).cast(pl.String).item())
+    """A category as the same text as that of a cell which holds its value."""
+    if isinstance(value, bool | float | Decimal | dt.date | dt.time | dt.timedelta):
+        return str(as_text(pl.Series([value])).item())
     return str(value)
 
 
