@@ -582,6 +582,20 @@ def test_folders_that_are_named_by_a_column_are_columns(tmp_path, kind):
         as_table(root)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_folders_tell_of_a_category_stays_as_it_is_written(tmp_path, kind):
+    for version in ("4.1", "4.10"):
+        folder = tmp_path / f"version={version}"
+        folder.mkdir()
+        rows = pl.DataFrame({"click": [0, 1]})
+        {"csv": rows.write_csv, "parquet": rows.write_parquet}[kind](folder / f"a.{kind}")
+    texts = ["4.1", "4.1", "4.10", "4.10"]
+    assert as_table(tmp_path, text_columns=("version",)).get_column("version").to_list() == texts
+    sliced = SlicedTable(tmp_path, TextFormat(text_columns=("version",)))
+    assert pl.concat(sliced.slices(["version", "click"], 3)).get_column("version").to_list() == texts
+    assert as_table(tmp_path).get_column("version").to_list() == [4.1, 4.1, 4.1, 4.1]
+
+
 def test_a_column_of_the_file_is_not_replaced_by_its_folder(tmp_path):
     (tmp_path / "day=1").mkdir()
     pl.DataFrame({"day": [7, 8]}).write_csv(tmp_path / "day=1" / "a.csv")

@@ -114,13 +114,13 @@ def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
 class FolderColumns:
     """The columns that the names of files' folders tell (see `folder_values`), as they are added to the files' rows.
 
-    A column that a file has itself stays as it is.
+    A column that a file has itself stays as it is. Values of `text_columns` (None: all) stay as they are written.
 
     Errors:
         DataError: the folders of two files have other columns.
     """
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path], text_columns: Sequence[str] | None = ()) -> None:
         self._values = {path: file_listing.folder_values(path) for path in files}
         first = files[0]
         names = list(self._values[first])
@@ -131,7 +131,7 @@ class FolderColumns:
                     f"{', '.join(names) or 'none'} and those of {path} {', '.join(values) or 'none'}: move the files"
                 )
         texts = {name: [values[name] for values in self._values.values()] for name in names}
-        self._types = TextTypes()
+        self._types = TextTypes(text_columns)
         if names:
             self._types.add(pl.DataFrame(texts, schema=dict.fromkeys(names, pl.String)))
 
@@ -167,7 +167,7 @@ class TableFiles:
                     f"columns are for delimited text without a header, but {path} has its own column names: omit them"
                 )
         self.states = {path: file_listing.file_state(path) for path in files if path.is_file()}
-        self.folders = FolderColumns(files)
+        self.folders = FolderColumns(files, text.text_columns)
         self.types = TextTypes(text.text_columns) if kind_of(files[0]) == "delimited text" else None
 
     def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
@@ -507,9 +507,8 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Abs
                         if left == 0:
                             return f"line {start} of {file}"
                         left -= 1
-                    start = (
-                        source.first_line + records.line_num
-                    )  # quoted line ends are counted, so that an editor finds the place
+                    # Quoted line ends are counted, so that an editor finds the place.
+                    start = source.first_line + records.line_num
                 row = left
             elif path is not None and file_listing.is_many(path):
                 rows = arrow_files.count_rows(file)
