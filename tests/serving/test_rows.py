@@ -1,6 +1,7 @@
 """Cells of a request: what each field takes, and how what it does not take is named."""
 
 import math
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, Numeric, Sequence
-from fieldwise.data.encode.columns import as_text
+from fieldwise.data.encode.columns import as_text, text_numbers
 from fieldwise.serving.rows import RequestError, frame_of, text_of
 
 FIELDS = (
@@ -45,6 +46,7 @@ BAD = [
     ("tags", "a|\udfff", "valid Unicode text"),
     ("price", "cheap", "a finite number or null"),
     ("price", "1_0", "a finite number or null, found '1_0'"),
+    ("price", "\ud800", "valid Unicode text"),
     ("price", [1], "a number or null"),
     ("price", math.inf, "a finite number"),
     ("price", "inf", "a finite number"),
@@ -63,6 +65,21 @@ def test_a_wrong_cell_is_named(subtests):
             assert caught.value.field == f"rows[1].{column}"
             assert str(caught.value).startswith(f"rows[1].{column} must be ")
             assert len(str(caught.value)) < 200
+
+
+def test_texts_of_numbers_are_read_all_at_once_and_a_wrong_one_is_named(monkeypatch):
+    read = mock.Mock(wraps=text_numbers)
+    monkeypatch.setattr("fieldwise.serving.rows.text_numbers", read)
+    fields = Numeric("paid", number_format="€ 1.234,5"), Numeric("price")
+    rows = [{"paid": f"{k},50 €", "price": ("NA", k, f" {k}")[k % 3]} for k in range(900)]
+    frame = frame_of(rows, fields)
+    assert frame["paid"].to_list() == [k + 0.5 for k in range(900)]
+    assert frame["price"].to_list() == [None if k % 3 == 0 else k for k in range(900)]
+    assert read.call_count == 2
+    with pytest.raises(
+        RequestError, match=r"^rows\[3\]\.paid must be a finite number in the format .* found '1,5 kg'$"
+    ):
+        frame_of([*rows[:3], {**rows[3], "paid": "1,5 kg"}], fields)
 
 
 def test_a_missing_cell_is_named():

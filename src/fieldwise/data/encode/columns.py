@@ -99,13 +99,10 @@ def as_number(
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
         raise DataError(f"a number is needed: {what} is of type {kind}; declare the field otherwise, or fix the column")
     if kind in (pl.String, pl.Categorical, pl.Enum):
-        stripped = column.cast(pl.String).str.strip_chars().replace("", None)
-        number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
-        bad = stripped.is_not_null() & number.is_null()
+        number, bad = text_numbers(column, form, missing)
         if bad.any():
-            bad &= ~is_mark(stripped, missing)
-        if bad.any():
-            row, ways = int(bad.arg_max() or 0), number_formats(stripped)
+            row = int(bad.arg_max() or 0)
+            ways = number_formats(column.cast(pl.String).str.strip_chars().replace("", None))
             fix = "fix the cell, leave it empty, or declare the field Categorical"
             if form is not None:
                 fix = f"fix the cell, leave it empty, or change the field's number_format {form!r}"
@@ -131,6 +128,20 @@ def as_number(
             f"{row} (counting from 0); fix the cell or leave it empty"
         )
     return number
+
+
+def text_numbers(text: pl.Series, form: str | None, missing: Sequence[str]) -> tuple[pl.Series, pl.Series]:
+    """Text cells as float64, null for those that are missing or wrong; and which are wrong: no number and no mark.
+
+    >>> [one.to_list() for one in text_numbers(pl.Series(["1", "NA", "x", ""]), None, MISSING_MARKS)]
+    [[1.0, None, None, None], [False, False, True, False]]
+    """
+    stripped = text.cast(pl.String).str.strip_chars().replace("", None)
+    number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
+    bad = stripped.is_not_null() & number.is_null()
+    if bad.any():
+        bad &= ~is_mark(stripped, missing)
+    return number, bad
 
 
 def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> pl.Series:
