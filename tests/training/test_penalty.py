@@ -1,10 +1,24 @@
 import dataclasses
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
-from fieldwise import AFM, FM, LR, Batch, ConfigError, TrainingSettings
+from fieldwise import (
+    AFM,
+    DIN,
+    FM,
+    LR,
+    Batch,
+    Categorical,
+    ConfigError,
+    Encoder,
+    Label,
+    Schema,
+    Sequence,
+    TrainingSettings,
+)
 from fieldwise.data.table import EncodedTable
 from fieldwise.layout import Layout
 from fieldwise.models.build import build_network
@@ -149,3 +163,42 @@ def test_l2_of_all_rows_counts_what_unknown_values_take():
     before, added = penalized(rows, 4, unknown_share=1.0, **LAZY)
     # Value 2 is expected 3 - 3/4 times, value 3 1 - 1/2 times, in the only batch.
     torch.testing.assert_close(added[0, 2:, 0], 0.3 * before[2:, 0] * torch.tensor([3 / 2.25, 1 / 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("model", "labels"),
+    [
+        (FM(embedding_dim=2, embedding_std=0.5), 1),
+        (FM(embedding_dim=2, embedding_std=0.5), 2),
+        (DIN(embedding_dim=2, embedding_std=0.5), 1),
+    ],
+)
+@pytest.mark.parametrize("clip_norm", [None, 1e-3])
+def test_l2_of_all_rows_counts_occurrences_in_the_batch_however_often_a_row_is_read(model, labels, clip_norm):
+    """One lazy step on all rows is a dense step, though PyTorch merges some equal ids of several lookups."""
+    rng = np.random.default_rng(0)
+    users, items = rng.integers(0, 6, 40), rng.integers(0, 8, 40)
+    history = ["|".join(str(item) for item in rng.integers(0, 8, rng.integers(0, 4))) for _ in range(40)]
+    frame = pl.DataFrame({"user": users, "item": items, "history": history})
+    fields = Categorical("user"), Categorical("item"), Sequence("history", shares="item")
+    encoder = Encoder.fit(frame, Schema(fields=fields, label=Label("y")))
+    rows = encoder.transform(frame, y=np.zeros((40, labels)))
+    moved = {}
+    for update in ("dense", "lazy"):
+        network = build_network(model, rows.layout, 0, labels=labels).eval()
+        before = network.embedding.weight.detach().clone()
+        l2 = {"embedding.weight": 0.3}
+        settings = TrainingSettings(
+            l2=l2, batch_size=40, optimizer="sgd", learning_rate=1.0, embedding_update=update, clip_norm=clip_norm
+        )
+        step = Step(network, rows, settings, Objective(), 0)
+        batch, _ = rows.batch(slice(None))
+        network(batch).sum().mul(0.0).backward()
+        step.optimizer.add_l2(batch)
+        step.optimizer.step()
+        moved[update] = before - network.embedding.weight.detach()
+    seen = torch.unique(torch.cat([batch.ids.flatten(), batch.bag_ids])).long()
+    if clip_norm is None:
+        torch.testing.assert_close(moved["lazy"][seen], moved["dense"][seen])
+    else:
+        assert moved["lazy"].norm() == pytest.approx(1e-3, rel=1e-3)

@@ -26,9 +26,11 @@ class LazyTables(torch.optim.Optimizer):
     """An optimizer that updates only rows with a gradient; other rows and their states do not change.
 
     Each table comes with the strength of squared L2 on its touched rows, and with each row's share of it at an
-    occurrence if it is to be spread over those (`RowRule.shares`). A gradient is a sparse COO tensor [R, D] from
-    `fieldwise.ops.gather_rows`. The rules are those of `fieldwise.ops.rows.RowRule`; states have the table's shape,
-    except for `rowwise_adagrad`, which has one number per row; `accumulator` is the start of Adagrad's sums.
+    occurrence if it is to be spread over those (`RowRule.shares`). Occurrences are those in `batch_ids`, the ids of the
+    step's batch, where they are set: a network may read an id several times, and PyTorch merges some equal ids when it
+    adds the gradients of several lookups. A gradient is a sparse COO tensor [R, D] from `fieldwise.ops.gather_rows`.
+    The rules are those of `fieldwise.ops.rows.RowRule`; states have the table's shape, except for `rowwise_adagrad`,
+    which has one number per row; `accumulator` is the start of Adagrad's sums.
     """
 
     def __init__(
@@ -41,7 +43,9 @@ class LazyTables(torch.optim.Optimizer):
     ) -> None:
         self.name = cast(RuleName, name)
         tables = list(tables)
-        self.shares = {table: shares for table, _, shares in tables}
+        self.batch_ids: Tensor | None = None
+        self._shares = {table: shares for table, _, shares in tables}
+        self._shares_of_reads: dict[nn.Parameter, Tensor] = {}
         groups = [{"params": [table], "l2": l2} for table, l2, _ in tables]
         super().__init__(groups, {"lr": lr, "accumulator": accumulator})
 
@@ -61,9 +65,35 @@ class LazyTables(torch.optim.Optimizer):
                 scale=scale,
                 eps=OPTIMIZERS[self.name].eps,
                 step=int(state["step"]),
-                shares=self.shares[table],
+                shares=self.shares_of(table, rows),
             )
             update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
+
+    @property
+    def spreads_l2(self) -> bool:
+        """Whether L2 of some table is spread over the occurrences of its rows."""
+        return any(shares is not None for shares in self._shares.values())
+
+    def shares_of(self, table: nn.Parameter, reads: RowGroups) -> Tensor | None:
+        """The share of L2 at each gradient of a row [R], right for the rows that were read; None if it is not spread.
+
+        A row with two gradients for each of its occurrences has half of an occurrence's share at each.
+        """
+        shares = self._shares[table]
+        if shares is None or self.batch_ids is None or len(self.batch_ids) == len(reads.order):
+            return shares
+        occurring = group_rows(self.batch_ids, len(table))
+        reads_U = reads.starts.diff()
+        is_read_U = reads_U > 0
+        rows = reads.distinct[is_read_U]
+        places = torch.searchsorted(occurring.distinct, rows).clamp(max=len(occurring.distinct) - 1)
+        in_batch = occurring.distinct[places] == rows  # others are read by the network itself, whatever the batch
+        occurrences = torch.where(in_batch, occurring.starts.diff()[places], reads_U[is_read_U])
+        if table not in self._shares_of_reads:
+            self._shares_of_reads[table] = torch.zeros_like(shares)
+        result = self._shares_of_reads[table]
+        result[rows.long()] = shares[rows.long()] * occurrences / reads_U[is_read_U]
+        return result
 
     def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
         """For each table its options, the table, its groups of ids and a gradient per id; ids are sorted only once."""
@@ -178,7 +208,9 @@ class RunOptimizer:
 
     @torch.no_grad()
     def add_l2(self, batch: Batch) -> None:
-        """Add L2's gradient to the parameters' gradients, in place, as autograd would."""
+        """Add L2's gradient to the parameters' gradients, in place, as autograd would; lazy tables do so in `step`."""
+        if self.lazy is not None and self.lazy.spreads_l2:
+            self.lazy.batch_ids = all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
         for p, strength in self._l2:
             if p.grad is None:
                 p.grad = strength * p
@@ -200,7 +232,7 @@ class RunOptimizer:
             norm = float(nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None]))
             with torch.no_grad():  # summed by row, including L2's
                 squares = [
-                    squares_of_rows(table, groups, grads, of["l2"], self.lazy.shares[table])
+                    squares_of_rows(table, groups, grads, of["l2"], self.lazy.shares_of(table, groups))
                     for of, table, groups, grads in self.lazy._gradients()
                 ]
                 norm = math.sqrt(norm**2 + math.fsum(squares))
