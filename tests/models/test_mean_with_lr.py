@@ -23,6 +23,9 @@ from fieldwise import (
     Label,
     Numeric,
     Schema,
+    load_recipe,
+    prepare_recipe,
+    train_recipe,
 )
 from fieldwise.bundle.bundle import warm_start
 from fieldwise.explain.explanation import explain
@@ -182,6 +185,41 @@ def test_a_warm_start_begins_where_a_mean_ended(settings):
         assert torch.equal(network.eval()(batch), bundle.network(batch))
     optimizer = RunOptimizer(network, TrainingSettings(l2={"lr.embedding.weight": 0.1, "network.*": 0.2}))
     assert len(optimizer.parameters) == len(list(network.parameters()))
+
+
+def test_l2_calls_the_parameters_of_a_mean_s_network_as_without_the_mean():
+    network = mean_bundle().network
+    weight = network.network.embedding.weight
+    for pattern in ("embedding.weight", "network.embedding.weight"):
+        optimizer = RunOptimizer(network, TrainingSettings(l2={pattern: 0.5}))
+        network.zero_grad()
+        optimizer.add_l2(None)
+        torch.testing.assert_close(weight.grad, 0.5 * weight)
+        assert [name for name, p in network.named_parameters() if p.grad is not None] == ["network.embedding.weight"]
+    with pytest.raises(ConfigError, match=r"'embeding.weight', which the model does not have: .*'embedding.weight'"):
+        RunOptimizer(network, TrainingSettings(l2={"embeding.weight": 0.5}))
+    with pytest.raises(ConfigError, match="l2 names parameter 'network\\.embedding\\.weight'"):
+        RunOptimizer(network.network, TrainingSettings(l2={"network.embedding.weight": 0.5}))
+
+
+def test_a_recipe_with_a_fixed_l2_starts_from_its_own_mean(tmp_path):
+    """The second training has the L2 of the first, whose names are those of the network alone."""
+    sets = [
+        "data.rows=600",
+        "defaults=data",
+        "model.embedding_dim=4",
+        "training.epochs=1",
+        "training.l2={'embedding.weight' = 0.01}",
+    ]
+    recipe = load_recipe("simulated/autoint-plus", sets)
+    first = train_recipe(recipe, prepare_recipe(recipe, tmp_path))
+    assert first.bundle.network_share < 1
+    first.bundle.save(tmp_path / "b")
+    again = load_recipe("simulated/autoint-plus", [*sets, f"warm_start={tmp_path / 'b'}"])
+    second = train_recipe(again, prepare_recipe(again, tmp_path))
+    assert second.recipe.training.l2 == {"embedding.weight": 0.01}
+    assert second.bundle.network_share == first.bundle.network_share
+    assert second.warm_start.fresh == {}
 
 
 def test_a_warm_start_of_two_towers_takes_the_network_of_a_mean_alone():

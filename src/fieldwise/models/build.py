@@ -21,6 +21,7 @@ from fieldwise.models.settings import ModelSettings
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 
+NETWORK = "network."  # before the names of a network's parameters in a mean with LR
 ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 
 

@@ -16,6 +16,7 @@ from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, kept_rows
 from fieldwise.layout import Batch
+from fieldwise.models.build import NETWORK, part_of_mean
 from fieldwise.ops.rows import RowGroups, RowRule, RuleName, group_rows, squares_of_rows, update_rows_
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
@@ -304,15 +305,33 @@ def has_spread_l2(settings: TrainingSettings) -> bool:
 def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str, float]:
     """The strength of every parameter by name, 0 if no pattern matches; the first match applies.
 
+    In a mean with LR, as a warm start from one has it, the network's parameters also go by their names outside of it:
+    `embedding.weight` is `network.embedding.weight` there.
+
     Errors:
         ConfigError: a pattern that matches no parameter.
 
     >>> l2_strengths(nn.Linear(1, 1), {"w*": 0.5})
     {'weight': 0.5, 'bias': 0.0}
     """
-    names = [name for name, _ in network.named_parameters()]
+    in_mean = part_of_mean(network) is not network
+    names = {name: _names_in_settings(name, in_mean=in_mean) for name, _ in network.named_parameters()}
     for pattern in strengths:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            hint = nearest(pattern, names)
+        if not any(_matches(known, pattern) for known in names.values()):
+            hint = nearest(pattern, [known[-1] for known in names.values()])
             raise ConfigError(f"l2 names parameter {pattern!r}, which the model does not have: {hint}")
-    return {name: next((s for p, s in strengths.items() if fnmatchcase(name, p)), 0.0) for name in names}
+    return {
+        name: next((strength for pattern, strength in strengths.items() if _matches(known, pattern)), 0.0)
+        for name, known in names.items()
+    }
+
+
+def _names_in_settings(name: str, *, in_mean: bool) -> list[str]:
+    """The names by which settings may call a parameter: its own; in a mean with LR also that within the network."""
+    if in_mean and name.startswith(NETWORK):
+        return [name, name.removeprefix(NETWORK)]
+    return [name]
+
+
+def _matches(names: Iterable[str], pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in names)
