@@ -22,6 +22,8 @@ from fieldwise.cli import quickstart, run
 from fieldwise.cli.app import app
 from fieldwise.cli.show import command, command_name
 from fieldwise.data.read.public_sets import PUBLIC_SETS
+from fieldwise.models import parameter_count
+from fieldwise.models.build import network_share
 from fieldwise.training.settings import OPTIMIZERS
 
 COMMON = {"--help", "--verbose"}
@@ -421,8 +423,9 @@ def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
     shapes = {p["name"]: p["shape"] for p in facts["parameters"]}
     assert shapes == {
         "embedding.weight": [table, 4], "first_order.embedding.weight": [table, 1], "first_order.bias": [],
+        "lr.embedding.weight": [table, 1], "lr.bias": [],
     }  # fmt: skip
-    assert facts["parameter_count"] == table * 5 + 1
+    assert (facts["parameter_count"], facts["lr_parameter_count"]) == (table * 6 + 2, table + 1)
     memory = facts["memory_mib"]
     # Weights, gradients, Adam's two moments, their mean, the best and the next best, 4 bytes each.
     assert memory["parameters_gradients_and_optimizer"] * 2**20 == 28 * (table * 5 + 1)
@@ -431,14 +434,32 @@ def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
     disk = facts["disk_mib"]
     assert memory["encoded_rows"] == disk["encoded_rows"] == (values + tags * 4) / 2**20
+    assert memory["lr_solution"] * 2**20 == 12 * (table + 1)
     assert memory["copy_for_a_checkpoint"] > 0
     assert memory["vocabularies"] * 2**20 > 19 * 50  # 9 users, 7 items and 3 tags
     assert memory["sum"] == pytest.approx(sum(v for k, v in memory.items() if k != "sum"))
     # Three checkpoints of the weights, their mean, Adam's two moments and the best weights.
     assert disk["checkpoints"] * 2**20 == 3 * 20 * (table * 5 + 1)
+    assert disk["bundle"] * 2**20 == 4 * facts["parameter_count"]
     assert disk["sum"] == pytest.approx(sum(v for k, v in disk.items() if k != "sum"))
     assert facts["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
     assert not Path("runs").exists()
+
+
+def test_train_has_the_parameters_that_describe_counted(done, recipe):
+    """With and without the mean with LR, whatever share it has; and in a warm start from a mean."""
+    few = ["--set", "training.epochs=1", "--quiet"]
+    for folder, settings in [("a", []), ("b", ["--set", "training.mean_with_lr=false"])]:
+        facts = json.loads(done("describe", recipe, *settings, "--json")[0])
+        result = json.loads(done("train", recipe, *few, *settings, "--out", folder, "--json")[0])
+        assert result["parameters"] + result["parameters_left_out"] == facts["parameter_count"]
+        assert (facts["lr_parameter_count"] > 0) == (folder == "a")
+    network = Bundle.load(Path("a")).network
+    assert network_share(network) < 1
+    warm = ["--set", "warm_start=a"]
+    counted = f"{parameter_count(network):,} parameters"
+    assert counted in done("describe", recipe, *warm)[0]
+    assert counted in done("train", recipe, *few, *warm, "--out", "c")[0]
 
 
 def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, log, tmp_path):

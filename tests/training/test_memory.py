@@ -1,5 +1,7 @@
 """The estimate of a training's memory against what a training holds, tensor by tensor."""
 
+import gc
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -7,12 +9,29 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fieldwise import AFM, FM, Categorical, DeepFM, Encoder, Label, Numeric, Schema, TrainingSettings, XDeepFM, simulate
+from fieldwise import (
+    AFM,
+    FM,
+    Categorical,
+    DeepFM,
+    Encoder,
+    Label,
+    Layout,
+    Numeric,
+    Schema,
+    TrainingSettings,
+    XDeepFM,
+    simulate,
+)
+from fieldwise.data.table import EncodedTable
 from fieldwise.models.build import build_network
 from fieldwise.training import memory
-from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step
+from fieldwise.training.callbacks import Callback
+from fieldwise.training.fit import Training
+from fieldwise.training.memory import bytes_of_parameters, bytes_of_regression, bytes_of_rows, bytes_of_step
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer, has_spread_l2
+from fieldwise.training.regression import Regression
 
 LOG = simulate(2_000, users=50, items=30, seed=0)
 
@@ -111,3 +130,38 @@ def test_rows_of_a_full_shuffle_and_of_windows(monkeypatch):
     monkeypatch.setattr(memory, "GATHERED_ROWS", 64)
     assert bytes_of_rows(table, 10, TrainingSettings(batch_size=16)) == round(8 * 2_000 + 2 * 64 * row + 900)
     assert bytes_of_rows(table, 10, settings) == round(2 * 100 * (row + 8) + 2 * 64 * row + 900)
+
+
+def test_what_the_solution_of_lr_needs_is_counted():
+    """Against NumPy's arrays alive at once, as Python's own tracer counts them."""
+    rng = np.random.default_rng(0)
+    layout, rows = Layout.of_sizes([40_000, 30_000, 50]), 3_000
+    offsets = np.array([f.offset for f in layout.fields])
+    empty = np.zeros((rows, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64)
+    ids = np.stack([rng.integers(0, size, rows) for size in (40_000, 30_000, 50)], axis=1) + offsets
+    y = (rng.random(rows) < 0.5).astype(np.float32)
+    table = EncodedTable(layout, ids.astype(np.int32), *empty, y=y)
+    part = table.take(np.arange(300))
+    Regression(part, Objective()).solve(part)  # imports what it needs
+    tracemalloc.start()
+    Regression(table, Objective()).solve(part)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert bytes_of_regression(table, part) == pytest.approx(most, rel=0.2)
+
+
+def test_a_training_frees_what_the_solution_of_lr_needed(tables):
+    """After the first step, what LR was solved with is gone."""
+    settings = TrainingSettings(epochs=1, batch_size=32, mean_with_lr=True)
+    alive = []
+
+    class Looks(Callback):
+        def on_evaluation(self, evaluation, better):
+            gc.collect()  # what other tests left
+            alive.extend(one for one in gc.get_objects() if isinstance(one, Regression))
+
+    network = build_network(FM(embedding_dim=3), tables.layout, 0)
+    Training(
+        network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=0, callbacks=[Looks()]
+    ).run()  # fmt: skip
+    assert alive == []

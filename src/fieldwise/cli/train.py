@@ -24,8 +24,11 @@ from fieldwise.runs.recipe import Recipe, check_recipe, load_recipe, protocol_of
 from fieldwise.storage.cache import Cache, default_cache
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.distributed.process_group import ProcessGroup
+    from fieldwise.layout import Layout
     from fieldwise.runs.default_settings import ResolvedSetting
     from fieldwise.runs.leaderboard import Board, RankingBoard
     from fieldwise.runs.pipeline import TrainingResult
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from fieldwise.training.checkpoint import CheckpointFolder
 
 PROGRAM_MIB = 175.0  # Python, PyTorch and Polars, where the system does not tell
+SOLUTION = 8 + 4  # bytes of a weight of the solved LR, and of the LR in the mean
 FIRST_STEP_MIB = 68.0  # what PyTorch loads for the first gradients and the first update
 HEAP = 1.5  # memory of a step by its tensors' bytes: freed blocks between used ones, and work space of kernels
 CHECKPOINTS = 3  # two are kept while the next one is written
@@ -239,8 +243,11 @@ def _show_run(done: "TrainingResult", folder: Path, preparing: int) -> None:
     length += f"({STOPPED[done.history.stopped]})"
     if is_exact:
         length = f"solved exactly with {show.counted(done.history.epochs, 'prior')}"
+    left_out = ""
+    if done.parameters_left_out:
+        left_out = f" (without {done.parameters_left_out:,} of LR, which has no share in the mean)"
     out.print(
-        f"{done.parameters:,} parameters, {length}, {epoch}{preparing + training} s in total "
+        f"{done.parameters:,} parameters{left_out}, {length}, {epoch}{preparing + training} s in total "
         f"({preparing} s to read and prepare, {training} s to train and evaluate). Bundle: {folder}"
     )
 
@@ -525,6 +532,7 @@ def run_describe(*, recipe: opt.RecipeName = "", settings: opt.Settings = None, 
         show.suggest("see what a recipe trains", "describe", "simulated/afm")
         return
     loaded = load_recipe(recipe, settings or ())
+    from fieldwise.bundle.bundle import Bundle
     from fieldwise.config import to_plain
     from fieldwise.models.build import model_to_dict
     from fieldwise.runs.data import prepare_recipe
@@ -536,7 +544,8 @@ def run_describe(*, recipe: opt.RecipeName = "", settings: opt.Settings = None, 
     unchecked = None if cache is None else replace(cache, verify=False)
     prepared = prepare_recipe(loaded, opt.data_folder(loaded.data.name), cache=unchecked)
     peak = peak_mib()  # of preparing the data, or of reading them from the cache
-    complete, chosen = resolve_defaults(loaded, prepared.train)
+    start = None if loaded.warm_start is None else Bundle.load(Path(loaded.warm_start))
+    complete, chosen = resolve_defaults(loaded, prepared.train, start)
     unseen, encoder = prepared.unseen["test"], prepared.encoder
     facts = {
         "recipe": complete.name,
@@ -550,7 +559,7 @@ def run_describe(*, recipe: opt.RecipeName = "", settings: opt.Settings = None, 
             for f, field in zip(encoder.layout.fields, encoder.fields, strict=True)
         ],
         "labels": [{"name": one.name, "task": one.task, "weight": one.weight} for one in complete.schema.labels],
-        **_sizes(complete, prepared, program),
+        **_sizes(complete, prepared, program, None if start is None else start.network),
     }
     if json:
         show.print_json(facts)
@@ -582,28 +591,49 @@ def _show_facts(facts: dict[str, Any], choices: "Sequence[ResolvedSetting]") -> 
         chosen = ([choice.setting, choice.shown, choice.reason] for choice in choices)
         show.print_table(["chosen from the data", "value", "why"], chosen)
     counts = ", ".join(f"{count:,} {part.replace('_', ' ')}" for part, count in facts["counts"].items())
-    out.print(f"{facts['parameter_count']:,} parameters; {counts}")
+    of_lr = f", {facts['lr_parameter_count']:,} of them LR's in the mean" if facts["lr_parameter_count"] else ""
+    out.print(f"{facts['parameter_count']:,} parameters{of_lr}; {counts}")
     for name, words in (("memory_mib", "memory estimate for training"), ("disk_mib", "disk estimate")):
         sizes = ", ".join(f"{what.replace('_', ' ')} {size:,.1f}" for what, size in facts[name].items())
         out.print(f"{words} in MiB: {sizes}")
 
 
-def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str, Any]:
-    """Parameters, rows, and estimates of memory and disk in MiB, by purpose, of training complete settings on rows."""
+def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float, former: "nn.Module | None") -> dict[str, Any]:
+    """Parameters, rows, and estimates of memory and disk in MiB, by purpose, of training complete settings on rows.
+
+    `former` is the network of a warm start's bundle. Parameters include LR's, if the training may end as a mean with
+    it (`mean_with_lr`).
+    """
     from fieldwise.data.encode.fitted_fields import Vocabulary
-    from fieldwise.models import parameter_count
-    from fieldwise.models.build import build_network
+    from fieldwise.layers import FirstOrder
+    from fieldwise.models.build import as_former, build_network
     from fieldwise.runs.data import large_table
-    from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows, bytes_of_step, first_lr_of
+    from fieldwise.training.memory import (
+        bytes_of_parameters,
+        bytes_of_regression,
+        bytes_of_rows,
+        bytes_of_step,
+        first_lr_of,
+    )
     from fieldwise.training.objective import Objective
     from fieldwise.training.stepped_lr import settings_of_lr
 
     training, labels, train = recipe.training, recipe.schema.labels, prepared.train
-    build = partial(build_network, recipe.model, seed=recipe.seed, labels=len(labels))
-    network, parts = build(prepared.encoder.layout), (train, prepared.valid, prepared.test)
+    layout, valid, parts = prepared.encoder.layout, prepared.valid, (train, prepared.valid, prepared.test)
+
+    def build(layout: "Layout") -> "nn.Module":
+        new = build_network(recipe.model, layout, recipe.seed, labels=len(labels))
+        return as_former(new, layout, former)
+
+    network = build(layout)
+    named_parameters = list(network.named_parameters())
+    lr_parameters = []
+    if training.mean_with_lr:
+        lr_parameters = [(f"lr.{name}", parameter) for name, parameter in FirstOrder(layout).named_parameters()]
     raw, encoded = sum(part.raw_bytes for part in parts), sum(part.table.nbytes for part in parts)
     texts = {id(f): f.values for f in prepared.encoder.fitted if isinstance(f, Vocabulary)}
     weights = sum(p.nbytes for p in network.parameters())
+    lr_weights = sum(parameter.nbytes for _, parameter in lr_parameters)
     parameters, checkpoint = bytes_of_parameters(network, training)
     checkpointed = checkpoint + weights  # with the best weights so far
     if (lr := first_lr_of(network, training)) is not None:
@@ -617,25 +647,33 @@ def _sizes(recipe: Recipe, prepared: "Prepared", program_mib: float) -> dict[str
         "raw_rows": 0 if mapped else raw,
         "encoded_rows": 0 if mapped else encoded,
         "vocabularies": sum(sum(map(sys.getsizeof, one)) + sys.getsizeof(one) for one in texts.values()),
-        "windows_and_order_of_rows": bytes_of_rows(train.table, len(prepared.valid.table), training),
+        "windows_and_order_of_rows": bytes_of_rows(train.table, len(valid.table), training),
         "parameters_gradients_and_optimizer": parameters,
         "step": HEAP * bytes_of_step(build, train.table, training, Objective.of(*labels)),
         "copy_for_a_checkpoint": checkpoint if training.checkpoint_minutes else 0,
     }
+    if training.solves_lr and training.l2_of_lr is None:  # exactly, before there are gradients and states
+        memory["lr_solution"] = SOLUTION * (layout.num_rows + 1)
+        names = "windows_and_order_of_rows", "parameters_gradients_and_optimizer", "step", "copy_for_a_checkpoint"
+        copies = 2 if training.average else 1
+        more = copies * weights + bytes_of_regression(train.table, valid.table) - sum(memory[name] for name in names)
+        memory["more_while_lr_is_solved"] = max(0, more)
     disk: dict[str, float] = {
         "encoded_rows": encoded,
         "cached_raw_rows": raw,
         "checkpoints": CHECKPOINTS * checkpointed if training.checkpoint_minutes else 0,
-        "bundle": weights,
+        "bundle": weights + lr_weights,
     }
     sizes = {"memory_mib": memory | {"sum": sum(memory.values())}, "disk_mib": disk | {"sum": sum(disk.values())}}
     if train.bound is not None:  # beside the rows of the parts, before any is encoded; encoded, then saved
         sizes["disk_mib"]["more_while_preparing"] = max(raw - encoded, train.table.nbytes)
     return {
         "parameters": [
-            {"name": name, "shape": list(p.shape), "numbers": p.numel()} for name, p in network.named_parameters()
+            {"name": name, "shape": list(parameter.shape), "numbers": parameter.numel()}
+            for name, parameter in (*named_parameters, *lr_parameters)
         ],
-        "parameter_count": parameter_count(network),
+        "parameter_count": sum(parameter.numel() for _, parameter in (*named_parameters, *lr_parameters)),
+        "lr_parameter_count": sum(parameter.numel() for _, parameter in lr_parameters),
         "counts": dict(prepared.counts),
         **{name: {what: size / show.MIB for what, size in result.items()} for name, result in sizes.items()},
     }

@@ -98,11 +98,18 @@ class TrainingResult:
         """The number of parameters of the network."""
         return parameter_count(self.bundle.network)
 
+    @property
+    def parameters_left_out(self) -> int:
+        """The number of LR's parameters, if the validation rows left LR out of the mean (`mean_with_lr`); else 0."""
+        left_out = self.recipe.training.mean_with_lr and self.bundle.network_share == 1
+        return self.bundle.encoder.layout.num_rows + 1 if left_out else 0
+
     def facts(self) -> dict[str, Any]:
         """What came out, as plain values for JSON: parameters, epochs, seconds, validation and test metrics."""
         best = self.history.best
         facts = {
             "parameters": self.parameters,
+            "parameters_left_out": self.parameters_left_out,
             "epochs": self.history.epochs,
             "best_epoch": best.epoch,
             "stopped": self.history.stopped,

@@ -163,6 +163,7 @@ class Training:
         try:
             if self.regression is not None:
                 self._set_lr(self.regression.solve(self.valid))
+                self.regression = None  # frees its matrix and its solutions
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.guard.whole:

@@ -26,7 +26,7 @@ LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
 PROBE_VOCABULARY = 1_024  # rows of a field
 GATHERED_ROWS = 32_768  # `EncodedTable.batches`
 EVALUATED = 90  # bytes of metrics per row
-CELL, SOLVED = 40, 8 * (2 * 20 + 20)  # bytes of an exact regression per cell of the rows, and per weight
+CELL, SOLVED = 40, 8 * (2 * 20 + 34)  # bytes of an exact regression per cell of the rows, and per weight
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple[int, int]:
@@ -36,7 +36,8 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     state, one number per row for a lazy table with `rowwise_adagrad`; the occurrences of rows, over which L2 of all
     rows of lazy tables is spread; the best weights so far, twice while they are replaced; and the average, if weights
     are averaged. A checkpoint's copy has the parameters, the state and the average. The network's embeddings are set to
-    dense or sparse gradients. An LR that is trained by steps first (`l2_of_lr`) is counted where that takes more.
+    dense or sparse gradients. An LR that is trained by steps first (`l2_of_lr`) is counted where that takes more; one
+    that is solved exactly is not (`bytes_of_regression`).
 
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
@@ -90,10 +91,14 @@ def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettin
     ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
     if settings.optimizer == LBFGS:
         return CELL * (train.ids.size + train.bag_ids.size) + EVALUATED * valid_rows
-    solves = settings.solves_lr and settings.l2_of_lr is None
-    solved = CELL * (train.ids.size + train.bag_ids.size) if solves else 0
     gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
-    return round(max(ordered + gathered, solved) + EVALUATED * valid_rows)
+    return round(ordered + gathered + EVALUATED * valid_rows)
+
+
+def bytes_of_regression(train: EncodedTable, valid: EncodedTable) -> int:
+    """Bytes while LR is solved exactly before a training (`start_from_lr`, `mean_with_lr`): rows, L-BFGS's vectors."""
+    cells = sum(table.ids.size + table.bag_ids.size for table in (train, valid))
+    return CELL * cells + SOLVED * (train.layout.num_rows + 1)
 
 
 def bytes_of_step(
