@@ -1,6 +1,7 @@
 """Exported networks run without fieldwise and give the bundle's logits."""
 
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -15,7 +16,10 @@ from random_bundle import random_bundle
 
 from fieldwise import (
     AFM,
+    LR,
+    AutoIntPlus,
     Bag,
+    Bundle,
     BundleError,
     Categorical,
     ConfigError,
@@ -30,6 +34,7 @@ from fieldwise import (
 from fieldwise.bundle import export
 from fieldwise.bundle.export import export_bundle
 from fieldwise.evaluation.calibration import Isotonic, Platt
+from fieldwise.models.build import mean_with_lr
 
 SCHEMA = Schema(fields=(USER, Bag("tags", role="user"), ITEM, Numeric("price", role="item")), label=Label("click"))
 
@@ -283,3 +288,29 @@ def test_onnx_and_raw_rows_run_elsewhere(tmp_path, caplog, capfd, count):
         np.divide(result, scale), np.divide(list(expected.values()), scale), atol=2e-6, rtol=1e-4
     )
     assert all(len(np.unique(np.round(column, 4))) > 10 for column in np.transpose(result))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.0])
+def test_a_mean_with_lr_predicts_elsewhere_what_it_predicts_here(tmp_path, share):
+    """From raw rows, with unseen values, to probabilities: by encode.py and ONNX, and by the parts' own formula."""
+    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    plain = make(AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,)))
+    lr = random_bundle(LR(), SCHEMA, plain.samples, encoder=plain.encoder, seed=2)
+    network = mean_with_lr(plain.network, plain.encoder.layout, share).eval()
+    network.lr.load_state_dict(lr.network.first_order.state_dict())
+    dataclasses.replace(plain, network=network).save(tmp_path / "b")
+    bundle, folder = Bundle.load(tmp_path / "b"), tmp_path / "e"
+    assert export_bundle(bundle, folder) < 1e-6
+    unseen = {"user": "new", "tags": "t1|new", "item": None, "price": None}
+    rows = [*bundle.samples.select("user", "tags", "item", "price").to_dicts(), unseen]
+    (folder / "rows.json").write_text(json.dumps(rows))
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    good, result = json.loads(done.stdout)
+    assert good == list(range(len(rows)))
+    frame = pl.DataFrame(rows)
+    logit = share * plain.score(frame).astype(np.float64) + (1 - share) * lr.score(frame)
+    expected = 1 / (1 + np.exp(-logit))
+    assert np.ptp(expected) > 0.1
+    np.testing.assert_allclose(bundle.predict(frame), expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result, bundle.predict(frame), rtol=0, atol=1e-6)
