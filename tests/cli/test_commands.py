@@ -32,7 +32,7 @@ OPTIONS = {  # by command
     "quickstart": "data out serve port seed overwrite quiet",
     "fetch": "",
     "simulate": "out rows users items seed overwrite",
-    "init": "label positive schema out overwrite read",
+    "init": "label positive user item schema out overwrite read",
     "auto": "label positive minutes out overwrite schema split-column keep seed read json quiet device",
     "prepare": "set clear json quiet progress engine",
     "train": "set out overwrite json quiet tracker progress processes engine",

@@ -103,9 +103,10 @@ def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
     rng = np.random.default_rng(0)
     users = pd.Series(rng.integers(10, 50, 400)).where(rng.random(400) > 0.05)
     items = [f"i{k}" for k in rng.integers(0, 30, 400)]
-    log = pd.DataFrame({"user_id": users, "item_id": items, "click": rng.integers(0, 2, 400)})
+    shops = pd.Series(rng.choice([17, 4011, 90], 400)).where(rng.random(400) > 0.05)
+    log = pd.DataFrame({"user_id": users, "item_id": items, "shop_code": shops, "click": rng.integers(0, 2, 400)})
     log.to_csv("pandas.csv", index=False)
-    log.astype({"user_id": "Int64"}).to_csv("whole.csv", index=False)
+    log.astype({"user_id": "Int64", "shop_code": "Int64"}).to_csv("whole.csv", index=False)
     log.to_parquet("typed.parquet", index=False)
     for name, count in (("pandas.csv", 1), ("whole.csv", 0), ("typed.parquet", 0)):
         out, err = done("init", name, "--label", "click", "--out", "-")
@@ -114,6 +115,7 @@ def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
             line for line in lines_of(err, "CHECK") if "the user ids in 'user_id' are whole numbers written" in line
         ]
         assert len(found) == count, name
+        assert ("the categories in 'shop_code' are whole numbers written with a fraction" in err) == bool(count)
     done("init", "pandas.csv", "--label", "click")
     assert "# CHECK: the user ids in 'user_id'" in (tmp_path / "schema.toml").read_text("utf-8")
     schema = Schema.from_toml(tmp_path / "schema.toml")

@@ -209,27 +209,29 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     guess = _asked(guess, sample, options)
     if kind_of(find_files(options.table)[0]) == "delimited text":
         doubts = dict(guess.doubts)
-        more = _fractions_of_ids(guess.schema, sample) | _texts_of_one_number(guess.schema, sample, options)
+        more = _whole_numbers_with_fractions(guess.schema, sample) | _texts_of_one_number(guess.schema, sample, options)
         for column, doubt in more.items():
             doubts[column] = f"{doubts[column]}; {doubt}" if column in doubts else doubt
         guess = replace(guess, doubts=doubts)
     return guess
 
 
-def _fractions_of_ids(schema: Schema, sample: "Sample") -> dict[str, str]:
-    """A doubt for every column of ids of a text file whose cells are whole numbers written as `12.0`."""
+def _whole_numbers_with_fractions(schema: Schema, sample: "Sample") -> dict[str, str]:
+    """A doubt for every column of ids or categories of a text file whose cells are whole numbers, written as `12.0`."""
     import polars as pl
 
-    doubts: dict[str, str] = {}
+    what = {f.column: "categories" for f in schema.fields if f.cell == "category"}
     for side in _SIDES:
         column = getattr(schema, side)
-        cells = None if column is None else sample.frame.get_column(column).drop_nulls()
-        if cells is None or not len(cells) or cells.dtype != pl.Float64:
-            continue
-        if (cells % 1 == 0).all():
+        if column is not None:
+            what[column] = f"{side} ids"
+    doubts: dict[str, str] = {}
+    for column, values in what.items():
+        cells = sample.frame.get_column(column).drop_nulls()
+        if len(cells) and cells.dtype == pl.Float64 and (cells % 1 == 0).all():
             doubts[column] = (
-                f"the {side} ids in {column!r} are whole numbers written with a fraction, such as 12.0, which is "
-                "another id than the 12 of a frame or a request: if pandas wrote the file, convert the column with "
+                f"the {values} in {column!r} are whole numbers written with a fraction, such as 12.0, which is another "
+                "value than the 12 of a frame or a request: if pandas wrote the file, convert the column with "
                 "astype('Int64') before to_csv"
             )
     return doubts
