@@ -30,7 +30,7 @@ from fieldwise.automatic.task import audit
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
 from fieldwise.data.encode.numbers import number_formats
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import positive_rows, read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.report.sections import slices_of
@@ -139,6 +139,13 @@ def test_a_number_that_marks_a_missing_one_is_no_label(cells: list[object], rule
     schema = Schema(fields=(Categorical("u"),), label=Label("y", **rule), missing=["-999"])
     with pytest.raises(DataError, match="every row needs a label"):
         prepare(pl.concat([frame.with_columns(u=pl.lit("a"))] * 5), schema, split=RandomSplit(), seed=0)
+
+
+def test_rows_of_a_log_whose_label_is_empty_or_a_mark_are_not_positive() -> None:
+    log = pl.DataFrame({"rating": ["5", "", "NA", None, "2"]})
+    assert positive_rows(log, Label("rating", positive_above=3)).tolist() == [True, False, False, False, False]
+    words = pl.DataFrame({"answer": ["yes", "", None, "NA"]})
+    assert positive_rows(words, Label("answer", positive_values=("yes",))).tolist() == [True, False, False, False]
 
 
 def test_labels_that_may_be_thousands_are_fractions(tmp_path: Path, subtests: pytest.Subtests) -> None:

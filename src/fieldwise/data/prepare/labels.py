@@ -56,7 +56,7 @@ def read_label(
 
 
 def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
-    """Which rows are positive by a label's rule [N]; a row without a label is not.
+    """Which rows are positive by a label's rule [N]; a row without a label, or with a mark of a missing one, is not.
 
     None if the table does not say: it lacks the column, or the label is a number.
 
@@ -66,7 +66,8 @@ def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
     if label.task != "binary" or label.column not in frame.columns:
         return None
     cells = frame.select(label.column)
-    labelled = np.flatnonzero(cells.to_series().is_not_null().to_numpy())
+    texts = as_text(_LabelReader.of(cells, label, MISSING_MARKS)(cells.to_series()))
+    labelled = np.flatnonzero(texts.is_not_null().to_numpy())
     result = np.zeros(frame.height, dtype=bool)
     if len(labelled):
         rows = read_label(cells[labelled], label, all_negative=True)
