@@ -10,7 +10,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
@@ -19,7 +18,6 @@ T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
 MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
-REMOVED: dict[str, str] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 """Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
@@ -122,15 +120,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_setting(where: str, key: str, known: Iterable[str]) -> str:
-    """The sentence on a setting that does not exist: what took its place if it was removed, else the nearest known one.
+    """The sentence on a setting that does not exist, with the nearest known one.
 
-    >>> unknown_setting("training", "momentum", ["optimizer"])
-    'training.momentum was removed; leave it out: optimizer = "adam" or "adagrad" takes its place'
+    >>> unknown_setting("training", "optimiser", ["optimizer"])
+    "training has no setting 'optimiser': did you mean 'optimizer'? known: optimizer"
     """
-    path = _below(where, key)
-    for name, instead in REMOVED.items():
-        if path.endswith(name):
-            return f"{path} was removed; leave it out: {instead}"
     return f"{where.removesuffix(':')} has no setting {key!r}: {nearest(key, known)}"
 
 

@@ -70,23 +70,7 @@ def test_the_commands_and_their_options_are_these():
     assert results == {path: set(options.split()) for path, options in OPTIONS.items()}
 
 
-def test_a_removed_command_or_option_is_answered_with_what_to_use_instead(fieldwise):
-    for words, instead in {
-        "calibrate b --method platt": "`fieldwise calibrate` was removed: `fieldwise evaluate BUNDLE --calib",
-        "data infer log.csv": "`fieldwise data` was removed: `fieldwise fetch` lists",
-        "infer log.csv": "`fieldwise infer` was removed: `fieldwise init TABLE --out -` prints a schema",
-        "train r --protocol time": "--protocol was removed: --set protocol=NAME",
-        "train r --seed 2": "--seed was removed: --set seed=N sets it",
-        "tune r --device cuda": "--device was removed: --set training.device=NAME",
-        "evaluate b --separator ;": "--separator was removed: --read separator=... says it",
-        "compare r --again": "--again was removed: --overwrite replaces the runs of the store",
-        "recommend b -n 5": "-n was removed: --k is the number of items for each user",
-        "report b --user who": "--user was removed: set user = COLUMN in the schema",
-        "train r --threads=2": "--threads was removed: the environment variable OMP_NUM_THREADS",
-        "train simulated/fm --set training.tables=sharded": "--set training.tables=sharded: training.tables was "
-        "removed; leave it out: every process holds all tables; make a table that is too large smaller by hash_buckets",
-    }.items():
-        refused(fieldwise(*words.split()), f"fieldwise: {instead}")
+def test_an_option_of_another_command_is_no_option(fieldwise):
     refused(fieldwise("store", "data"), "No such command 'data'", "see `fieldwise store --help`")
     assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], "of other commands"
     assert "No such option: --thread" in fieldwise("train", "r", "--thread", 2)[2], "no prefix of another"
@@ -362,7 +346,6 @@ USAGE = {
     "a seed too small": (("tune", "x", "--seed", "-1"), "'--seed'", "found '-1'"),
     "a seed too large": (("quickstart", "--seed", str(2**32)), "'--seed'", f"found '{2**32}'"),
     "no recipe": (("train",), "Missing argument 'RECIPE'; see `fieldwise train --help`"),
-    "removed option": (("serve", "x", "--map-index"), "--map-index was removed:", "always maps"),
     "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
     "unknown command": (("trian",), "No such command 'trian'", "`fieldwise --help`"),
     "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; see `fieldwise --help`"),

@@ -6,10 +6,9 @@ import pytest
 import torch
 from parity.reference import afm as reference
 
-from fieldwise import AFM, ConfigError, Layout, load_recipe
+from fieldwise import AFM, Layout
 from fieldwise.models import parameter_count
 from fieldwise.models.afm import Variant
-from fieldwise.models.build import model_from_dict
 
 SMALL = {"embedding_dim": 3, "attention_dim": 5}
 
@@ -84,13 +83,6 @@ def test_a_rate_or_an_initial_p_that_is_given_takes_the_place_of_the_variants():
     assert float(drawn.mean()) == pytest.approx(0.0, abs=0.05)
     assert float(drawn.std()) == pytest.approx(1.0, rel=0.05)
     assert AFM(variant="fuxictr", initial_p="ones").build(layout).p.unique().tolist() == [1.0]
-
-
-def test_the_settings_that_variants_replaced_are_one_sentence():
-    with pytest.raises(ConfigError, match=r"^model.start_of_p was removed; leave it out: AFM's `initial_p` takes its"):
-        model_from_dict({"name": "afm", "start_of_p": "ones"})
-    with pytest.raises(ConfigError, match=r"model.start_of_h was removed; leave it out: AFM's `variant` chooses"):
-        load_recipe("simulated/afm", ["model.start_of_h=xavier"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from parity.reference import autoint as reference
 
 from fieldwise import AutoInt, AutoIntPlus, ConfigError, Layout
 from fieldwise.layers import InteractingLayer, InteractingOptions
-from fieldwise.models.build import model_from_dict
 
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
 
@@ -59,11 +58,6 @@ def test_positions_start_from_their_own_deviation():
         ConfigError, match=r"^position_std needs a variant with position vectors \(transformer\), found"
     ):
         AutoInt(variant="fuxictr", position_std=1.0)
-
-
-def test_the_settings_of_before_are_one_sentence():
-    with pytest.raises(ConfigError, match=r"^model.projection_bias was removed; leave it out: AutoInt's `bias` takes"):
-        model_from_dict({"name": "autoint", "projection_bias": True})
 
 
 def test_linear_units_start_from_xavier_with_biases_of_zero(subtests):

@@ -67,8 +67,6 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
             {"optimizer": "adm"},
             "training.optimizer must be one of 'adam', 'adagrad', 'rowwise_adagrad', 'sgd', 'lbfgs', found 'adm'",
         ),
-        ({"momentum": 0.9}, 'training.momentum was removed; leave it out: optimizer = "adam" or'),
-        ({"min_improvement": 1e-4}, "training.min_improvement was removed; leave it out: training ends after"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'"),
         ({"epochs": 2.5}, "training.epochs must be of type int"),
         ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),

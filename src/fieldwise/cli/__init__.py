@@ -27,51 +27,6 @@ USER_FAULT = 2  # also when the disk or memory is full: the user can free some o
 LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
 PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w", "ray": "'fieldwise[ray]'"}  # by modules of other names
-_REMOVED = {  # commands and options that are gone, of all commands or of those named, with what to use instead
-    "demo": "`fieldwise quickstart --data simulated` trains the six models",
-    "recipes": "`fieldwise describe` without a recipe lists them",
-    "calibrate": "`fieldwise evaluate BUNDLE --calibrate METHOD` fits a calibration and saves it",
-    "evaluate-cascade": "`fieldwise evaluate RANKER --prerank TOWER --index FOLDER --data FILE` measures two stages",
-    "data": "`fieldwise fetch` lists and downloads public data sets, `fieldwise simulate` writes a log, and `fieldwise "
-    "init TABLE --out -` prints a schema",
-    "infer": "`fieldwise init TABLE --out -` prints a schema",
-    "cache": "`fieldwise prepare` without a recipe lists the cache, and with --clear empties it",
-    "--protocol": "--set protocol=NAME selects a protocol",
-    "train --seed": "--set seed=N sets it",
-    "train --device, compare --device, tune --device": "--set training.device=NAME sets it",
-    "compare --base": "the first recipe is the baseline",
-    "explain --top": "--json has all pairs and weights",
-    "serve --max-connections-per-address": "a proxy limits an address's connections (deploy/nginx.conf: limit_conn)",
-    "serve --max-head": "a proxy limits heads (deploy/nginx.conf: large_client_header_buffers)",
-    "serve --head-timeout": "a proxy limits the time of heads (deploy/nginx.conf: client_header_timeout)",
-    "serve --max-connections": "a worker takes 1,000; a proxy limits them (deploy/nginx.conf: limit_conn)",
-    "serve --max-rows": "a prediction has at most 1,000 rows; send more in several requests",
-    "serve --idle-timeout": "an idle connection is closed after 5 s; a proxy has its own keepalive_timeout",
-    "serve --map-index": "`serve` always maps the index's files",
-    "serve --batch-window": "requests that arrive while the model is busy form the next batch",
-    "--separator": "--read separator=... says it",
-    "--encoding": "--read encoding=... says it",
-    "--columns": "--read columns=... says it",
-    "--threads": "the environment variable OMP_NUM_THREADS sets the threads",
-    "--data-dir": "the environment variable FIELDWISE_DATA names the folder of public data sets",
-    "--cache": "prepared data are cached unless the environment variable FIELDWISE_CACHE is off",
-    "--no-cache": "the environment variable FIELDWISE_CACHE=off turns the cache off",
-    "--ray-address": "the environment variable RAY_ADDRESS names the Ray cluster",
-    "train --restart": "remove the folder .NAME.unfinished beside the bundle to train from the start",
-    "auto --again": "--overwrite replaces an earlier result",
-    "compare --again": "--overwrite replaces the runs of the store",
-    "init --force": "--overwrite replaces an existing recipe and schema",
-    "tune --final-seeds": "--seeds is their number",
-    "recommend --n, recommend -n": "--k is the number of items for each user",
-    "recommend --keep-seen": "--include-seen keeps all items of a user's rows",
-    "compare --plot": "`fieldwise report` draws the runs, and a leaderboard in a notebook has `.plot()`",
-    "quickstart --open": "the command prints the page's address",
-    "doctor --quick": "`pip list` shows versions without importing the packages",
-    "compare --user, evaluate --user, report --user, recommend --user-id": "set user = COLUMN in the schema",
-    "compare --item, evaluate --item, report --item, recommend --item-id": "set item = COLUMN in the schema",
-    "explain --seed, report --seed": "the same rows are drawn every time, and in Python `seed` draws others",
-}
-REMOVED = {name: instead for names, instead in _REMOVED.items() for name in names.split(", ")}
 # PyTorch's messages when an allocation fails; the third is of a GPU.
 NO_MEMORY = "can't allocate memory|not enough memory|out of memory|calculation overflowed|Overflow when unpacking long"
 
@@ -165,10 +120,6 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     result = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
-    option = str(getattr(e, "option_name", ""))
-    name = sentence.split("'")[1] if sentence.startswith("No such command") else option
-    if instead := REMOVED.get(option) or REMOVED.get(f"{command} {name}".removeprefix("fieldwise").lstrip()):
-        return f"{option or f'`{command} {name}`'} was removed: {instead}"
     return f"{sentence}{result}; see `{command} --help`"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import tomli_w
 
-from fieldwise.config import REMOVED, changed, given_plain, nearest, parse, to_plain, toml_tables, unknown_setting
+from fieldwise.config import changed, given_plain, nearest, parse, to_plain, toml_tables
 from fieldwise.data.prepare.settings import (
     HistorySettings,
     NegativeSampling,
@@ -565,8 +565,6 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
                 names["model"] = {"name", *(f.name for f in fields(own))}  # type: ignore[arg-type]
         if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
             return
-        if key in REMOVED:
-            raise ConfigError(f"override {override}: {unknown_setting(table, below[0], ())}")
         paths = {f"{section}.{name}" for section, within in names.items() for name in within}
         if (suggestion := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)) is not None:
             break
