@@ -12,6 +12,7 @@ from chunks_lab import prepare
 
 from fieldwise import Categorical, DataError, Label, Schema, SchemaError, TimeSplit, as_table, infer_schema
 from fieldwise.data.infer.fields import guess_time
+from fieldwise.data.infer.profile import profile_columns
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.ordering import latest_rows, mixed_units, order_values, parse_timestamps
 from fieldwise.data.read.chunked_table import naming_lines, renumbering_rows
@@ -76,7 +77,7 @@ def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
     frame = pl.DataFrame({"day": [bare, "2026-01-31T18:05:09+01:00", "2026-01-31T17:05:09Z", bare, bare]})
     with pytest.raises(DataError, match=r"column 'day' 2 of 5 cells have an offset .*'2026-01-31T18:05:09\+01:00'"):
         order_values(frame, "day", "time")
-    guess = guess_time(frame, ())
+    guess = guess_time(profile_columns(frame), ())
     assert guess.column == "day"
     assert f"2 of 5 cells have an offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})" in (
         guess.doubt

@@ -7,6 +7,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,6 +24,9 @@ _IDS, _IDS_BEFORE, _OF = (frozenset(WORDS[what]) for what in ("ids", "ids_before
 _COMPOUND_ENDS = tuple(sorted(_IDS - {"id", "ids"}, key=len, reverse=True))
 """Of names in which nothing parts the words; `visitorid` is one word."""
 _QUANTITY_ENDS = tuple(word for word in WORDS["quantities"] if len(word) >= 5 or not word.isascii())
+_BEFORE_LABELS = frozenset(("is", "has", "was", "did"))
+_REMEMBERED_NAMES = 1 << 16
+"""Names of columns whose words, role and kind are kept: inference asks for them many times."""
 _SIDES: dict[Role, frozenset[str]] = {
     "user": frozenset(WORDS["users"] + WORDS["of_users"]),
     "item": frozenset(WORDS["items"] + WORDS["of_items"]),
@@ -43,16 +47,17 @@ def without_accents(text: str) -> str:
     return unicodedata.normalize("NFC", "".join(kept))
 
 
-def words_of(name: str) -> list[str]:
+@lru_cache(maxsize=_REMEMBERED_NAMES)
+def words_of(name: str) -> tuple[str, ...]:
     """The words of a column's name, in lower case, without accents.
 
     >>> words_of("userAge_group2"), words_of("Müşteri-Nr.")
-    (['user', 'age', 'group2'], ['musteri', 'nr'])
+    (('user', 'age', 'group2'), ('musteri', 'nr'))
     """
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     plain = without_accents(parted) or parted
     words = [w for w in re.split(r"[\W_]+", plain.lower().replace("ı", "i")) if w]
-    return [part for word in words for part in _parts(word)]
+    return tuple(part for word in words for part in _parts(word))
 
 
 def _parts(word: str) -> list[str]:
@@ -76,9 +81,12 @@ def is_label_name(name: str, known: tuple[str, ...] = LABELS) -> bool:
     (True, False)
     """
     words = words_of(name)
-    return "_".join(words[1:] if words[:1] in (["is"], ["has"], ["was"], ["did"]) else words) in known
+    if words and words[0] in _BEFORE_LABELS:
+        words = words[1:]
+    return "_".join(words) in known
 
 
+@lru_cache(maxsize=_REMEMBERED_NAMES)
 def role_of(name: str) -> tuple[Role, str]:
     """The role of a column and the reason, from the first known word of its name.
 
@@ -96,6 +104,7 @@ def role_of(name: str) -> tuple[Role, str]:
     return "context", "its name indicates neither user nor item"
 
 
+@lru_cache(maxsize=_REMEMBERED_NAMES)
 def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
     """Whether a name tells a code or a quantity; "" if neither.
 
@@ -113,6 +122,7 @@ def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
     return "quantity" if quantity else ""
 
 
+@lru_cache(maxsize=_REMEMBERED_NAMES)
 def id_rank(name: str) -> int:
     """How likely a column's name is an id of users or items, from 3 to 0.
 

@@ -19,7 +19,7 @@ _BETWEEN_AND_MARK = {  # thousands separator, as a pattern, and decimal mark
 CURRENCIES = frozenset(WORDS["currencies"])
 _UNITS = frozenset(WORDS["units"]) | CURRENCIES
 _BEFORE = r"[+-]?\s*(?P<before>[^\d\s+\-.,']*)\s*[+-]?"
-_AMOUNT = rf"^{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?$"
+_AMOUNT = re.compile(rf"{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?\Z")
 
 _ANY_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _ANY_CURRENCY = "|".join(re.escape(unit) for unit in sorted(CURRENCIES, key=len, reverse=True))
@@ -33,7 +33,6 @@ class Unit:
     unit: str = ""
     before: bool = False
     others: tuple[str, ...] = ()
-    without: int = 0  # cells that have none
 
     def format_of(self, plain: str) -> str:
         """The number format with this unit."""
@@ -46,36 +45,43 @@ def unit_of(cells: pl.Series) -> Unit | None:
     """The unit of cells that are numbers with a known unit; None if one of them is something else.
 
     >>> unit_of(pl.Series(["€ 9,90", "12 €"])), unit_of(pl.Series(["u1", "u2"]))
-    (Unit(unit='€', before=True, others=(), without=0), None)
+    (Unit(unit='€', before=True, others=()), None)
     """
-    parts = cells.str.extract_groups(_AMOUNT).struct.unnest()
-    parts = parts.with_columns(pl.col("before", "after").fill_null("").str.strip_chars())
-    known = parts.get_column("number").is_not_null()
-    parts = parts.with_columns(
-        spaced=pl.col("space").str.len_chars().fill_null(0) > 0, both=(pl.col("before") != "") & (pl.col("after") != "")
-    )
-    pairs = parts.group_by("before", "after", maintain_order=True).agg(pl.len(), pl.col("spaced").all())
-    if not known.all() or parts.get_column("both").any():
-        return None
-    counts: dict[str, int] = {}
-    is_before: dict[str, bool] = {}
-    for before, after, many, spaced in pairs.rows():
-        unit = before or after
-        word = unit.lower().rstrip(".") or unit
-        letter_alone = len(word) == 1 and word.isascii() and word.isalpha() and not spaced
-        if unit and (word not in (CURRENCIES if before else _UNITS) or letter_alone):
+    is_before: dict[str, bool] = {}  # of each unit, as it is written first
+    always_spaced: dict[tuple[str, str], bool] = {}
+    for cell in cells:
+        parts = None if cell is None else _AMOUNT.match(cell.strip())
+        if parts is None:
             return None
-        counts[unit] = counts.get(unit, 0) + many
+        before = (parts["before"] or "").strip()
+        after = (parts["after"] or "").strip()
+        unit = before or after
+        known = CURRENCIES if before else _UNITS
+        if (before and after) or (unit and _word(unit) not in known):
+            return None
         is_before.setdefault(unit, bool(before))
-    without = counts.pop("", 0)
-    units = {unit.lower(): unit for unit in reversed(counts)}
-    first = next(iter(counts), "")
+        always_spaced[before, after] = always_spaced.get((before, after), True) and bool(parts["space"])
+    if any(_is_letter(before or after) and not spaced for (before, after), spaced in always_spaced.items()):
+        return None
+    written = [unit for unit in is_before if unit]
+    first = written[0] if written else ""
+    units = {unit.lower(): unit for unit in reversed(written)}
     return Unit(
         unit=first,
         before=is_before.get(first, False),
         others=tuple(unit for unit in units.values() if unit.lower() != first.lower()),
-        without=without,
     )
+
+
+def _word(unit: str) -> str:
+    """A unit in lower case, without the full stop of an abbreviation."""
+    return unit.lower().rstrip(".") or unit
+
+
+def _is_letter(unit: str) -> bool:
+    """Whether a unit is one Latin letter, which needs a space before it: `5 m` is a length and `5m` may be a code."""
+    word = _word(unit)
+    return len(word) == 1 and word.isascii() and word.isalpha()
 
 
 def number_formats(text: pl.Series) -> list[str]:
@@ -84,7 +90,8 @@ def number_formats(text: pl.Series) -> list[str]:
     >>> number_formats(pl.Series(["$1,200.50", "$ 3"])), number_formats(pl.Series(["12,50", "3"]))
     (['$ 1,234.5'], ['1.234,5', '1 234,5'])
     """
-    cells = text.drop_nulls().str.strip_chars()
+    present = text.drop_nulls() if text.null_count() else text
+    cells = present.str.strip_chars()
     if not len(cells) or not cells.cast(pl.Float64, strict=False).null_count():
         return []
     sample = cells.head(1000)
@@ -164,6 +171,11 @@ def is_mark(cells: pl.Series, missing: Sequence[str]) -> pl.Series:
     >>> is_mark(pl.Series(["NULL", "7", " n/a ", None]), ("null", "N/A")).to_list()
     [True, False, True, False]
     """
+    return cells.to_frame("cell").select(mark_test(pl.col("cell"), missing)).to_series().rename(cells.name)
+
+
+def mark_test(cells: pl.Expr, missing: Sequence[str]) -> pl.Expr:
+    """`is_mark` of the columns of text that an expression names."""
     texts, _ = _texts_and_numbers(tuple(missing))
     return cells.str.strip_chars().str.to_lowercase().is_in(texts).fill_null(False)
 

@@ -1,6 +1,6 @@
 """Finding the columns of user and item ids by the rows: whose values repeat, and what is a function of what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, permutations
@@ -10,6 +10,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.numbers import number_formats
+from fieldwise.data.infer.profile import ColumnProfile, Columns, comparable
 from fieldwise.data.prepare.ordering import parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Role
@@ -24,6 +25,8 @@ _CONSTANT = 0.99  # two rows at random have the same cell so often: nothing dete
 _NEIGHBOURS = 3
 _SHRINKAGE = 10.0
 _BINS = 32
+_COMPARED_CELLS = 1 << 22
+"""Cells of columns that are compared within the keys at once."""
 _MOST_OF_IT = 0.5
 """A column that varies within both ids is a field of the side whose id explains at least this share of it."""
 _CLOSE_SHARE = 0.1
@@ -39,44 +42,67 @@ class Agreement:
     determined: bool  # whether the column is a function of the key, up to one row in a hundred
 
 
-def comparable(column: pl.Series) -> pl.Series:
-    """A column whose cells can be compared: lists as text."""
-    if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
-        return column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
-    return column
+def agreements(columns: Columns, keys: Sequence[str], skip: Collection[str] = ()) -> dict[str, dict[str, Agreement]]:
+    """By key, the agreement of each column but those to skip within the key's values; none if too few rows share one.
 
-
-def agreements(frame: pl.DataFrame, key: str, columns: Sequence[str]) -> dict[str, Agreement]:
-    """The agreement of each column within the values of a key; empty if too few rows share a value.
-
-    A sample of the key's values, with all of their rows, is sorted by key; neighbours are the pairs.
-
+    >>> from fieldwise.data.infer.profile import profile_columns
     >>> rows = pl.DataFrame({"k": [1, 1, 2, 2] * 20, "shade": ["red", "red", "blue", "blue"] * 20, "n": range(80)})
-    >>> {name: result.determined for name, result in agreements(rows, "k", ["shade", "n"]).items()}
-    {'shade': True, 'n': False}
+    >>> within = agreements(profile_columns(rows), ["k"])["k"]
+    >>> {name: result.determined for name, result in within.items()}
+    {'k': True, 'shade': True, 'n': False}
     """
-    keys = frame.get_column(key)
-    codes = keys.hash(seed=0).to_numpy()
-    taken = np.flatnonzero((codes % (frame.height // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
-    rows = taken[np.argsort(codes[taken], kind="stable")][: 3 * ENOUGH]
-    pair = codes[rows][1:] == codes[rows][:-1]
-    if pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
-        return {}
-    results = {}
-    for column in frame.select(columns)[rows].iter_columns():
-        column = comparable(column)
-        if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-            continue
-        present, cells = column.is_not_null().to_numpy(), column.hash(seed=0).to_numpy()
-        both = pair & present[1:] & present[:-1]
-        if both.sum() < _LEAST_PAIRS:
-            continue
-        counts = np.unique(cells[present], return_counts=True)[1].astype(np.float64)
-        chance = float((counts**2).sum() / counts.sum() ** 2)
-        same = float((cells[1:] == cells[:-1])[both].mean())
-        determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
-        results[column.name] = Agreement(same=same, chance=chance, determined=determined)
+    results: dict[str, dict[str, Agreement]] = {key: {} for key in keys}
+    neighbours = {key: found for key in keys if (found := _neighbours(columns[key].cells)) is not None}
+    if not neighbours:
+        return results
+    names = [name for name, column in columns.items() if name not in skip and _can_compare(column.kind)]
+    if not names:
+        return results
+    columns_at_once = max(1, _COMPARED_CELLS // len(columns[names[0]].cells))
+    for start in range(0, len(names), columns_at_once):
+        block = names[start : start + columns_at_once]
+        codes = np.stack([columns[name].codes() for name in block])
+        is_present = np.stack([columns[name].is_present for name in block])
+        whole_chances = [_chance(*cells) for cells in zip(codes, is_present, strict=True)]
+        for key, (rows, is_pair) in neighbours.items():
+            sample, is_known = codes[:, rows], is_present[:, rows]
+            both = is_pair & is_known[:, 1:] & is_known[:, :-1]
+            pairs = both.sum(axis=1)
+            equal = ((sample[:, 1:] == sample[:, :-1]) & both).sum(axis=1)
+            for place in np.flatnonzero(pairs >= _LEAST_PAIRS).tolist():
+                is_whole = len(rows) == codes.shape[1]
+                chance = whole_chances[place] if is_whole else _chance(sample[place], is_known[place])
+                same = float(equal[place] / pairs[place])
+                determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
+                results[key][block[place]] = Agreement(same=same, chance=chance, determined=determined)
     return results
+
+
+def _neighbours(keys: pl.Series) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows of a sample of a key's values, sorted by value, and whether each and the next have the same; None if few do.
+
+    The sample has all rows of its values.
+    """
+    codes = keys.hash(seed=0).to_numpy()
+    taken = np.flatnonzero((codes % (len(keys) // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
+    rows = taken[np.argsort(codes[taken], kind="stable")][: 3 * ENOUGH]
+    is_pair = codes[rows][1:] == codes[rows][:-1]
+    if is_pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
+        return None
+    return rows, is_pair
+
+
+def _can_compare(kind: pl.DataType) -> bool:
+    """Whether `comparable` makes cells of a type comparable."""
+    if isinstance(kind, (pl.List, pl.Array)):
+        return not kind.inner.is_nested()
+    return not kind.is_nested() and kind not in (pl.Object, pl.Binary)
+
+
+def _chance(codes: np.ndarray, is_present: np.ndarray) -> float:
+    """How often two cells at random of those present are equal."""
+    counts = np.bincount(codes[is_present]).astype(np.float64)
+    return float((counts**2).sum() / counts.sum() ** 2) if len(counts) else 1.0
 
 
 def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -94,51 +120,52 @@ def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     return rows[:-1][same], rows[1:][same]
 
 
-def explained_share(cells: pl.Series, pairs: tuple[np.ndarray, np.ndarray]) -> float | None:
-    """The share of a column's variation that a key explains, by the pairs of `key_pairs`: 1 if each key has one value.
+def explained_shares(cells: pl.Series, pairs: Mapping[Who, tuple[np.ndarray, np.ndarray]]) -> dict[Who, float]:
+    """The share of a column's variation that each side's key explains, by the pairs of `key_pairs`.
 
-    For categories 1 - P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 - their mean
-    squared difference within a key / that at random, of ranks, so that neither outliers nor the scale count; the
-    greater of both. 0 if the key tells nothing, slightly above or below by chance. None if too few pairs have both
-    cells, or the column does not vary.
+    It is 1 if each key has one value, and about 0 if the key tells nothing. For categories it is 1 - P(two rows of a
+    key differ) / P(two rows at random differ), for numbers also 1 - their mean squared difference within a key / that
+    at random, of ranks, so that neither outliers nor the scale count; the greater of both. A side is left out if too
+    few pairs have both cells, and all are if the column does not vary.
 
     >>> rng = np.random.default_rng(0)
     >>> key = np.arange(50).repeat(40)
     >>> price = key * 1.0 + rng.normal(0, 5, 2000)
-    >>> round(explained_share(pl.Series(price), key_pairs(pl.Series(key))), 1)
+    >>> round(explained_shares(pl.Series(price), {"item": key_pairs(pl.Series(key))})["item"], 1)
     0.9
     """
-    present = cells.is_not_null().to_numpy()
-    first, second = pairs
-    both = present[first] & present[second]
-    if both.sum() < _LEAST_PAIRS:
-        return None
-    first, second = first[both], second[both]
-    codes = cells.hash(seed=0).to_numpy()
-    counts = np.unique(codes[present], return_counts=True)[1].astype(np.float64)
-    chance = float((counts**2).sum() / counts.sum() ** 2)
+    column = ColumnProfile(cells)
+    is_present, codes = column.is_present, column.codes()
+    chance = _chance(codes, is_present)
+    shares: dict[Who, float] = {}
     if chance >= _CONSTANT:
-        return None
-    same = float((codes[first] == codes[second]).mean())
-    share = (same - chance) / (1 - chance)
-    if cells.dtype.is_numeric():
-        rank = cells.rank().fill_null(0).to_numpy().astype(np.float64)
-        within = float(((rank[first] - rank[second]) ** 2).mean())
-        share = max(share, 1 - within / (2 * float(rank[present].var())))
-    return share
+        return shares
+    rank = cells.rank().fill_null(0).to_numpy().astype(np.float64) if cells.dtype.is_numeric() else None
+    for side, (first, second) in pairs.items():
+        both = is_present[first] & is_present[second]
+        if both.sum() < _LEAST_PAIRS:
+            continue
+        first, second = first[both], second[both]
+        same = float((codes[first] == codes[second]).mean())
+        share = (same - chance) / (1 - chance)
+        if rank is not None:
+            within = float(((rank[first] - rank[second]) ** 2).mean())
+            share = max(share, 1 - within / (2 * float(rank[is_present].var())))
+        shares[side] = share
+    return shares
 
 
-def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
+def is_binning(keys: pl.Series, column: pl.Series) -> bool:
     """Whether a column that a number determines only groups or rescales it, as decades do with years.
 
-    >>> years = pl.DataFrame({"year": range(1950, 2000)})
-    >>> years = years.with_columns(decade=pl.col("year") // 10, k=pl.col("year") % 7)
-    >>> is_binning(years, "year", "decade"), is_binning(years, "year", "k")
+    >>> years = pl.Series("year", range(1950, 2000))
+    >>> is_binning(years, years // 10), is_binning(years, years % 7)
     (True, False)
     """
-    if not frame.schema[key].is_numeric():
+    if not keys.dtype.is_numeric():
         return False
-    firsts = frame.select(k=pl.col(key), c=pl.col(column)).drop_nulls().unique("k").sort("k").head(ENOUGH)
+    pairs = pl.DataFrame([keys.alias("k"), column.alias("c")])
+    firsts = pairs.drop_nulls().unique("k").sort("k").head(ENOUGH)
     cells = firsts.get_column("c")
     if cells.dtype.is_numeric():
         steps = np.sign(np.diff(cells.to_numpy().astype(np.float64)))
@@ -149,17 +176,18 @@ def is_binning(frame: pl.DataFrame, key: str, column: str) -> bool:
     return groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
 
 
-def collision_ratio(numbers: np.ndarray) -> float:
+def collision_ratio(values: np.ndarray, counts: np.ndarray) -> float:
     """How much oftener rows share a whole number than a density that is smooth among neighbouring numbers would give.
 
     About 1 for counts, ages and amounts. Ids have gaps, or some are used much more than their neighbours: above 1.5.
+    `values` are the different numbers, ascending, and `counts` how many rows hold each.
 
     >>> rng = np.random.default_rng(0)
     >>> ages, ids = rng.normal(40, 12, 4000).astype(int), rng.permutation(10_000)[:300][rng.integers(0, 300, 4000)]
-    >>> collision_ratio(ages) < 1.3, collision_ratio(ids) > 5
+    >>> of_ages, of_ids = (collision_ratio(*np.unique(numbers, return_counts=True)) for numbers in (ages, ids))
+    >>> of_ages < 1.3, of_ids > 5
     (True, True)
     """
-    values, counts = np.unique(numbers.astype(np.int64), return_counts=True)
     if len(values) < 2 * _NEIGHBOURS:
         return 1.0
     values = (values - values[0]) // max(1, int(np.gcd.reduce(np.diff(values))))
@@ -286,16 +314,13 @@ class Entities:
 
     def _explained(self, cells: pl.Series, f: Field) -> dict[Who, float]:
         """How much of a column each side's id explains, where this can be told."""
+        pairs = {side: pairs for side, pairs in self.pairs.items() if side in self.sure}
+        if not pairs:
+            return {}
         if f.cell == "number" and cells.dtype == pl.String:
             with suppress(DataError):  # some cells are no numbers: their texts are compared
                 cells = as_number(cells, f"column {cells.name!r}", form=getattr(f, "number_format", None))
-        cells = comparable(cells)
-        shares: dict[Who, float] = {}
-        for side, pairs in self.pairs.items():
-            share = explained_share(cells, pairs) if side in self.sure else None
-            if share is not None:
-                shares[side] = share
-        return shares
+        return explained_shares(comparable(cells), pairs)
 
 
 def _role_by_shares(column: str, named: Role, reason: str, shares: Mapping[Who, float]) -> tuple[Role, str, str]:
@@ -335,41 +360,44 @@ class _Key:
 
 
 def find_entities(
-    frame: pl.DataFrame, skip: Sequence[str], times: Sequence[str], given: Mapping[Who, str] | None = None
+    columns: Columns, skip: Collection[str], times: Sequence[str], given: Mapping[Who, str] | None = None
 ) -> Entities:
     """The user and item ids of a table.
 
     Columns to `skip` are no ids and are not used to find any; `times` look like times, the likeliest first. `given` has
     the ids that are known.
 
+    >>> from fieldwise.data.infer.profile import profile_columns
     >>> rng = np.random.default_rng(0)
     >>> user, item = rng.integers(0, 90, 4000), rng.integers(0, 60, 4000)
     >>> codes = rng.choice(9999, 90, replace=False)
     >>> rows = pl.DataFrame({"who": codes[user], "what": codes[item] + 7, "shade": item % 7, "city": user % 9})
-    >>> sorted(find_entities(rows, (), ()).ids.values())
+    >>> sorted(find_entities(profile_columns(rows), (), ()).ids.values())
     ['what', 'who']
     """
     given = given or {}
-    keys = _possible(frame, [*skip, *times])
+    keys = _possible(columns, {*skip, *times})
     possible = {key.column for key in keys}
-    keys += [_key(frame, column) for column in given.values() if column not in possible]
-    others = [c for c in frame.columns if c not in skip]
-    within = {key.column: agreements(frame, key.column, others) for key in keys}
+    keys += [_key(columns[name], list(columns).index(name)) for name in given.values() if name not in possible]
+    within = agreements(columns, [key.column for key in keys], skip)
     keys = [key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()]
     determined = {key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys}
     for key in keys:
-        key.functions = {c for c in determined[key.column] - {key.column} if not is_binning(frame, key.column, c)}
+        others = determined[key.column] - {key.column}
+        key.functions = {c for c in others if not is_binning(key.cells, columns[c].cells)}
     functions = {key.column: key.functions for key in keys}
     of_given = {side: next(key for key in keys if key.column == column) for side, column in given.items()}
-    keys = _best_of_alike(frame, keys, next((c for c in times if c not in set().union(*determined.values())), None))
+    of_some_key = set().union(*determined.values())
+    time = next((columns[name].cells for name in times if name not in of_some_key), None)
+    keys = _best_of_alike(keys, time)
     for key in keys:
         key.score = _score(key)
     keys.sort(key=lambda key: -key.score)
     best = keys[0] if keys and keys[0].score >= _SURE else None
     sure = [key for key in keys if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))]
-    sure = _without_alike(sure, _numbered_features(frame.columns))
+    sure = _without_alike(sure, _numbered_features(columns))
     best = sure[0] if sure and sure[0].score >= _SURE else None
-    ids = _with_given(_sides(frame, sure if best else []), of_given)
+    ids = _with_given(_sides(columns, sure if best else []), of_given)
     alone = best if len(ids) == 1 and not given else None
     left = next((key.column for key in keys if alone and key.column not in alone.functions | {alone.column}), None)
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
@@ -402,45 +430,52 @@ def _with_given(found: Mapping[Who, _Key], given: Mapping[Who, _Key]) -> dict[Wh
     return {side: result[side] for side in _SIDES if side in result}
 
 
-def _key(frame: pl.DataFrame, name: str) -> _Key:
+def _key(column: ColumnProfile, place: int) -> _Key:
     """A column as an id, whatever its cells."""
-    column = frame.get_column(name)
     return _Key(
-        column=name,
-        cells=column,
-        place=frame.columns.index(name),
-        distinct=column.drop_nulls().n_unique(),
-        rank=id_rank(name),
-        role=role_of(name)[0],
+        column=column.name,
+        cells=column.cells,
+        place=place,
+        distinct=column.distinct_present,
+        rank=id_rank(column.name),
+        role=role_of(column.name)[0],
     )
 
 
-def _possible(frame: pl.DataFrame, skip: Sequence[str]) -> list[_Key]:
+def _possible(columns: Columns, skip: Collection[str]) -> list[_Key]:
     """Columns of whole numbers or text whose values repeat, those of most values first."""
     results = []
-    for column in frame.iter_columns():
-        name, kind = column.name, column.dtype
-        is_text = kind in (pl.String, pl.Categorical, pl.Enum)
-        if name in skip or not (is_text or kind.is_numeric()):
+    for place, (name, column) in enumerate(columns.items()):
+        if name in skip or not (_is_text(column.kind) or column.kind.is_numeric()):
             continue
-        present = column.drop_nulls()
-        if kind.is_float() and not bool((present.drop_nans() % 1 == 0).all()):
-            continue
-        distinct, rank = present.n_unique(), id_rank(name)
-        least = 3 if rank >= 2 else max(10, 0.25 * frame.height**0.5)
-        some = present.cast(pl.String).head(1000) if is_text else None
-        low, high = present.min(), present.max()
-        huge = isinstance(low, int) and isinstance(high, int) and max(-low, high) > 2**53
-        is_code = huge or (some is not None and _share(some, _LONG_CODE) > 0.9)
-        repeats = len(present) >= max((_ROWS_A_CODE if is_code else _ROWS_A_VALUE) * distinct, 0.5 * frame.height)
-        if distinct < least or not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
-            continue
-        if some is not None and (number_formats(some) or some.str.contains(_MEASURE).all()):
-            continue
-        if kind.is_numeric() and rank < 2 and not huge and (present.min() or 0) < 0:  # type: ignore[operator]
-            continue
-        results.append(_key(frame, name))
+        if _may_be_id(column, id_rank(name)):
+            results.append(_key(column, place))
     return sorted(results, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
+
+
+def _is_text(kind: pl.DataType) -> bool:
+    return kind in (pl.String, pl.Categorical, pl.Enum)
+
+
+def _may_be_id(column: ColumnProfile, rank: int) -> bool:
+    """Whether a column of numbers or text may be an id by its cells, the less is asked of it the more its name is one.
+
+    The questions that cost most come last.
+    """
+    present, distinct, rows = column.present, column.distinct_present, len(column.cells)
+    least = 3 if rank >= 2 else max(10, 0.25 * rows**0.5)
+    if distinct < least or (column.kind.is_float() and not column.is_whole):
+        return False
+    some = present.head(1000).cast(pl.String) if _is_text(column.kind) else None
+    huge = column.kind.is_integer() and column.largest > 2**53
+    repeats = len(present) >= max(_ROWS_A_VALUE * distinct, 0.5 * rows)
+    if not repeats and len(present) >= max(_ROWS_A_CODE * distinct, 0.5 * rows):
+        repeats = huge or (some is not None and _share(some, _LONG_CODE) > 0.9)
+    if not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
+        return False
+    if some is not None:
+        return not (number_formats(some) or some.str.contains(_MEASURE).all())
+    return rank >= 2 or huge or (column.low or 0) >= 0  # type: ignore[operator]
 
 
 def _without_alike(keys: Sequence[_Key], features: set[str]) -> list[_Key]:
@@ -456,7 +491,7 @@ def _without_alike(keys: Sequence[_Key], features: set[str]) -> list[_Key]:
     return [key for key in kept if key.column not in features]
 
 
-def _numbered_features(columns: Sequence[str]) -> set[str]:
+def _numbered_features(columns: Collection[str]) -> set[str]:
     """Columns that are numbered features, as `C1` to `C26`: many of one name, or some beside columns with other names.
 
     A table whose columns are all numbered, as by a program that lost their names, may have ids among them.
@@ -471,7 +506,7 @@ def _numbered_features(columns: Sequence[str]) -> set[str]:
     return {name for names in stems.values() if len(names) >= least for name in names}
 
 
-def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) -> list[_Key]:
+def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
     """The keys: of those that map one to one only the better id, and none that a finer key determines."""
 
     def quality(key: _Key) -> tuple[float, ...]:
@@ -487,12 +522,14 @@ def _best_of_alike(frame: pl.DataFrame, keys: Sequence[_Key], time: str | None) 
             out.add(other.column)
             one.aliases.append(other.column)
     keys = [key for key in keys if key.column not in out]
+    if not keys:
+        return []
     # The place of each row in time, or in the table, from 0 to 1.
-    place = np.arange(frame.height) / max(1, frame.height)
+    rows = len(keys[0].cells)
+    place = np.arange(rows) / max(1, rows)
     if time is not None:
-        order = frame.get_column(time)
-        order = parse_timestamps(order).values if order.dtype == pl.String else order
-        place = order.rank("average").fill_null(0).to_numpy() / max(1, frame.height)
+        order = parse_timestamps(time).values if time.dtype == pl.String else time
+        place = order.rank("average").fill_null(0).to_numpy() / max(1, rows)
     shuffled = np.random.default_rng(0).permutation(place)
     for key in keys:  # the mean distance of two rows in a row of a value, relative to rows in random order
         codes, distances = key.cells.hash(seed=0).to_numpy(), []
@@ -531,7 +568,7 @@ def _score(key: _Key) -> float:
     some = present.gather_every(max(1, len(present) // 50_000))
     if present.dtype.is_numeric():
         numbers = some.cast(pl.Int64).to_numpy()
-        ratio = collision_ratio(numbers)
+        ratio = collision_ratio(*np.unique(numbers, return_counts=True))
         score += 1.0 if ratio > 3 else 0.5 if ratio > 1.5 else -1.5 if ratio < 1.3 and not own and key.rank < 2 else 0.0
         return score - 0.7 * is_round(numbers)
     score += 0.7 * (_share(some.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8)
@@ -541,7 +578,7 @@ def _score(key: _Key) -> float:
     return score + 0.3 * (tail > 1.5)
 
 
-def _sides(frame: pl.DataFrame, keys: Sequence[_Key]) -> dict[Who, _Key]:
+def _sides(columns: Columns, keys: Sequence[_Key]) -> dict[Who, _Key]:
     """The best two keys, neither of which determines the other, as user and item; or one alone."""
     best: tuple[float, _Key, _Key] | None = None
     for one, other in combinations(keys[:6], 2):
@@ -549,34 +586,35 @@ def _sides(frame: pl.DataFrame, keys: Sequence[_Key]) -> dict[Who, _Key]:
             continue
         if one.role == other.role != "context" and one.rank >= 2 and other.rank >= 2:
             continue  # two names of one side
-        pairs = frame.select(one.column, other.column).n_unique() / frame.height
+        pairs = pl.DataFrame([one.cells, other.cells]).n_unique() / len(one.cells)
         score = one.score + other.score + pairs
         if best is None or score > best[0]:
             best = score, one, other
     if best is not None:
         _, one, other = best
-        difference = _lean(frame, one) - _lean(frame, other)
+        difference = _lean(columns, one) - _lean(columns, other)
         difference += float(np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5))
         difference += float(np.clip(0.3 * np.log(one.distinct / other.distinct), -0.5, 0.5))
         difference += 0.3 * np.sign(other.place - one.place)  # users first
         return {"user": one, "item": other} if difference >= 0 else {"user": other, "item": one}
     if not keys:
         return {}
-    toward = _lean(frame, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
+    toward = _lean(columns, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
     return {"user" if toward >= 0 else "item": keys[0]}
 
 
-def _lean(frame: pl.DataFrame, key: _Key) -> float:
+def _lean(columns: Columns, key: _Key) -> float:
     """Toward users (above 0) or items (below): by the key's name, what it determines, and the form of its values."""
     sign = {"user": 1.0, "item": -1.0, "context": 0.0}
     lean = 4.0 * sign[key.role]
     votes = sum(sign[role_of(c)[0]] for c in key.functions)
     lean += float(np.clip(0.5 * votes, -1.5, 1.5))
     lean -= 0.15 * len(key.functions)  # catalogues describe more than accounts do
-    for column in frame.select(key.functions).iter_columns():
-        if column.dtype == pl.String:
-            lean -= 0.7 * (_share(column.drop_nulls().unique(maintain_order=True).head(200), r"[|;,/]") > 0.3)
-        elif column.dtype.is_float():
+    for name in key.functions:
+        column = columns[name]
+        if column.kind == pl.String:
+            lean -= 0.7 * (_share(column.present.unique(maintain_order=True).head(200), r"[|;,/]") > 0.3)
+        elif column.kind.is_float():
             lean -= 0.3  # amounts and measures are items' more often than users'
     if key.cells.dtype == pl.String:
         some = key.cells.drop_nulls().unique(maintain_order=True).head(200)

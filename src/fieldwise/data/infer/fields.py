@@ -7,20 +7,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_list, as_text
+from fieldwise.data.encode.columns import as_list
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
+from fieldwise.data.infer.profile import SEPARATORS, ColumnProfile, Columns, TextFacts, looks_like_dates, text_facts
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
-from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence, split_number_format
 from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
 
-_PROBE = 200
+_PROBED_NUMBERS = 10_000
 _NEARLY_UNIQUE = 0.5
 _ENOUGH = 500  # rows whose order is no accident
 _TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
 _NOT_EVENTS = frozenset(WORDS["past"])  # times of a person's or an item's life, not of the event
+_FIRST_DATE = 19_000_000  # of dates as numbers, such as 20260131
 _STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
 
 
@@ -35,26 +36,31 @@ class GuessedTime:
     others: dict[str, str] = field(default_factory=dict)  # more that look like times, with why they are not used
 
 
-def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
+def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
     """The column that orders a table's rows.
 
     `skip` has columns with another role: the label, ids, columns that describe a user or an item.
 
-    >>> guess_time(pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]}), ()).column
+    >>> from fieldwise.data.infer.profile import profile_columns
+    >>> rows = pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]})
+    >>> guess_time(profile_columns(rows), ()).column
     'when'
     """
-    columns = [c for c in frame.columns if c not in skip]
-    named = [c for c in columns if name_matches(c, TIMES)]
-    others = [c for c in columns if c not in named and _NOT_EVENTS.isdisjoint(words_of(c))]
-    past = []
-    for column in (frame.get_column(c) for c in columns if c not in named and c not in others):
-        times = parse_timestamps(column).values if column.dtype == pl.String and looks_like_dates(column) else column
-        # Times of a log's events grow with the rows, those of persons and items do not.
-        if times.dtype != pl.String and not times.null_count() and len(times) >= _ENOUGH and times.is_sorted():
-            past.append(column.name)
+    named: list[str] = []
+    others: list[str] = []
+    past: list[str] = []
+    for name, column in columns.items():
+        if name in skip:
+            continue
+        if name_matches(name, TIMES):
+            named.append(name)
+        elif _NOT_EVENTS.isdisjoint(words_of(name)):
+            others.append(name)
+        elif _grows_with_the_rows(column):
+            past.append(name)
     result, left = GuessedTime(), {}
     for name in (*named, *others, *past):
-        guess, fault = _time(frame.get_column(name), named=name in named)
+        guess, fault = _time(columns[name], name_matches(name, TIMES))
         if guess is not None and result.column is None:
             result = guess
         elif guess is not None or fault:
@@ -62,14 +68,13 @@ def guess_time(frame: pl.DataFrame, skip: Collection[str]) -> GuessedTime:
     return replace(result, others=left)
 
 
-def looks_like_dates(words: pl.Series) -> bool:
-    """Whether text cells are dates, from a sample."""
-    present = words.drop_nulls()
-    some = present.gather_every(max(1, len(present) // _PROBE)).head(_PROBE)
-    if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
+def _grows_with_the_rows(column: ColumnProfile) -> bool:
+    """Whether a column's times grow with the rows, as those of a log's events do and of persons and items do not."""
+    is_text = column.kind == pl.String
+    if is_text and not column.looks_like_dates:
         return False
-    result = parse_timestamps(some)
-    return result.other is not None or result.values.null_count() == 0
+    times = parse_timestamps(column.cells).values if is_text else column.cells
+    return not times.null_count() and len(times) >= _ENOUGH and times.is_sorted()
 
 
 def _in_integers(column: pl.Series) -> pl.Series:
@@ -80,33 +85,34 @@ def _in_integers(column: pl.Series) -> pl.Series:
     return result if (result.cast(column.dtype, strict=False).eq_missing(column)).all() else column
 
 
-def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
+def _time(profile: ColumnProfile, named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
-    column = _in_integers(column)
-    name, kind = column.name, column.dtype
+    if isinstance(profile.kind, pl.Decimal):
+        profile = ColumnProfile(_in_integers(profile.cells))
+    column, name, kind = profile.cells, profile.name, profile.kind
     by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
     times, why = None, ""
     if kind in (pl.Datetime, pl.Date):
         why = f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
-    elif kind == pl.String and looks_like_dates(column):
+    elif kind == pl.String and profile.looks_like_dates:
         times, why = parse_timestamps(column), "orders the rows: its text is dates"
     elif kind.is_numeric() and named:
         why = "orders the rows"
-    elif kind.is_integer() and _calendar_numbers(column):
+    elif kind.is_integer() and _calendar_numbers(profile):
         why = "orders the rows: its numbers are dates, year first"
     elif kind.is_integer():
-        low, high = column.min(), column.max()
+        low, high = profile.low, profile.high
         if isinstance(low, int) and isinstance(high, int) and low != high:
-            several = bool(by_name) or column.n_unique() >= _NEARLY_UNIQUE * len(column)
-            units = (unit for least, most, unit in _STAMPS if several and least <= low and high <= most)
-            why = next((f"orders the rows: its numbers are {unit} since 1970" for unit in units), "")
+            units = [unit for least, most, unit in _STAMPS if least <= low and high <= most]
+            if units and (by_name or profile.distinct >= _NEARLY_UNIQUE * len(column)):
+                why = f"orders the rows: its numbers are {units[0]} since 1970"
     if not why:
         return None, ""
     empty = column.null_count() if times is None or times.other else times.values.null_count()
     if empty:
         gaps = f"{empty:,} of {len(column):,} rows have none, so it cannot order the rows"
         return None, f"a time by its contents, but {gaps}"
-    if column.n_unique() < 3:
+    if profile.distinct < 3:
         return None, "a time by its contents, but with fewer than 3 different values"
     note = f"time: {why}{by_name}; not a field, since future times do not occur in training rows"
     doubt = ""
@@ -126,10 +132,12 @@ def _time(column: pl.Series, named: bool) -> tuple[GuessedTime | None, str]:
     return GuessedTime(column=name, format=None if times is None else times.format, note=note, doubt=doubt), ""
 
 
-def _calendar_numbers(column: pl.Series) -> bool:
+def _calendar_numbers(column: ColumnProfile) -> bool:
     """Whether numbers are dates such as 20260131, with or without hour and minute, over at most thirty years."""
-    present = column.drop_nulls().head(_PROBE * 50)
-    if not len(present) or present.n_unique() < 3 or (present.min() or 0) < 19_000_000:  # type: ignore[operator]
+    if not isinstance(column.high, int) or column.high < _FIRST_DATE:
+        return False
+    present = column.present.head(_PROBED_NUMBERS)
+    if present.n_unique() < 3 or (present.min() or 0) < _FIRST_DATE:  # type: ignore[operator]
         return False
     text = present.cast(pl.String)
     if text.str.len_bytes().n_unique() > 1:
@@ -139,7 +147,6 @@ def _calendar_numbers(column: pl.Series) -> bool:
     return bool(text.str.contains(pattern).all()) and int(years.max()) - int(years.min()) <= 30  # type: ignore[arg-type]
 
 
-_SEPARATORS = ("|", ";", ",", "/")
 _MANY_CELLS = 0.2  # a separator in at least this share of the cells makes a bag
 _BAG_VOCABULARY = 2_000
 _LOW_CARDINALITY = 50
@@ -175,23 +182,26 @@ Guess = tuple[Field | None, str, str]
 
 
 class FieldGuesser:
-    """Infers the fields of a table, given its ids and its label's targets, which are null where a row is dropped.
+    """Infers the fields of a table, given its ids and its label's targets, which are NaN where a row is dropped.
 
-    `sampled` is the share of the whole table's rows that `frame` has, if it is a random sample of them.
+    `sampled` is the share of the whole table's rows that the columns have, if they are a random sample of them.
 
-    >>> tags = pl.Series("tags", ["a|b", "b", "b|a", "a"])
-    >>> FieldGuesser(tags.to_frame(), Entities()).guess(tags, "item")[0].kind
+    >>> from fieldwise.data.infer.profile import profile_columns
+    >>> columns = profile_columns(pl.DataFrame({"tags": ["a|b", "b", "b|a", "a"]}))
+    >>> FieldGuesser(columns, Entities()).guess(columns["tags"], "item")[0].kind
     'bag'
     """
 
     def __init__(
-        self, frame: pl.DataFrame, entities: Entities, target: pl.Series | None = None, sampled: float = 1.0
+        self, columns: Columns, entities: Entities, target: np.ndarray | None = None, sampled: float = 1.0
     ) -> None:
-        self.frame, self.entities, self._target, self._sampled = frame, entities, target, sampled
+        self.columns, self.entities, self._target, self._sampled = columns, entities, target, sampled
+        self._text_facts = text_facts(columns)
+        self._is_first: dict[str, pl.Series] = {}
 
-    def guess(self, column: pl.Series, role: Role) -> Guess:
+    def guess(self, profile: ColumnProfile, role: Role) -> Guess:
         """The field inferred from a column of the table."""
-        name, kind = column.name, column.dtype
+        column, name, kind = profile.cells, profile.name, profile.kind
         lists = kind in (pl.List, pl.Array)
         inner = kind.inner if lists else kind  # type: ignore[attr-defined]
         if inner.is_nested() or inner in (pl.Object, pl.Binary):
@@ -210,40 +220,42 @@ class FieldGuesser:
         if lists:
             distinct = as_list(column, "|").explode().n_unique()
             return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
-        present = as_text(column).drop_nulls()
-        distinct = present.n_unique()
+        distinct = profile.distinct_filled
         if not distinct:
             return None, "every cell is empty", ""
         if distinct == 1:
-            if len(present) == len(column):
+            if profile.filled == len(column):
                 return None, "it is constant", ""
-            return Categorical(name, role=role), f"every cell is {present[0]!r} or empty", ""
+            return Categorical(name, role=role), f"every cell is {profile.texts[0]!r} or empty", ""
         if kind == pl.Duration:
             return _binned(name, role, len(column)), "durations, in seconds, cut into bins", ""
         if kind.is_temporal():
             return None, "a date or time must be converted first (to its hour, its weekday)", ""
         if kind in (pl.Categorical, pl.Enum):
-            unique = "" if name in self.entities.ids.values() else self._unique(distinct, len(present))
+            unique = "" if name in self.entities.ids.values() else self._unique(distinct, profile.filled)
             made = None if unique else Categorical(name, role=role)
             return made, unique or f"declared a category, with {distinct} values", ""
         if not kind.is_numeric() and kind != pl.Boolean:
-            return self._from_text(present, role, distinct)
+            return self._from_text(profile, role)
         if kind == pl.Boolean:
             return Categorical(name, role=role), "it is true or false", ""
-        number = column.drop_nulls()
-        number = number.filter(number.is_finite()) if kind.is_float() else number
-        whole = not kind.is_float() or bool((number % 1 == 0).all())
-        if whole and max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
+        number = profile.present
+        if kind.is_float():
+            numbers = number.to_numpy()
+            is_finite = np.isfinite(numbers)
+            if (np.floor(numbers[is_finite]) != numbers[is_finite]).any():
+                return _binned(name, role, len(column)), f"numbers with fractions, {_IN_BINS}", ""
+            if not is_finite.all():
+                number = number.filter(pl.Series(is_finite))
+        if max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
             if why := self._unique(distinct, len(number)):
                 return None, why, ""
             return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""
-        if not whole:
-            return _binned(name, role, len(column)), f"numbers with fractions, {_IN_BINS}", ""
-        return self._from_whole(column, number.cast(pl.Int64), role, distinct)
+        return self._from_whole(profile, number.cast(pl.Int64), role)
 
-    def _from_whole(self, column: pl.Series, number: pl.Series, role: Role, distinct: int) -> Guess:
+    def _from_whole(self, column: ColumnProfile, number: pl.Series, role: Role) -> Guess:
         """The field of whole numbers: categories if they are ids or codes, bins if they count or measure something."""
-        name, rows = column.name, len(number)
+        name, rows, distinct = column.name, len(number), column.distinct_filled
         if name in self.entities.ids.values():
             return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them", ""
         called = kind_of_name(name)
@@ -276,9 +288,9 @@ class FieldGuesser:
             )
         if category:
             return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({why})", doubt
-        return _binned(name, role, len(column)), f"whole numbers that count or measure ({why}), {_IN_BINS}", doubt
+        return _binned(name, role, len(column.cells)), f"whole numbers that count or measure ({why}), {_IN_BINS}", doubt
 
-    def _leaning(self, column: pl.Series, number: pl.Series, called: str) -> tuple[float, str]:
+    def _leaning(self, column: ColumnProfile, number: pl.Series, called: str) -> tuple[float, str]:
         """Whether whole numbers are codes (above 0) or quantities (below), and the strongest reasons.
 
         What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
@@ -286,24 +298,23 @@ class FieldGuesser:
         """
         key, once = self.entities.key_of(column.name), number
         if key is not None:  # the rows that show each of its values once
-            once = column.filter(self.frame.get_column(key).is_first_distinct()).drop_nulls().cast(pl.Int64)
+            once = column.cells.filter(self._first_rows(key)).drop_nulls().cast(pl.Int64)
         if len(once) > _MOST_TESTED:
             once = once.sample(_MOST_TESTED, seed=0)
         values, counts = np.unique(once.to_numpy(), return_counts=True)
-        many, ratio = len(values), collision_ratio(once.to_numpy())
+        many, ratio = len(values), collision_ratio(values, counts)
         step = int(np.gcd.reduce(np.diff(values))) if many > 1 else 1
         span = int(values[-1] - values[0]) // max(1, step) + 1
         gaps = many <= _FEW and span > 3 * many
         begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
-        cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.n_unique() <= _LONGEST_CYCLE
+        cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.distinct <= _LONGEST_CYCLE
         functions = len(self.entities.functions.get(column.name, set()).difference(self.entities.ids.values()))
         own = key is None or many < 0.8 * len(once)
         crowd = len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values)
         lead = 0.0  # of bins before categories
         if key is None and self._target is not None and many > _FEW:
-            both = column.is_not_null() & self._target.is_not_null()
-            numbers, target = (cells.filter(both).cast(pl.Float64).to_numpy() for cells in (column, self._target))
-            lead = bins_lead(numbers, target)
+            both = column.is_present & ~np.isnan(self._target)
+            lead = bins_lead(column.cells.cast(pl.Float64).to_numpy()[both], self._target[both])
         votes: list[tuple[bool, float, str]] = [
             (called == "code", 3.0 if id_rank(column.name) else 2.0, "its name tells a code"),
             (called == "quantity", -1.5, "its name tells a quantity"),
@@ -325,25 +336,35 @@ class FieldGuesser:
         said = [why for vote, why in sorted(cast, key=lambda vote: -abs(vote[0])) if vote * score > 0]
         return score, "; ".join(said[:2])
 
-    def _from_text(self, present: pl.Series, role: Role, distinct: int) -> Guess:
-        name, words = present.name, present.cast(pl.String)
+    def _first_rows(self, key: str) -> pl.Series:
+        """Whether each row is the first of its value of a key."""
+        if key not in self._is_first:
+            self._is_first[key] = self.columns[key].cells.is_first_distinct()
+        return self._is_first[key]
+
+    def _from_text(self, column: ColumnProfile, role: Role) -> Guess:
+        name, words, distinct, facts = column.name, column.texts, column.distinct_filled, self._text_facts[column.name]
         category = Categorical(name, role=role), f"text with {distinct} values"
         unique = self._unique(distinct, len(words))
-        if words.str.contains(r"^\s*\[.*\]\s*$").all():
+        if facts.are_lists:
             return _omitted(name, f"its cells are lists written as text, {words[0][:40]!r}: {_LISTS}")
         if name in self.entities.ids.values():
             return (None, unique, "") if unique else (*category, "")
-        if (numbers := _written_numbers(words, role)) is not None:
+        numbers = _written_numbers(words, role, facts)
+        if numbers is not None:
             return numbers
         many = distinct > _LOW_CARDINALITY
-        code = kind_of_name(name) == "code" or words.str.contains(r"^0\d").any()  # leading zeros: a code, no number
-        bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
-        doubt = _unread_numbers(words) if many and not code and len(bad) > _MOST_BAD * len(words) else ""
+        may_be_numbers = many and kind_of_name(name) != "code" and not facts.have_leading_zeros
+        bad = words.clear()
+        if may_be_numbers:
+            bad = words.filter(words.str.strip_chars().cast(pl.Float64, strict=False).is_null())
+        are_numbers = may_be_numbers and len(bad) <= _MOST_BAD * len(words)
+        doubt = _unread_numbers(words) if may_be_numbers and not are_numbers else ""
         if doubt:
             return (None, unique, doubt) if unique else (*category, doubt)
-        for separator in _SEPARATORS:
-            share = float(words.str.contains(separator, literal=True).mean() or 0.0)  # type: ignore[arg-type]
-            if share < _MANY_CELLS or words.str.contains("://", literal=True).any():
+        for separator in SEPARATORS:
+            share = facts.shares[separator]
+            if share < _MANY_CELLS or facts.have_addresses:
                 continue
             vocabulary = as_list(words, separator).explode().n_unique()
             result = f"{share:.0%} of its cells that are not empty hold {separator!r}, {vocabulary} values in total"
@@ -354,7 +375,7 @@ class FieldGuesser:
                 return Bag(name, role=role, separator=separator), result, ""
         if many and looks_like_dates(words):
             return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
-        if many and not code and len(bad) <= _MOST_BAD * len(words):
+        if are_numbers:
             made = _binned(name, role, len(words))
             if not len(bad):
                 return made, "text with only numbers", ""
@@ -398,11 +419,11 @@ def _binned(name: str, role: Role, rows: int) -> Numeric:
     return Numeric(name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True)
 
 
-def _written_numbers(words: pl.Series, role: Role) -> Guess | None:
+def _written_numbers(words: pl.Series, role: Role, facts: TextFacts) -> Guess | None:
     """The field for text cells that are numbers with decimal commas or thousands separators, if they are."""
     if kind_of_name(words.name) == "code" or _is_history(words.name):
         return None
-    if words.str.contains(PLAIN_OR_THOUSANDS).all() and words.str.contains(".", literal=True).any():
+    if facts.may_be_thousands and facts.have_points:
         example = words.filter(words.str.contains(".", literal=True))[0]
         doubt = (
             f"the numbers of column {words.name!r} may have a thousands separator, and were taken for fractions, as "
@@ -474,7 +495,7 @@ def _unread(cells: pl.Series, many: int, are_no_numbers: str) -> str:
 
 def _mixed_units(words: pl.Series) -> Guess | None:
     """No field for numbers whose units differ, if they do."""
-    unit = unit_of(words.str.strip_chars())
+    unit = unit_of(words)
     if unit is None or not unit.others:
         return None
     named = ", ".join(map(repr, (unit.unit, *unit.others)))

@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.encode.columns import LARGEST_WHOLE, as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
+from fieldwise.data.infer.profile import ColumnProfile, Columns
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Label
@@ -21,6 +23,8 @@ _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
 _LIKE = 3 / 5
 CLOSE = 1.5  # the score by which a candidate for the label may trail the best one, to be named beside it
+_GAP_CELLS = 1 << 24
+"""Cells of columns with gaps that are compared with the candidates at once."""
 _MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
 _TRUE_OR_FALSE = "label: binary, as it is true or false"
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
@@ -98,8 +102,14 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
             f"every row needs a label: column {name!r} has none in {column.null_count()} of {len(column)} rows, the "
             f"first is row {row} (counting from 0); remove or fill them"
         )
-    if _holds_no_label(column):
+    if _holds_no_label(column.dtype):
         raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {column.dtype}")
+    if not positive and column.dtype.is_numeric() and _has_plain_texts(column):
+        return _of_numbers(column)
+    if not positive and column.dtype == pl.Boolean:
+        _check_two(name, column.n_unique(), repr(str(column[0]).lower()))
+        rate = _mean_target(int(column.sum()), len(column))
+        return LabelCandidate(label=Label(name), rate=rate, reason=_TRUE_OR_FALSE)
     text = as_text(column)
     if positive:
         absent = [value for value in positive if not text.is_in([value]).any()]
@@ -111,9 +121,6 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
         if text.is_in(list(positive)).all():
             raise SchemaError(f"a label needs two classes: all values of column {name!r} are given as positive")
         result = LabelCandidate(label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given")
-    elif column.dtype == pl.Boolean:
-        _check_two(name, text)
-        result = LabelCandidate(label=Label(name), reason=_TRUE_OR_FALSE)
     else:
         number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
         result = _of_texts(text) if number.null_count() else _of_numbers(number)
@@ -129,9 +136,12 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
 
 def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     """The marks of missing values in a label's text, if other cells are numbers or words of known meaning."""
+    is_missing = is_mark(column, MISSING_MARKS)
+    if not is_missing.any() or is_missing.all():
+        return {}
     marks = marks_in(column, MISSING_MARKS)
-    others = column.filter(~is_mark(column, MISSING_MARKS)).drop_nulls()
-    if not marks or not len(others):
+    others = column.filter(~is_missing).drop_nulls()
+    if not len(others):
         return {}
     if not others.str.strip_chars().cast(pl.Float64, strict=False).null_count() or number_formats(others):
         return marks
@@ -163,12 +173,18 @@ def _fraction_or_thousand(text: pl.Series) -> str:
     )
 
 
-def _holds_no_label(column: pl.Series) -> bool:
-    return column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in (pl.Binary, pl.Object)
+def _holds_no_label(kind: pl.DataType) -> bool:
+    return kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object)
+
+
+def _has_plain_texts(column: pl.Series) -> bool:
+    """Whether the text of every number of a column is that of its float, so that no rule of texts can miss it."""
+    low, high = column.min(), column.max()
+    return low is not None and bool(low > -LARGEST_WHOLE) and bool(high < LARGEST_WHOLE)  # type: ignore[operator]
 
 
 def choose_label(
-    frame: pl.DataFrame, label: str | None, positive: Sequence[str], settled: Collection[str]
+    columns: Columns, label: str | None, positive: Sequence[str], settled: Collection[str]
 ) -> list[LabelCandidate]:
     """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
 
@@ -177,38 +193,32 @@ def choose_label(
     tells one and no other can be.
     """
     if label is not None:
-        if label not in frame.columns:
-            raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, frame.columns)}")
-        return [guess_label(frame.get_column(label), positive)]
-    gaps = [c.name for c in frame.iter_columns() if 0 < c.null_count() < frame.height]
+        if label not in columns:
+            raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, list(columns))}")
+        return [guess_label(columns[label].cells, positive)]
     results: list[LabelCandidate] = []
-    for place, column in enumerate(frame.iter_columns()):
-        name = column.name
-        named = 4.0 if is_label_name(name) else 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
-        if (name in settled and named < 4) or column.null_count() or _holds_no_label(column):
+    for name, column in columns.items():
+        named = _name_score(name)
+        if (name in settled and named < 4) or column.missing or _holds_no_label(column.kind):
             continue
-        if not named and (len(column) < LEAST_ROWS or not 2 <= column.n_unique() <= _MOST_RATINGS):
+        if not named and (len(column.cells) < LEAST_ROWS or not _has_few_values(column)):
             continue
         with contextlib.suppress(SchemaError, DataError):
-            one = guess_label(column)
-            score = named + _score(column, one) - 3.5 * (name in settled)
-            # Beside the values of an outcome, what follows it is empty exactly for some of them.
-            if gaps and 2 <= column.n_unique() <= _MOST_RATINGS:
-                shares = frame.group_by(name).agg(pl.col(gaps).null_count() / pl.len()).drop(name)
-                score += 2 * any(set(share.round(3)) == {0.0, 1.0} for share in shares.iter_columns())
-            score += 0.5 if place == frame.width - 1 else 0.25 if not place else 0.0
-            if named or (one.label.task == "binary" and not _is_a_count(column)):
-                results.append(replace(one, score=score))
-    results.sort(key=lambda one: -one.score)
+            candidate = guess_label(column.cells)
+            score = named + _score(column.cells, candidate) - 3.5 * (name in settled)
+            if named or (candidate.label.task == "binary" and not _is_a_count(column)):
+                results.append(replace(candidate, score=score))
+    results = _scored_by_place(columns, results)
+    results.sort(key=lambda candidate: -candidate.score)
     if not results or not is_label_name(results[0].label.column, (*LABELS, *LIKELY_LABELS)):
-        for name in frame.columns:
+        for name in columns:
             if is_label_name(name) and name not in settled:
-                return [guess_label(frame.get_column(name), positive)]  # or the reason why it cannot be one
+                return [guess_label(columns[name].cells, positive)]  # or the reason why it cannot be one
     if not results:
         return []
     first, name = results[0], results[0].label.column
     if positive:
-        first = guess_label(frame.get_column(name), positive)
+        first = guess_label(columns[name].cells, positive)
     close = [one.label.column for one in results[1:] if one.score > results[0].score - CLOSE]
     rivals = [c.label.column for c in results[1:] if is_label_name(c.label.column)] if is_label_name(name) else close
     if rivals or not is_label_name(name, (*LABELS, *LIKELY_LABELS)):
@@ -219,25 +229,82 @@ def choose_label(
     return [first, *results[1:]]
 
 
-def _is_a_count(column: pl.Series) -> bool:
+def _name_score(name: str) -> float:
+    """How much a column's name alone looks like a label's."""
+    if is_label_name(name):
+        return 4.0
+    return 3.0 if is_label_name(name, LIKELY_LABELS) else 0.0
+
+
+def _has_few_values(column: ColumnProfile) -> bool:
+    return 2 <= column.distinct <= _MOST_RATINGS
+
+
+def _scored_by_place(columns: Columns, candidates: Sequence[LabelCandidate]) -> list[LabelCandidate]:
+    """The candidates with what the other columns add to their scores: where they stand, and what is empty for them."""
+    names = list(columns)
+    by_place = {names[0]: 0.25, names[-1]: 0.5}
+    deciding = _deciding_gaps(columns, [candidate.label.column for candidate in candidates])
+    results = []
+    for candidate in candidates:
+        name = candidate.label.column
+        added = by_place.get(name, 0.0) + (2 if name in deciding else 0)
+        results.append(replace(candidate, score=candidate.score + added))
+    return results
+
+
+def _deciding_gaps(columns: Columns, candidates: Sequence[str]) -> set[str]:
+    """The candidates some of whose values stand in exactly the rows in which another column is empty.
+
+    Beside the values of an outcome, what follows it is empty exactly for some of them.
+    """
+    with_gaps = [column for column in columns.values() if 0 < column.missing < len(column.cells)]
+    few_values = [name for name in candidates if _has_few_values(columns[name])]
+    deciding: set[str] = set()
+    if not with_gaps:
+        return deciding
+    columns_at_once = max(1, _GAP_CELLS // len(with_gaps[0].cells))
+    for start in range(0, len(with_gaps), columns_at_once):
+        block = with_gaps[start : start + columns_at_once]
+        is_empty = np.stack([~column.is_present for column in block], axis=1).astype(np.float32)
+        for name in few_values:
+            if name in deciding:
+                continue
+            codes = columns[name].codes()
+            has_value = codes == np.arange(codes.max() + 1)[:, None]
+            empty_share = np.round((has_value.astype(np.float32) @ is_empty) / has_value.sum(axis=1)[:, None], 3)
+            all_or_none = ((empty_share == 0) | (empty_share == 1)).all(axis=0)
+            differs = empty_share.min(axis=0) < empty_share.max(axis=0)
+            if (all_or_none & differs).any():
+                deciding.add(name)
+    return deciding
+
+
+def _is_a_count(column: ColumnProfile) -> bool:
     """Whether numbers are counts of pieces and no ratings: from 0 to no usual top, or the rarer the greater."""
-    if not column.dtype.is_numeric() or column.min() not in (0, 1):
+    if not column.kind.is_numeric():
         return False
-    many = column.alias("cell").value_counts().sort("cell").get_column("count")
-    falls = len(many) > 3 and many.arg_max() == 0 and float((many.diff() <= 0).mean() or 0) > 0.7  # type: ignore[arg-type]
-    return falls or (column.min() == 0 and len(many) > 4 and column.max() not in _SCALES)
+    values, counts = column.numbers
+    low, top = values[0], values[-1]
+    if low not in (0, 1):
+        return False
+    falls = len(counts) > 3 and counts.argmax() == 0 and float((np.diff(counts) <= 0).mean()) > 0.7
+    return falls or (low == 0 and len(counts) > 4 and top not in _SCALES)
 
 
-def label_by_place(frame: pl.DataFrame, skip: Collection[str], is_log: bool) -> list[LabelCandidate]:
+def label_by_place(columns: Columns, skip: Collection[str], is_log: bool) -> list[LabelCandidate]:
     """The last resort: of a log a column of shares up to 1 or 100, else the last column if it is a number.
 
+    >>> from fieldwise.data.infer.profile import profile_columns
     >>> rows = pl.DataFrame({"rooms": [2, 3] * 10, "rent": [x * 99.5 for x in range(20)]})
-    >>> [result.label.task for result in label_by_place(rows, (), False)]
+    >>> [result.label.task for result in label_by_place(profile_columns(rows), (), False)]
     ['regression']
     """
-    columns = frame.get_columns()[::-1] if frame.height >= LEAST_ROWS else []
-    for column in columns if is_log else columns[:1]:
-        many = column.dtype.is_numeric() and column.n_unique() > _MOST_RATINGS and not column.null_count()
+    from_the_end = list(columns.values())[::-1]
+    for profile in from_the_end if is_log else from_the_end[:1]:
+        column = profile.cells
+        enough = len(column) >= LEAST_ROWS and not profile.missing
+        many = enough and profile.kind.is_numeric() and profile.distinct > _MOST_RATINGS
         low, high = (column.min(), column.max()) if many else (1, 0)
         is_share = many and 0 <= low < 0.2 * high and (0.8 < high <= 1 or high == 100)  # type: ignore[operator]
         if column.name not in skip and (is_share if is_log else many):
@@ -253,6 +320,8 @@ def _score(column: pl.Series, candidate: LabelCandidate) -> float:
     """How much the values alone look like a label's."""
     if candidate.label.task == "regression":
         return 0.0
+    if column.dtype.is_numeric() and column.n_unique() > 2:
+        return 0.0 if candidate.doubt else 1.0
     values = as_text(column).unique(maintain_order=True)
     meant = list(word_meanings(values.head(_SHOWN).to_list()).values())
     if len(values) == 2:
@@ -262,9 +331,9 @@ def _score(column: pl.Series, candidate: LabelCandidate) -> float:
     return 0.0 if candidate.doubt else 1.0
 
 
-def _check_two(name: str, values: pl.Series) -> None:
-    if values.n_unique() < 2:
-        only = f"{values[0]:g}" if values.dtype.is_float() else repr(values[0])
+def _check_two(name: str, distinct: int, only: str) -> None:
+    """Check that a label has two values, of which `only` is one."""
+    if distinct < 2:
         raise SchemaError(
             f"a label needs at least two values: column {name!r} only holds {only}, from which nothing can be "
             "learned; give rows of both classes, another label, or, if every row is a positive event, a table without "
@@ -273,64 +342,82 @@ def _check_two(name: str, values: pl.Series) -> None:
 
 
 def _of_numbers(column: pl.Series) -> LabelCandidate:
-    name = column.name
-    number = column.cast(pl.Float64)
-    values = number.unique().sort()
-    _check_two(name, values)
-    if values.to_list() == [0, 1]:
-        return LabelCandidate(label=Label(name), reason="label: binary, as it is 0 or 1")
-    if values.to_list() == [-1, 1]:
-        return LabelCandidate(label=Label(name, positive_above=0), reason="label: binary, as it is -1 or 1")
-    if len(values) == 2:
-        low, high = (_short(value) for value in values)
+    name, rows = column.name, len(column)
+    values, counts = np.unique(column.cast(pl.Float64).to_numpy(), return_counts=True)
+    _check_two(name, len(values), f"{values[0]:g}")
+    numbers = values.tolist()
+    low, top = numbers[0], numbers[-1]
+    is_finite = bool(np.isfinite(values).all())
+    if len(numbers) == 2:
+        rate = _mean_target(int(counts[1]), rows)
+        if not is_finite:
+            raise SchemaError(
+                f"a label's numbers must be finite: column {name!r} holds {low:g} and {top:g}; remove such rows"
+            )
+        if numbers == [0, 1]:
+            return LabelCandidate(label=Label(name), rate=rate, reason="label: binary, as it is 0 or 1")
+        if numbers == [-1, 1]:
+            label = Label(name, positive_above=0)
+            return LabelCandidate(label=label, rate=rate, reason="label: binary, as it is -1 or 1")
+        first, second = _short(low), _short(top)
         return LabelCandidate(
-            label=Label(name, positive_values=(high,)),
+            label=Label(name, positive_values=(second,)),
+            rate=rate,
             reason="label: binary, the greater of its two values assumed positive",
-            doubt=f"it is unknown which of {low} and {high} in column {name!r} is positive: {high}, the greater,"
-            f" was assumed; if it is {low}, write positive_values = [{low}], or give {low} as positive",
+            doubt=f"it is unknown which of {first} and {second} in column {name!r} is positive: {second}, the greater,"
+            f" was assumed; if it is {first}, write positive_values = [{first}], or give {first} as positive",
         )
-    top = values[-1]
-    whole = bool((values * 2 % 1 == 0).all()) and 0 <= values[0] <= top * _LIKE
-    if whole and top in _SCALES and (len(values) <= _MOST_RATINGS or top == 100):
+    are_halves = is_finite and bool((values % 0.5 == 0).all())
+    if are_halves and 0 <= low <= top * _LIKE and top in _SCALES and (len(numbers) <= _MOST_RATINGS or top == 100):
         middle = top * _LIKE
+        above, on_middle = int(counts[values > middle].sum()), int(counts[values == middle].sum())
         note = (
-            f"label: ratings up to {top:g}; above {middle:g} is positive ({_share(number > middle):.0%} of the rows); "
+            f"label: ratings up to {top:g}; above {middle:g} is positive ({above / rows:.0%} of the rows); "
             "task = 'regression' predicts the rating itself"
         )
-        if (number == middle).any():
-            note = f"{note}; {_middle_note(number > middle, number == middle, f'{middle:g}')}"
-        return LabelCandidate(label=Label(name, positive_above=_short(middle)), reason=note)
-    if (values % 1 == 0).all() and values[0] >= 0 and top < 2 * _MOST_RATINGS and len(values) <= _MOST_RATINGS:
-        low, middle = values[0], 0 if values[0] == 0 and len(values) <= 4 else (values[0] + top) // 2
-        rate = f"{_share(number > middle):.0%}"
+        if on_middle:
+            note = f"{note}; {_middle_note(above, on_middle, rows, f'{middle:g}')}"
+        label = Label(name, positive_above=_short(middle))
+        return LabelCandidate(label=label, rate=_mean_target(above, rows), reason=note)
+    are_whole = are_halves and bool((values % 1 == 0).all())
+    if are_whole and low >= 0 and top < 2 * _MOST_RATINGS and len(numbers) <= _MOST_RATINGS:
+        middle = 0 if low == 0 and len(numbers) <= 4 else (low + top) // 2
+        above = int(counts[values > middle].sum())
+        share = f"{above / rows:.0%}"
         return LabelCandidate(
             label=Label(name, positive_above=middle),
-            reason=f"label: binary, numbers above {middle:g} assumed positive ({rate} of the rows)",
-            doubt=f"it is unknown which of the {len(values)} numbers {low:g} to {top:g} of column {name!r} are "
-            f"positive: those above {middle:g} were assumed ({rate} of the rows); correct positive_above, or write "
+            rate=_mean_target(above, rows),
+            reason=f"label: binary, numbers above {middle:g} assumed positive ({share} of the rows)",
+            doubt=f"it is unknown which of the {len(numbers)} numbers {low:g} to {top:g} of column {name!r} are "
+            f"positive: those above {middle:g} were assumed ({share} of the rows); correct positive_above, or write "
             "task = 'regression' and no rule to predict the number",
         )
-    note = f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary task"
+    note = f"label: regression, since it holds {len(numbers)} different numbers; give positive_above for a binary task"
     doubt = ""
-    if (values % 1 == 0).all() and values[0] < 0 and len(values) <= _MOST_RATINGS:
+    if are_whole and low < 0 and len(numbers) <= _MOST_RATINGS:
         doubt = (
-            f"the {len(values)} whole numbers {values[0]:g} to {top:g} of column {name!r} may be classes: they were "
+            f"the {len(numbers)} whole numbers {low:g} to {top:g} of column {name!r} may be classes: they were "
             "taken for a number to predict; write task = 'binary' and positive_above = 0 if those above 0 are positive"
         )
     return LabelCandidate(label=Label(name, task="regression"), reason=note, doubt=doubt)
 
 
-def _middle_note(above: pl.Series, middle: pl.Series, shown: str) -> str:
-    """The effect of a rule that drops the middle of the scale."""
-    rate = float(above.sum()) / max(1, len(above) - int(middle.sum()))
+def _mean_target(positives: int, rows: int) -> float:
+    """The share of positives as the mean of targets gives it, which are of 32 bits."""
+    return float(np.float32(positives) / np.float32(rows))
+
+
+def _middle_note(above: int, middle: int, rows: int, shown: str) -> str:
+    """The effect of a rule that drops the middle of the scale, from the rows above it and on it."""
+    rate = above / max(1, rows - middle)
     return (
-        f"rows with {shown} are negative, since they are {_share(middle):.0%} of the rows, which are met when scoring "
+        f"rows with {shown} are negative, since they are {middle / rows:.0%} of the rows, which are met when scoring "
         f"too: drop_values = [{shown}] would leave them out as neutral, and make {rate:.0%} positive"
     )
 
 
 def _of_texts(text: pl.Series) -> LabelCandidate:
-    _check_two(text.name, text)
+    _check_two(text.name, text.n_unique(), repr(text[0]))
     values = [str(v) for v in text.alias("cell").value_counts().sort(["count", "cell"]).get_column("cell")]
     stems = {v.strip().lstrip("0123456789., ")[:4].casefold() for v in values}
     written = len(stems) == 1 and all(_STARS.fullmatch(v.strip()) for v in values)
@@ -407,15 +494,12 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
             f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
             f"{_listed(ordered)}; give the positive ones as positive"
         )
-    above = text.is_in(list(yes))
-    note = f"label: ratings up to 5; above 3 is positive ({_share(above):.0%} of the rows)"
+    above, rows = int(text.is_in(list(yes)).sum()), len(text)
+    note = f"label: ratings up to 5; above 3 is positive ({above / rows:.0%} of the rows)"
     if middle:
-        note = f"{note}; {_middle_note(above, text.is_in(middle), json.dumps(middle[0], ensure_ascii=False))}"
+        on_middle = int(text.is_in(middle).sum())
+        note = f"{note}; {_middle_note(above, on_middle, rows, json.dumps(middle[0], ensure_ascii=False))}"
     return LabelCandidate(label=Label(text.name, positive_values=yes), reason=note)
-
-
-def _share(rows: pl.Series) -> float:
-    return int(rows.sum()) / max(1, len(rows))
 
 
 def _listed(values: Sequence[str]) -> str:

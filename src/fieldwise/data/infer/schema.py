@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
+from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time, looks_like_dates
+from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
 from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
+from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
@@ -93,6 +94,7 @@ _ENOUGH_OF_A_CLASS = 20
 _EXACT = 0.999  # share of rows
 _MANY = 50
 _PROBE, _CELLS = 1000, 200
+_FEW_TIMES = 10
 _NAMES = 0.95  # a column with at least this many values per id is a name of it
 _CALENDAR = (
     r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
@@ -235,37 +237,40 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given:
     _check_given(whole, given)
     raw = whole if whole.height <= _MOST_ROWS else _drawn_rows(whole)
     frame, marks = _without_marks(raw)
+    columns = profile_columns(frame)
+    raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
-    early = guess_time(frame, {*never, *given.values(), *([label] if label else [])})
+    early = guess_time(columns, {*never, *given.values(), *([label] if label else [])})
     times = [*([early.column] if early.column else []), *early.others]
-    result = find_entities(frame, [*never, *([label] if label else [])], times, given)
+    result = find_entities(columns, {*never, *([label] if label else [])}, times, given)
     settled = {*never, *times, *result.settled()}
-    labels = choose_label(raw, label, positive, settled)
-    labels = labels or label_by_place(raw, settled, len(result.ids) == 2)
-    if label is None and _names_look_like_a_row(frame):
-        raise SchemaError(_BARE.format(", ".join(frame.columns)))
+    labels = choose_label(raw_columns, label, positive, settled)
+    labels = labels or label_by_place(raw_columns, settled, len(result.ids) == 2)
+    if label is None and _names_look_like_a_row(columns):
+        raise SchemaError(_BARE.format(", ".join(columns)))
     if not labels:
         _check_events(frame, result)
     if labels and raw is not whole:
         labels[0] = _of_every_row(labels[0], whole, positive)
-    target = labels[0] if labels else _of_events(frame)
+    target = labels[0] if labels else _of_events(columns)
     name = target.label.column
     if name in result.ids.values() or name in times:
-        result = find_entities(frame, [*never, name], [c for c in times if c != name], given)
-    others = [c for c in frame.columns if c != name and is_label_name(c) and c not in result.settled()]
+        result = find_entities(columns, {*never, name}, [c for c in times if c != name], given)
+    known = result.settled()
+    others = [c for c in columns if c != name and is_label_name(c) and c not in known]
     notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
     doubts = {name: target.doubt, **result.doubts}
     y = _targets(raw, target.label) if labels else None
     marks.pop(name, None)
-    notes |= _known_after(frame, name, y, notes)
+    notes |= _known_after(columns, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        doubts |= _rivals(frame, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled)
-    time = guess_time(frame, {name, *notes, *(result.settled() - {c for c in times if name_matches(c, TIMES)})})
-    doubts |= _mark_times(frame, time, notes)
-    fields, reasons = _fields(FieldGuesser(frame, result, y, frame.height / max(1, sample.rows)), notes, doubts)
+        doubts |= _rivals(columns, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled)
+    time = guess_time(columns, {name, *notes, *(known - {c for c in times if name_matches(c, TIMES)})})
+    doubts |= _mark_times(columns, time, notes)
+    fields, reasons = _fields(FieldGuesser(columns, result, y, frame.height / max(1, sample.rows)), notes, doubts)
     found = {side: column for side, column in result.ids.items() if column in fields or side in given}
     ids = {side: column for side, column in found.items() if side in result.sure}
-    _leave_out_displays(frame, fields, notes, reasons, result)
+    _leave_out_displays(columns, fields, notes, reasons, result)
     for side, column in found.items():
         notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
     notes |= {column: f"{notes[column]}; {_marks_note(found, fields.get(column))}" for column, found in marks.items()}
@@ -278,11 +283,11 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given:
         item=ids.get("item"),
     )
     if time.column is not None:
-        no_ids = _NO_IDS if not found and _has_many_categories(frame, fields.values()) else ""
+        no_ids = _NO_IDS if not found and _has_many_categories(columns, fields.values()) else ""
         doubts[time.column] = time.doubt or doubts.get(time.column, no_ids)
     return Inference(
         schema=schema,
-        notes={column: notes[column] for column in (*frame.columns, name) if column in notes},
+        notes={column: notes[column] for column in (*columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
         seen=sample.origin or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
@@ -330,36 +335,35 @@ def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
 
 
 def _rivals(
-    frame: pl.DataFrame, labels: Sequence[LabelCandidate], name: str, *, skip: Set[str], settled: Set[str]
+    columns: Columns, labels: Sequence[LabelCandidate], name: str, *, skip: Set[str], settled: Set[str]
 ) -> dict[str, str]:
     """A doubt for every column that may be the label instead: about as likely ones, and the last column."""
-    last = {frame.columns[-1]} - {name, *settled}
+    last = {list(columns)[-1]} - {name, *settled}
     rivals = (_about_as_likely(labels) | last) - skip
-    return {column: _RIVAL.format(column, name) for column in frame.columns if column in rivals}
+    return {column: _RIVAL.format(column, name) for column in columns if column in rivals}
 
 
-def _has_many_categories(frame: pl.DataFrame, fields: Iterable[Field]) -> bool:
+def _has_many_categories(columns: Columns, fields: Iterable[Field]) -> bool:
     """Whether some field of categories has many values."""
-    columns = (frame.get_column(f.column) for f in fields if f.cell == "category")
-    return any(column.n_unique() > _MANY for column in columns)
+    return any(columns[f.column].distinct > _MANY for f in fields if f.cell == "category")
 
 
-def _names_look_like_a_row(frame: pl.DataFrame) -> bool:
+def _names_look_like_a_row(columns: Columns) -> bool:
     """Whether every column of numbers has a number as its name, so that the file has no header line."""
-    names = [column.name for column in frame.iter_columns() if column.dtype.is_numeric()]
+    names = [name for name, column in columns.items() if column.kind.is_numeric()]
     return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
 
 
 def _leave_out_displays(
-    frame: pl.DataFrame, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], entities: Entities
+    columns: Columns, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], entities: Entities
 ) -> None:
     """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
     kept: dict[bytes, str] = {}  # by grouping of the rows, the field with many values
     for column, f in list(fields.items()):
-        values = frame.get_column(column).n_unique() if f.cell == "category" else 0
+        values = columns[column].distinct if f.cell == "category" else 0
         key, why = entities.key_of(column), ""
         if values and key is not None and key in entities.determined.get(column, ()):
-            keys = frame.get_column(key).n_unique()
+            keys = columns[key].distinct
             if keys > _MANY and values >= _NAMES * keys:
                 side = next(side for side, column in entities.ids.items() if column == key)
                 why = (
@@ -367,7 +371,7 @@ def _leave_out_displays(
                     "which already has a field"
                 )
         if values > _MANY and not why:
-            other = kept.setdefault(_grouping(frame.get_column(column)), column)
+            other = kept.setdefault(_grouping(columns[column].cells), column)
             why = "" if other == column else f"it is one to one with {other!r}"
         if why:
             del fields[column]
@@ -375,9 +379,7 @@ def _leave_out_displays(
             continue
         notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
     if not fields:
-        raise SchemaError(
-            f"a schema needs at least one field: none of the columns {', '.join(frame.columns)} can be one"
-        )
+        raise SchemaError(f"a schema needs at least one field: none of the columns {', '.join(columns)} can be one")
 
 
 def _grouping(column: pl.Series) -> bytes:
@@ -397,15 +399,20 @@ def _without_marks(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[st
 
     Such a column of text gets the type that it would have without them.
     """
+    texts = frame.select(pl.col(pl.String))
+    is_blank_or_mark = (pl.all().str.strip_chars() == "") | mark_test(pl.all(), MISSING_MARKS)
+    has_marks = texts.select(is_blank_or_mark.any()).row(0) if texts.width else ()
     cleaned: list[pl.Series] = []
     marks: dict[str, dict[str, int]] = {}
-    for column in frame.select(pl.col(pl.String)).iter_columns():
+    for column, has_some in zip(texts.iter_columns(), has_marks, strict=True):
+        if not has_some:
+            continue
         is_blank = (column != "") & (column.str.strip_chars() == "")
         is_missing = is_blank | is_mark(column, MISSING_MARKS)
         found = marks_in(column, MISSING_MARKS)
         if is_blank.any():
             found[" "] = int(is_blank.sum())
-        cells = column.set(is_missing.fill_null(value=False), None) if found else column
+        cells = column.set(is_missing.fill_null(value=False), None)
         if found and _are_numbers_or_times(cells):
             cleaned.append(cells)
             marks[column.name] = found
@@ -433,45 +440,68 @@ def _marks_note(marks: Mapping[str, int], f: Field | None) -> str:
     return f"{shown} read as missing" if _reads_marks(f) else f"{shown} a category of its own"
 
 
-def _targets(frame: pl.DataFrame, label: Label) -> pl.Series:
-    """The label's targets by row, null where a row is dropped."""
+def _targets(frame: pl.DataFrame, label: Label) -> np.ndarray:
+    """The label's targets by row, NaN where a row is dropped."""
     rows = read_label(frame.select(label.column).with_row_index("_row"), label)
     targets = np.full(frame.height, np.nan)
     targets[rows.frame.get_column("_row").to_numpy()] = rows.main
-    return pl.Series(targets, nan_to_null=True)
+    return targets
 
 
-def _known_after(frame: pl.DataFrame, label: str, y: pl.Series | None, notes: Mapping[str, str]) -> dict[str, str]:
+def _known_after(columns: Columns, label: str, y: np.ndarray | None, notes: Mapping[str, str]) -> dict[str, str]:
     """Columns that tell the label, since they are known only after it, each with the reason."""
     results: dict[str, str] = {}
-    if y is None or set(y.drop_nulls().unique()) != {0.0, 1.0}:
+    if y is None or set(np.unique(y[~np.isnan(y)]).tolist()) != {0.0, 1.0}:
         return results
-    rate = float(y.mean() or 0)  # type: ignore[arg-type]
-    for column in frame.iter_columns():
-        if column.name == label or column.name in notes or column.dtype.is_nested():
+    for name, column in columns.items():
+        if name == label or name in notes or column.kind.is_nested():
             continue
-        may_tell = column.null_count() > 0 and min(rate, 1 - rate) * len(y) >= _ENOUGH_OF_A_CLASS
-        for which, value in (("positive", 1.0), ("negative", 0.0)) if may_tell else ():
-            if (column.is_not_null() == (y == value)).mean() > _EXACT:  # type: ignore[operator]
-                results[column.name] = f"{_LEAK}: it is empty except where the label is {which}"
-        if column.name in results or not 2 <= column.n_unique() <= _FEW_VALUES:
-            continue
-        both = pl.DataFrame({"cell": column, "y": y}).drop_nulls()
-        by_value = both.group_by("cell").agg(pl.col("y").mean(), pl.len())
-        sure = by_value.filter(pl.col("y").is_in([0.0, 1.0]) & (pl.col("len") >= _ENOUGH_OF_A_CLASS))
-        if by_value.height >= 2 and sure.height == by_value.height and sure["y"].n_unique() == 2:
-            results[column.name] = f"{_LEAK}: each of its values has one value of the label"
-        elif by_value.height == 2 and sure.filter(pl.col("y") == 1).height and rate < 0.9:
-            results[column.name] = f"{_LEAK}: one of its values occurs only where the label is positive"
-        elif by_value.height == 2 and sure.height and is_label_name(column.name, LIKELY_LABELS):
-            results[column.name] = f"{_LEAK}, by its name, and the label is never positive with one of its values"
-    return {name: f"omitted: {why}; it may be one of more_labels" for name, why in results.items()}
+        why = _filled_for_one_class(column, y) or _told_by_values(column, y)
+        if why:
+            results[name] = f"omitted: {_LEAK}{why}; it may be one of more_labels"
+    return results
 
 
-def _of_events(frame: pl.DataFrame) -> LabelCandidate:
+def _filled_for_one_class(column: ColumnProfile, y: np.ndarray) -> str:
+    """The reason why a column's empty cells tell the label, or an empty text."""
+    rate = float(np.nanmean(y))
+    if not column.missing or min(rate, 1 - rate) * len(y) < _ENOUGH_OF_A_CLASS:
+        return ""
+    is_labelled = ~np.isnan(y)
+    is_present = column.is_present[is_labelled]
+    is_positive = y[is_labelled] == 1
+    if (is_present == is_positive).mean() > _EXACT:
+        return ": it is empty except where the label is positive"
+    if (is_present != is_positive).mean() > _EXACT:
+        return ": it is empty except where the label is negative"
+    return ""
+
+
+def _told_by_values(column: ColumnProfile, y: np.ndarray) -> str:
+    """The reason why a column's few values tell the label, or an empty text."""
+    if not 2 <= column.distinct <= _FEW_VALUES:
+        return ""
+    both = column.is_present & ~np.isnan(y)
+    codes, targets = column.codes()[both], y[both]
+    rows = np.bincount(codes, minlength=column.distinct)
+    positives = np.bincount(codes, weights=targets, minlength=column.distinct)[rows > 0]
+    rows = rows[rows > 0]
+    is_enough = rows >= _ENOUGH_OF_A_CLASS
+    always = (positives == rows) & is_enough
+    never = (positives == 0) & is_enough
+    if len(rows) >= 2 and (always | never).all() and always.any() and never.any():
+        return ": each of its values has one value of the label"
+    if len(rows) == 2 and always.any() and float(np.nanmean(y)) < 0.9:
+        return ": one of its values occurs only where the label is positive"
+    if len(rows) == 2 and (always | never).any() and is_label_name(column.name, LIKELY_LABELS):
+        return ", by its name, and the label is never positive with one of its values"
+    return ""
+
+
+def _of_events(columns: Columns) -> LabelCandidate:
     """The label of a log of positives: a column that it lacks."""
     name = "event"
-    while name in frame.columns:
+    while name in columns:
         name += "_"
     return LabelCandidate(
         label=Label(name),
@@ -493,7 +523,8 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
                 f"{int(other.arg_max() or 0) + 1} holds one; convert the file to a table with a column per number"
             )
         results["values"] = "every libFM value is 1, so only the ids matter"
-    for column in frame.select(pl.col(pl.String)).iter_columns():
+    texts = frame.select(pl.col(pl.String))
+    for column in texts.iter_columns():
         if column.name not in results and column.head(_PROBE).n_unique() <= len(_PARTS):
             some = column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
             words = {str(word).strip().lower() for word in some}
@@ -508,18 +539,16 @@ def _fields(
     """Fields from columns without a note and the reasons of their roles, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
-    frame, result = guesser.frame, guesser.entities
-    names = set(frame.columns)
-    for column in frame.iter_columns():
-        name = column.name
+    columns, result = guesser.columns, guesser.entities
+    for name, column in columns.items():
         if name in notes:
             continue
-        vector = is_position(name, names)
+        vector = is_position(name, columns)
         made: Field | None
-        if vector is not None and column.dtype.is_float():
+        if vector is not None and column.kind.is_float():
             made, doubt = Numeric(name, role=role_of(vector)[0]), ""
             note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        elif f"{name}[0]" in names and vector_length(column) is not None:
+        elif f"{name}[0]" in columns and vector_length(column.cells) is not None:
             made, note, doubt = None, "a vector, each number of which is a field below", ""
         else:
             made, note, doubt = guesser.guess(column, role_of(name)[0])
@@ -531,18 +560,17 @@ def _fields(
         if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
             role, reasons[name] = fields[first].role, reasons[first]
         else:
-            role, reasons[name], close = result.role(column, made)
+            role, reasons[name], close = result.role(column.cells, made)
             if close:
                 doubts.setdefault(name, close)
         fields[name] = replace(made, role=role)
     return fields, reasons
 
 
-def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
+def _mark_times(columns: Columns, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
     """Note the columns of times, the one that orders rows and others; returns the doubts."""
     doubts = {}
-    for column in frame.iter_columns():
-        name = column.name
+    for name, column in columns.items():
         if name == time.column:
             notes[name] = time.note
         elif name in notes:
@@ -550,14 +578,13 @@ def _mark_times(frame: pl.DataFrame, time: GuessedTime, notes: dict[str, str]) -
         elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             why = time.others.get(name, "another time, by its name")
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif time.column is None and column.dtype == pl.String:
-            present = column.drop_nulls()
-            some = present.unique(maintain_order=True).head(_CELLS)
+        elif time.column is None and column.kind == pl.String and column.distinct_present > _FEW_TIMES:
+            some = column.present.unique(maintain_order=True).head(_CELLS)
             named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
-            if len(some) > 10 and float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]
+            if float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]
                 doubts[name] = (
-                    f"the cells of column {name!r} look like times that cannot be read, such as {present[0]!r}: write "
-                    "a column of dates or numbers as time to order rows"
+                    f"the cells of column {name!r} look like times that cannot be read, such as "
+                    f"{column.present[0]!r}: write a column of dates or numbers as time to order rows"
                 )
     return doubts
 

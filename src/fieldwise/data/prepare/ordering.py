@@ -102,6 +102,28 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
     return ParsedTimestamps(values=values)
 
 
+_MONTHS = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|"
+    "aug(?:ust)?|sep(?:tember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+)
+_WEEKDAYS = "mon(?:day)?|tue(?:sday)?|wed(?:nesday)?|thu(?:rsday)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?"
+_PARTS_OF_TIMES = re.compile(rf"(?:[0-9/.,:+\-−\s]|{_MONTHS}|{_WEEKDAYS}|utc|gmt|[apmtz])+", re.IGNORECASE)
+_LEAST_DIGITS = 6  # of a time whose numbers nothing parts
+
+
+def may_be_timestamp(cell: str) -> bool:
+    """Whether a cell has nothing but parts of times, and numbers enough for day, month and year, before it is parsed.
+
+    >>> [may_be_timestamp(cell) for cell in ("31 Jan 2026", "1/2/26", "12,50", "w31-01-26")]
+    [True, True, False, False]
+    """
+    if not _PARTS_OF_TIMES.fullmatch(cell):
+        return False
+    numbers = re.findall("[0-9]+", cell)
+    has_words = any(letter.isalpha() for letter in cell)
+    return len(numbers) >= (2 if has_words else 3) or sum(map(len, numbers)) >= _LEAST_DIGITS
+
+
 def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[list[str], pl.Series]]]:
     """Normalised cells, their unambiguous times, and by family the formats needed for all others and the times of all.
 
