@@ -114,6 +114,7 @@ def test_fit_checks_parameters(subtests):
         ({"model": "amf"}, "model.name must be a known model, found 'amf': did you mean 'afm'"),
         ({"model": 3}, "not a built-in model"),
         ({"training": None}, "training must be TrainingSettings"),
+        ({"negatives": {"per_positive": 2}}, "negatives must be NegativeSampling, or None"),
         ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one, found 3"),
         ({"schema": REGRESSION, "valid_by": "time"}, "needs the schema's time column"),
     ]:

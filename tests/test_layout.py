@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -186,3 +187,15 @@ def test_fields_that_share_rows_or_have_grown_are_told_by_their_rows():
     check_batch(Batch.of_ids(torch.tensor([[6, 5, 2], [0, 3, 6]])), layout)
     with pytest.raises(DataError, match=r"an id of field 'b' .* found 6"):
         check_batch(Batch.of_ids(torch.tensor([[6, 6, 2]])), layout)
+
+
+def test_ids_of_a_batch_are_a_tensor_of_whole_numbers(subtests):
+    ids = [[0, 3], [2, 6]]
+    for wrong, found in [
+        (ids, "a list"),
+        (np.array(ids), "a ndarray"),
+        (torch.tensor(ids).float(), "a tensor of type torch.float32"),
+        (torch.tensor(ids) > 2, "a tensor of type torch.bool"),
+    ]:
+        with subtests.test(found=found), pytest.raises(DataError, match=f"whole numbers .*, found {found}: convert it"):
+            Batch.of_ids(wrong)

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,6 +142,19 @@ def test_every_contradiction_is_one_sentence(subtests):
         (lambda: Numeric("n", transform="sqrt"), "field 'n': transform must be one of .*, found 'sqrt'"),
         (lambda: Numeric("n", missing="mean"), "field 'n': missing must be one of .*, found 'mean'"),
         (lambda: Numeric("n", bins=1), "field 'n': bins must be at least 2, found 1"),
+        (lambda: Numeric("n", bins="8"), "field 'n': bins must be a whole number, found '8'"),
+        (lambda: Numeric("n", bins=8.0), "field 'n': bins must be a whole number, found 8.0"),
+        (lambda: Numeric("n", point_masses=1), "field 'n': point_masses must be true or false, found 1"),
+        (lambda: Categorical("u", column=3), "field 'u': column must be text, found 3"),
+        (lambda: Bag("b", separator=3), "field 'b': separator must be text, found 3"),
+        (lambda: Label(3), "label: column must be text, found 3"),
+        (lambda: Label("y", positive_above="3"), "label: positive_above must be a number, found '3'"),
+        (lambda: schema_of(user=3), "schema: user must be text, found 3"),
+        (
+            lambda: schema_of(fields=("u",)),
+            r"a schema's fields must be a list of Categorical, .*, found 'u': write fields = ",
+        ),
+        (lambda: schema_of(fields=USER), r"a schema's fields must be a list of Categorical, .*, found Categorical\("),
         (lambda: Bag("b", pooling="min"), "field 'b': pooling must be one of .*, found 'min'"),
         (lambda: Bag("b", separator=""), "field 'b': separator must not be empty"),
         (lambda: Sequence("s", separator=""), "field 's': separator must not be empty"),
@@ -166,7 +180,7 @@ def test_every_contradiction_is_one_sentence(subtests):
         (lambda: schema_of(more_labels=(Label("click"),)), "labels' names must be unique, found 'click' more than"),
         (lambda: schema_of(more_labels=Label("buy")), "more_labels must be a list of labels, found the label 'buy'"),
         (lambda: schema_of(more_labels=("buy",)), r"labels must each be a Label, found 'buy': write Label"),
-        (lambda: Label("buy", weight="2"), "a label's weight must be above 0 and finite, found '2'"),
+        (lambda: Label("buy", weight="2"), "label: weight must be a number, found '2'"),
         (lambda: Label("y", task="regression", scale=0), "scale"),
         (lambda: Label("y", task="regression", scale=math.inf), "scale"),
         (lambda: Label("y", scale=2.0), "scale"),
@@ -234,3 +248,8 @@ def test_written_schemas_keep_shared_fields_and_take_a_second_label_by_hand():
         assert 'shares = "user"' in schema.to_toml()
     text = schema_of().to_toml() + '\n[[more_labels]]\ncolumn = "buy"\n'
     assert Schema.from_toml(text) == schema_of(more_labels=(Label("buy"),))
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Numeric("n", encoding="quantile", bins=np.int64(4)).bins == 4
+    assert Label("y", positive_above=np.float64(3)).positive_above == 3

@@ -257,11 +257,17 @@ class Batch(NamedTuple):
     def of_ids(cls, ids: Tensor) -> "Batch":
         """A batch for a layout of categorical fields only, on the device of `ids` [B, S].
 
+        Errors:
+            DataError: no tensor of whole numbers.
+
         >>> from fieldwise.models import FM
         >>> network = FM(embedding_dim=4).build(Layout.of_sizes([3, 4]))
         >>> network(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
         torch.Size([2])
         """
+        if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
+            found = f"a tensor of type {ids.dtype}" if isinstance(ids, Tensor) else f"a {type(ids).__name__}"
+            raise DataError(f"ids must be a tensor of whole numbers [rows, fields], found {found}: convert it")
         empty = torch.empty(0, device=ids.device)
         return cls(ids, empty.new_empty(ids.shape[0], 0), empty.long(), empty.long(), empty)
 

@@ -132,7 +132,13 @@ def test_odd_sizes_work(subtests: pytest.Subtests) -> None:
 
 
 def test_bad_sizes_and_strengths_are_refused() -> None:
-    with pytest.raises(ConfigError, match="users must be at least 1, found 0"):
+    with pytest.raises(ConfigError, match="users must be a whole number of at least 1, found 0"):
         simulate(10, users=0)
     with pytest.raises(ConfigError, match="gender_genres is -1"):
         Strengths(gender_genres=-1)
+
+
+@pytest.mark.parametrize("rows", ["3", 3.0, True, 0])
+def test_a_number_of_rows_is_a_whole_number(rows: object) -> None:
+    with pytest.raises(ConfigError, match=f"rows must be a whole number of at least 1, found {rows!r}"):
+        simulate(rows)  # type: ignore[arg-type]

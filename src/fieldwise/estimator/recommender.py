@@ -677,6 +677,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rules = {
             "schema": (isinstance(self.schema, Schema | None), "be a fieldwise Schema, or None to infer one"),
             "training": (isinstance(self.training, TrainingSettings), "be TrainingSettings"),
+            "negatives": (isinstance(self.negatives, NegativeSampling | None), "be NegativeSampling, or None"),
             "valid_share": (
                 isinstance(self.valid_share, Real) and 0 < self.valid_share < 1,
                 "lie between 0 and 1, both excluded",

@@ -9,7 +9,9 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
+from numbers import Integral, Real
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin
 
 from fieldwise.config import nearest, parse, to_plain, toml_tables
@@ -69,6 +71,7 @@ class Label:
     number_format: NumberFormat | None = None
 
     def __post_init__(self) -> None:
+        check_types(self, "label")
         if not self.column:
             raise SchemaError("a label needs a column, found an empty name")
         check_number_format(self.number_format, "label")
@@ -190,6 +193,31 @@ def check_choices(settings: Any, what: str) -> None:
             raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {result!r}")
 
 
+_WORDS_OF_TYPES: dict[type, tuple[type, str]] = {
+    str: (str, "text"),
+    bool: (bool, "true or false"),
+    int: (Integral, "a whole number"),
+    float: (Real, "a number"),
+}
+
+
+def check_types(settings: Any, what: str) -> None:
+    """Check that texts, numbers and truth values are such (guaranteed from TOML, but not from Python).
+
+    Numbers of NumPy are numbers.
+    """
+    for attribute in fields(settings):
+        value, hint = getattr(settings, attribute.name), attribute.type
+        kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
+        kind, *others = (one for one in kinds if one is not type(None))
+        if others or kind not in _WORDS_OF_TYPES or (value is None and type(None) in kinds):
+            continue
+        known, word = _WORDS_OF_TYPES[kind]
+        is_truth = isinstance(value, bool)
+        if not isinstance(value, known) or (is_truth and kind is not bool):
+            raise SchemaError(f"{what}: {attribute.name} must be {word}, found {value!r}")
+
+
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
 
@@ -223,6 +251,7 @@ class _Column:
             raise SchemaError(f"{what}: separator must not be empty")
         if self.max_length is not None:
             _check_count(f"{what}: max_length", self.max_length)
+        check_types(self, what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -400,7 +429,16 @@ class Schema:
         object.__setattr__(self, "missing", tuple(self.missing))
         if isinstance(self.keys, str):
             raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
-        object.__setattr__(self, "fields", tuple(self.fields))
+        check_types(self, "schema")
+        listed: Any = self.fields
+        is_list = isinstance(listed, Iterable) and not isinstance(listed, str)
+        object.__setattr__(self, "fields", tuple(listed) if is_list else (listed,))
+        for one in self.fields:
+            if not is_list or not isinstance(one, _Column):
+                raise SchemaError(
+                    "a schema's fields must be a list of Categorical, Numeric, Bag and Sequence, found "
+                    f"{one!r}: write fields = (Categorical(COLUMN), ...)"
+                )
         object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
         if isinstance(self.more_labels, Label):
             raise SchemaError(f"more_labels must be a list of labels, found the label {self.more_labels.name!r}")

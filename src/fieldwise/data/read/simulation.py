@@ -11,6 +11,7 @@ which mean pooling of a bag can represent exactly.
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -160,8 +161,8 @@ def simulate(
     (3, 3)
     """
     for name, count in (("rows", rows), ("users", users), ("items", items)):
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1, found {count}")
+        if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, found {count!r}")
     strengths = strengths or Strengths()
     rng = np.random.default_rng([seed, 0])
     viewer_U3, activity = _users(users, rng)
