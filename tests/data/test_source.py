@@ -624,6 +624,31 @@ def test_decimals_of_more_than_38_digits_are_read_as_floats(tmp_path):
         assert_frame_equal(open_table(path, memory=1, folder=tmp_path / "scratch"), expected)
 
 
+def test_decimals_of_256_bits_are_read_from_every_arrow_source(tmp_path, subtests):
+    feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
+    wide = pa.decimal256(76, 30)
+    cells = [Decimal("1.5"), None, Decimal(-3)]
+    table = pa.table(
+        {
+            "user": ["a", "b", "c"],
+            "few": pa.array(cells, pa.decimal256(20, 2)),
+            "amounts": pa.array([[Decimal("0.5")], [], None], pa.list_(wide)),
+            "part": pa.array([{"x": cell} for cell in cells], pa.struct([("x", wide)])),
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
+    with pa.OSFile(str(tmp_path / "b.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    for source in (tmp_path / "a.parquet", tmp_path / "a.arrow", tmp_path / "b.arrow", table):
+        with subtests.test(source=str(source)[-9:]):
+            with pytest.warns(UserWarning, match="is read as Float64"):
+                frame = as_table(source)
+            assert frame["few"].cast(pl.Float64).to_list() == [1.5, None, -3.0]
+            assert frame["amounts"].to_list() == [[0.5], [], None]
+            assert [part["x"] for part in frame["part"]] == [1.5, None, -3.0]
+
+
 @pytest.mark.parametrize(("separator", "other"), [(";", ","), (",", ";")])
 def test_another_separator_is_suggested_than_the_one_in_use(tmp_path: Path, separator: str, other: str) -> None:
     file = tmp_path / "log.csv"

@@ -273,6 +273,9 @@ def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
     return common
 
 
+_MOST_DIGITS = 38  # of a decimal of polars
+
+
 def _is_stream(path: Path) -> bool:
     """Whether a file is an Arrow stream, rather than the format with an index."""
     if kind_of(path) != "Arrow IPC":
@@ -282,44 +285,116 @@ def _is_stream(path: Path) -> bool:
 
 
 def _wide_decimals(path: Path) -> list[str]:
-    """The columns of a Parquet file whose decimals have more than 38 digits, which polars cannot read."""
-    if kind_of(path) != "Parquet":
-        return []
-    schema = pl.scan_parquet(path, glob=False).collect_schema()
-    return [name for name, kind in schema.items() if isinstance(kind, pl.Decimal) and kind.precision > 38]
-
-
-def _with_narrow_decimals(path: Path, columns: list[str]) -> pl.DataFrame:
-    """The rows of a Parquet file, read now, with decimals of more than 38 digits as Float64."""
+    """The columns of a Parquet or Arrow file with decimals that polars cannot read, also within lists and structs."""
+    if kind_of(path) == "Parquet":
+        schema = pl.scan_parquet(path, glob=False).collect_schema()
+        return [name for name, kind in schema.items() if _is_wide(kind)]
+    if not _is_stream(path):
+        schema = pl.scan_ipc(path, glob=False).collect_schema()
+        if not any(_has_decimals(kind) for kind in schema.dtypes()):
+            return []
     try:
-        import pyarrow.parquet
-    except ImportError as e:
+        arrow = arrow_library()
+    except MissingExtraError:  # polars says what it cannot read
+        return []
+    try:
+        with arrow.OSFile(str(path)) as file:
+            reader = arrow.ipc.open_stream(file) if _is_stream(path) else arrow.ipc.open_file(file)
+            return [field.name for field in reader.schema if _holds_wide(field.type)]
+    except arrow.ArrowException:  # polars says what is wrong with the file
+        return []
+
+
+def _has_decimals(kind: Any) -> bool:
+    """Whether a polars type has decimals; polars does not tell those of 256 bits from others."""
+    if isinstance(kind, pl.Struct):
+        return any(_has_decimals(part.dtype) for part in kind.fields)
+    if isinstance(kind, pl.List | pl.Array):
+        return _has_decimals(kind.inner)
+    return isinstance(kind, pl.Decimal)
+
+
+def _is_wide(kind: Any) -> bool:
+    """Whether a polars type has decimals of more than 38 digits."""
+    if isinstance(kind, pl.Decimal):
+        return kind.precision > _MOST_DIGITS
+    if isinstance(kind, pl.Struct):
+        return any(_is_wide(part.dtype) for part in kind.fields)
+    return isinstance(kind, pl.List | pl.Array) and _is_wide(kind.inner)
+
+
+def _narrow_type(kind: Any) -> Any:
+    """A pyarrow type with Float64 in the place of decimals of 256 bits."""
+    arrow = arrow_library()
+    if arrow.types.is_decimal256(kind):
+        return arrow.float64()
+    if arrow.types.is_fixed_size_list(kind):
+        return arrow.list_(_narrow_type(kind.value_type), kind.list_size)
+    if arrow.types.is_list(kind):
+        return arrow.list_(_narrow_type(kind.value_type))
+    if arrow.types.is_large_list(kind):
+        return arrow.large_list(_narrow_type(kind.value_type))
+    if arrow.types.is_struct(kind):
+        parts = [kind.field(k) for k in range(kind.num_fields)]
+        return arrow.struct([(part.name, _narrow_type(part.type)) for part in parts])
+    return kind
+
+
+def with_narrow_decimals(table: Any, where: str) -> Any:
+    """A pyarrow table whose decimals of 256 bits, which polars cannot read, are Float64; a warning names a column."""
+    narrowed = []
+    for place, field in enumerate(table.schema):
+        kind = _narrow_type(field.type)
+        if _holds_wide(field.type):
+            narrowed.append(field.name)
+            table = table.set_column(place, field.name, table.column(place).cast(kind))
+    if narrowed:
+        warnings.warn(
+            f"column {narrowed[0]!r} of {where} has decimals of more than 38 digits, and is read as Float64",
+            UserWarning,
+            stacklevel=2,
+        )
+    return table
+
+
+def _holds_wide(kind: Any) -> bool:
+    """Whether a pyarrow type has decimals of 256 bits."""
+    arrow = arrow_library()
+    if arrow.types.is_decimal256(kind):
+        return True
+    return any(_holds_wide(kind.field(k).type) for k in range(kind.num_fields))
+
+
+def _read_narrow(path: Path, columns: list[str]) -> pl.DataFrame:
+    """The rows of a Parquet or Arrow file, read now, with decimals of more than 38 digits as Float64."""
+    try:
+        arrow = arrow_library()
+    except MissingExtraError as e:
         raise MissingExtraError(
             f"column {columns[0]!r} of {path} has decimals of more than 38 digits, which are read through pyarrow, and "
             "it is not installed: pip install 'fieldwise[large]'"
         ) from e
-    warnings.warn(
-        f"column {columns[0]!r} of {path} has decimals of more than 38 digits, and is read as Float64",
-        UserWarning,
-        stacklevel=2,
-    )
-    table = pyarrow.parquet.read_table(path, partitioning=None)
-    for name in columns:
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, name, table.column(name).cast(pyarrow.float64()))
-    return pl.DataFrame(table)
+    if kind_of(path) == "Parquet":
+        import pyarrow.parquet
+
+        table = pyarrow.parquet.read_table(path, partitioning=None)
+    else:
+        with arrow.OSFile(str(path)) as file:
+            reader = arrow.ipc.open_stream(file) if _is_stream(path) else arrow.ipc.open_file(file)
+            table = reader.read_all()
+    return pl.DataFrame(with_narrow_decimals(table, str(path)))
 
 
 def _scan(path: Path) -> pl.LazyFrame:
     """The rows of a Parquet or Arrow file, to be read when they are collected.
 
-    An Arrow stream, and a Parquet file with decimals of more than 38 digits, is read now.
+    An Arrow stream, and a file with decimals of more than 38 digits, is read now.
     """
-    if _is_stream(path):
-        return pl.read_ipc_stream(path).lazy()
     wide = _wide_decimals(path)
     if wide:
-        return _with_narrow_decimals(path, wide).lazy()
+        return _read_narrow(path, wide).lazy()
+    if _is_stream(path):
+        return pl.read_ipc_stream(path).lazy()
     return (pl.scan_parquet if kind_of(path) == "Parquet" else pl.scan_ipc)(path, glob=False)
 
 
@@ -429,7 +504,9 @@ def bytes_per_row(frame: pl.DataFrame) -> float:
 def binary_schema(path: Path) -> pl.Schema:
     """The columns and types of a Parquet or Arrow file."""
     with _explained(path):
-        return pl.read_ipc_stream(path, n_rows=0).schema if _is_stream(path) else _scan(path).collect_schema()
+        if _is_stream(path) and not _wide_decimals(path):
+            return pl.read_ipc_stream(path, n_rows=0).schema
+        return _scan(path).collect_schema()
 
 
 def count_rows(path: Path) -> int:

@@ -14,6 +14,7 @@ from uuid import UUID
 import polars as pl
 
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.read.arrow_files import with_narrow_decimals
 from fieldwise.data.read.chunked_table import open_table, with_positions
 from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.read.text_files import TextFormat
@@ -172,7 +173,7 @@ def _from_memory(data: Any) -> pl.DataFrame:
         frame = _from_pandas(data)
     elif library == "pyarrow" and hasattr(data, "column_names"):
         _check_names(data.column_names, "the pyarrow table")
-        frame = pl.DataFrame(data)
+        frame = pl.DataFrame(with_narrow_decimals(data, "the pyarrow table"))
     elif isinstance(data, Mapping):
         frame = _from_columns(data)
     elif isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
@@ -251,8 +252,8 @@ def _from_pandas(data: Any) -> pl.DataFrame:
             raise MissingExtraError(
                 "pandas frames are read through pyarrow, which is not installed: pip install 'fieldwise[pandas]'"
             ) from e
-        except (pl.exceptions.PolarsError, TypeError, ValueError) as e:
-            # pyarrow's errors are ValueErrors and TypeErrors.
+        except (pl.exceptions.PolarsError, NotImplementedError, TypeError, ValueError) as e:
+            # pyarrow's errors are of the last three types.
             raise DataError(
                 f"a column must hold values of one kind: the pandas frame's column {name!r} does not "
                 f"({str(e).splitlines()[0]}); convert it, for example with astype(str)"
