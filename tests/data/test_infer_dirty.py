@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fieldwise import Categorical, Encoder, Label, SchemaError, as_table, infer_schema
+from fieldwise import Categorical, DataError, Encoder, Label, SchemaError, as_table, infer_schema
 from fieldwise.schema.ids import id_rank, kind_of_name, role_of
 
 
@@ -257,3 +257,17 @@ def test_a_few_cells_that_are_no_amounts_leave_a_number(amount: str, rest: list[
     Encoder.fit(mended, guess.schema)
     many = rows_of(paid=[text if k % 50 else rest[0] for k, text in enumerate(cells)], liked=[0, 1] * 150)
     assert next(f for f in infer_schema(many).schema.fields if f.column == "paid").kind != "numeric"
+
+
+def test_a_frame_of_a_type_that_arrow_lacks_is_a_sentence() -> None:
+    frame = rows_of(clicked=[0, 1] * 150).to_pandas().assign(z=1j)
+    with pytest.raises(DataError, match=r"the pandas frame's column 'z' does not .*Unsupported"):
+        infer_schema(frame)
+
+
+def test_a_reason_is_never_empty() -> None:
+    rng = np.random.default_rng(0)
+    counts = {f"n{k}": rng.integers(0, 4, 300) for k in range(20)}
+    notes = infer_schema(rows_of(**counts, clicked=rng.integers(0, 2, 300))).notes
+    assert any("(nothing tells)" in note for note in notes.values())
+    assert not any("()" in note for note in notes.values())

@@ -286,9 +286,14 @@ class FieldGuesser:
                 f"the whole numbers of column {name!r} were taken for {kind}, as {why or 'nothing tells'}"
                 f'{f", although its name tells a {called}" if against else ""}: write kind = "{other}" if they are not'
             )
+        reason = why or "nothing tells"
         if category:
-            return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({why})", doubt
-        return _binned(name, role, len(column.cells)), f"whole numbers that count or measure ({why}), {_IN_BINS}", doubt
+            return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({reason})", doubt
+        return (
+            _binned(name, role, len(column.cells)),
+            f"whole numbers that count or measure ({reason}), {_IN_BINS}",
+            doubt,
+        )
 
     def _leaning(self, column: ColumnProfile, number: pl.Series, called: str) -> tuple[float, str]:
         """Whether whole numbers are codes (above 0) or quantities (below), and the strongest reasons.
