@@ -231,6 +231,8 @@ def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
             order_values(column.to_frame(), "ts", "time")
         assert "must have one unit: in the time column 'ts' 250 of 1,000 rows are in milliseconds" in str(e.value)
         assert "750 in seconds, the first of the former is row 1 (counting from 0)" in str(e.value)
+    some_missing = np.where(np.arange(1_000) % 200 == 0, 0, mixed)
+    assert "250 of 1,000 rows are in milliseconds" in mixed_units(some_missing), "marks of missing times hide nothing"
     with mock.patch.object(scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]):
         late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
         assert "10 of 1,000 rows are in microseconds" in mixed_units(late)

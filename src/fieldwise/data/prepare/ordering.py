@@ -57,6 +57,7 @@ _SAMPLE = 100
 _ROUNDS = 4
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Units of numbers that are times since 1970, with how many make a second."""
+_LEAST_TIMES = 0.99
 _FIRST_SECOND, _LAST_SECOND = 315_532_800, 4_102_444_800  # of the years 1980 to 2100
 _YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" would take "26" for the year 26
 
@@ -200,8 +201,8 @@ def _normal(text: pl.Series) -> pl.Series:
 def mixed_units(values: np.ndarray) -> str:
     """What is wrong with numbers that are times since 1970 in several units, such as seconds and milliseconds; or "".
 
-    A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which some are no time in
-    any unit have none.
+    A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which more than one in a
+    hundred is no time in any unit have none; fewer may be marks of missing times, such as 0.
 
     >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))
     '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is row 1 (counting from 0)'
@@ -215,7 +216,7 @@ def mixed_units(values: np.ndarray) -> str:
             if in_unit.any():
                 counts[unit] += int(in_unit.sum())
                 first_rows.setdefault(unit, at.start + int(in_unit.argmax()))
-    if len(first_rows) < 2 or sum(counts.values()) < len(values):
+    if len(first_rows) < 2 or sum(counts.values()) < _LEAST_TIMES * len(values):
         return ""
     rarest, *others = sorted(first_rows, key=lambda unit: counts[unit])
     rest = ", ".join(f"{counts[unit]:,} in {unit}" for unit in others)
