@@ -593,6 +593,7 @@ def test_what_folders_tell_of_a_category_stays_as_it_is_written(tmp_path, kind):
     assert as_table(tmp_path, text_columns=("version",)).get_column("version").to_list() == texts
     sliced = SlicedTable(tmp_path, TextFormat(text_columns=("version",)))
     assert pl.concat(sliced.slices(["version", "click"], 3)).get_column("version").to_list() == texts
+    assert pl.concat(sliced.slices(["version"], 3)).get_column("version").to_list() == texts
     assert as_table(tmp_path).get_column("version").to_list() == [4.1, 4.1, 4.1, 4.1]
 
 

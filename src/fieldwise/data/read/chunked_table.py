@@ -200,6 +200,8 @@ class TableFiles:
                 _check_kind(files[0])
                 schema = arrow_files.common_schema({path: arrow_files.binary_schema(path) for path in files})
                 own = {name: kind for name, kind in schema.items() if columns is None or name in columns}
+                if not own:  # all columns are told by folders: one of the files' tells how many rows they have
+                    own = dict(list(schema.items())[:1])
                 for path in files:
                     for chunk in arrow_files.binary_chunks(path, bounds, list(own)):
                         typed = chunk if chunk.schema == own else chunk.cast(pl.Schema(own))
