@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from unittest import mock
 
@@ -648,6 +648,17 @@ def test_decimals_of_256_bits_are_read_from_every_arrow_source(tmp_path, subtest
             assert frame["few"].cast(pl.Float64).to_list() == [1.5, None, -3.0]
             assert frame["amounts"].to_list() == [[0.5], [], None]
             assert [part["x"] for part in frame["part"]] == [1.5, None, -3.0]
+
+
+def test_wide_decimals_of_a_pandas_frame_are_read_as_floats():
+    pd = pytest.importorskip("pandas")
+    cells = [Decimal("1.5").quantize(Decimal(1).scaleb(-38), context=Context(prec=60)), None, Decimal(-30)]
+    with pytest.warns(UserWarning, match="column 'amount' of the pandas frame has decimals of more than 38 digits"):
+        frame = as_table(pd.DataFrame({"amount": cells, "few": [Decimal("0.5")] * 3}))
+    assert frame["amount"].to_list() == [1.5, None, -30.0]
+    assert frame["few"].dtype == pl.Decimal
+    with pytest.raises(DataError, match="the pandas frame's column 'amounts' does not"):
+        as_table(pd.DataFrame({"amounts": [[cells[0]], [], [cells[0]]]}))
 
 
 @pytest.mark.parametrize(("separator", "other"), [(";", ","), (",", ";")])

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import gzip
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -162,6 +163,10 @@ def as_table(
     return with_positions(_from_memory(data))
 
 
+_MOST_DIGITS = 38  # of a decimal of polars
+_ERRORS_OF_ARROW = (NotImplementedError, TypeError, ValueError)
+
+
 def _from_memory(data: Any) -> pl.DataFrame:
     """A table of another library, or plain lists and dicts, as a polars DataFrame."""
     library = type(data).__module__.partition(".")[0]
@@ -241,6 +246,19 @@ def write_table(frame: pl.DataFrame, path: str | Path) -> None:
         writer.add(frame)
 
 
+def _holds_wide_decimals(column: Any) -> bool:
+    """Whether a pandas column has decimals that together need more than 38 digits, which polars cannot read."""
+    present = column.dropna()
+    if not len(present) or not isinstance(present.iloc[0], Decimal):
+        return False
+    numbers = [value for value in present if isinstance(value, Decimal) and value.is_finite()]
+    if len(numbers) < len(present):
+        return False
+    places = max(-int(number.as_tuple().exponent) for number in numbers)
+    whole = max(number.adjusted() + 1 for number in numbers)
+    return max(0, places) + max(0, whole) > _MOST_DIGITS
+
+
 def _from_pandas(data: Any) -> pl.DataFrame:
     names = [str(name) for name in data.columns]
     _check_names(names, "the pandas frame")
@@ -252,8 +270,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
             raise MissingExtraError(
                 "pandas frames are read through pyarrow, which is not installed: pip install 'fieldwise[pandas]'"
             ) from e
-        except (pl.exceptions.PolarsError, NotImplementedError, TypeError, ValueError) as e:
-            # pyarrow's errors are of the last three types.
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, *_ERRORS_OF_ARROW) as e:
             raise DataError(
                 f"a column must hold values of one kind: the pandas frame's column {name!r} does not "
                 f"({str(e).splitlines()[0]}); convert it, for example with astype(str)"
@@ -265,6 +282,13 @@ def _in_plain_types(column: Any) -> Any:
     """A pandas column whose categories, intervals, periods and UUIDs are text: polars would change them, or fail."""
     if column.dtype == object and _holds_uuids(column):
         return column.map(str, na_action="ignore")
+    if column.dtype == object and _holds_wide_decimals(column):
+        warnings.warn(
+            f"column {column.name!r} of the pandas frame has decimals of more than 38 digits, and is read as Float64",
+            UserWarning,
+            stacklevel=2,
+        )
+        return column.astype(float)
     if type(column.dtype).__name__ in ("IntervalDtype", "PeriodDtype"):
         return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("string")
     categories = getattr(column.dtype, "categories", None)
