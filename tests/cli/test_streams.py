@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 
 import pytest
@@ -106,3 +107,16 @@ def test_a_full_disk_behind_the_output_is_an_error(monkeypatch):
 def test_other_streams_stay():
     stream = io.StringIO()
     assert forgiving(stream) is stream
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have names in Unicode")
+def test_a_file_name_that_the_system_cannot_encode_is_a_sentence(tmp_path):
+    plain_c = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "r.toml").write_text('[data]\npath = "товары.csv"\n', "utf-8")
+    command = [sys.executable, "-m", "fieldwise", "describe", "r.toml"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | plain_c, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "PYTHONUTF8=1" in done.stderr

@@ -84,6 +84,14 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
             place = f" at {e.filename}" if e.filename else ""
             return _fail(f"the disk is full{place}: free space and run it again", USER_FAULT)
         return _fail(f"the operating system reported an error: {e}", MACHINE_FAULT)
+    except UnicodeEncodeError as e:
+        if e.encoding.replace("-", "").lower() == "utf8":
+            raise
+        return _fail(
+            f"a name has characters that the system's encoding {e.encoding} lacks: set PYTHONUTF8=1, or a locale such "
+            "as C.UTF-8",
+            MACHINE_FAULT,
+        )
     except ModuleNotFoundError as e:
         missing = (e.name or "").partition(".")[0]
         if missing in ("", "fieldwise"):
