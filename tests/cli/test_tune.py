@@ -32,7 +32,9 @@ def test_a_search_for_people(fieldwise, tuned):
 
 def test_a_search_that_goes_on_after_its_test_evaluation_says_so(fieldwise, tuned):
     ask = ("tune", tuned, "--seeds", 1, "--quiet")
-    assert "on the test rows, after the search." in fieldwise(*ask, "--trials", 1)[1]
+    _, out, err = fieldwise(*ask[:-1], "--trials", 1)
+    assert "0 of 1 trial; searching " in err
+    assert "on the test rows, after the search." in out
     for _ in range(2):
         code, out, err = fieldwise(*ask, "--trials", 4)
         assert (code, err) == (0, "")
