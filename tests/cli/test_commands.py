@@ -469,7 +469,7 @@ def test_describe_reads_well(done, recipe, log, tmp_path):
     out = done("describe", recipe)[0]
     assert "price [usd]" in out, "brackets are no markup"
     assert re.search(r"^ tags +item +bag +5 +0\.0%", out, re.M)
-    assert "136 parameters; 0 dropped by label, 240 train rows, 80 valid rows, 80 test rows" in out
+    assert "164 parameters, 28 of them LR's in the mean; 0 dropped by label, 240 train rows, 80 valid rows" in out
     assert "memory estimate for training in MiB: program " in out
     assert "disk estimate in MiB: encoded rows " in out
 
