@@ -7,7 +7,9 @@ from pathlib import Path
 
 gc.disable()  # until all is collected: loading makes objects that stay
 # Before PyTorch is imported, and for every process that a test starts.
-os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS") or "1"  # an empty value means an unset one
+os.environ["OMP_NUM_THREADS"] = (
+    os.environ.get("OMP_NUM_THREADS") or "1"
+)  # an empty value means an unset one
 
 import pytest
 import torch
@@ -52,7 +54,9 @@ def real_data() -> Path:
     named = os.environ.get("FIELDWISE_DATA")
     folder = Path(named) if named else Path(__file__).resolve().parents[1] / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"no real data at {folder.name!r}: set FIELDWISE_DATA to a folder of public data sets")
+        pytest.skip(
+            f"no real data at {folder.name!r}: set FIELDWISE_DATA to a folder of public data sets"
+        )
     return folder
 
 

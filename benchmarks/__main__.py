@@ -54,15 +54,25 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = result.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="measure cases and merge them into the results")
-    runs.add_argument("cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); gpu")
-    runs.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into")
-    runs.add_argument("--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: for tests")
+    runs.add_argument(
+        "cases", nargs="+", metavar="CASE", help=f"{', '.join(EVERY)}; all (of the CPU); gpu"
+    )
+    runs.add_argument(
+        "--json", type=Path, default=RESULTS, metavar="FILE", help="results file to merge into"
+    )
+    runs.add_argument(
+        "--size", choices=REPEATS, default="full", help="quick: a minute or less; tiny: for tests"
+    )
     runs.add_argument("--rows", type=int, help="number of rows, in cases with rows")
     runs.add_argument("--threads", type=int, default=2)
     runs.add_argument("--repeats", type=int, help="number of rounds; 7 at the full size")
-    runs.add_argument("--only", action="append", metavar="CONTENDER", help="only this contender; may be repeated")
+    runs.add_argument(
+        "--only", action="append", metavar="CONTENDER", help="only this contender; may be repeated"
+    )
     writes = commands.add_parser("write", help="write the page from the results")
-    writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read")
+    writes.add_argument(
+        "--json", type=Path, default=RESULTS, metavar="FILE", help="results file to read"
+    )
     writes.add_argument("--page", type=Path, default=PAGE)
     commands.add_parser("list", help="the cases")
     return result
@@ -73,12 +83,17 @@ def run(name: str, options: argparse.Namespace) -> bool:
     repeats = options.repeats or REPEATS[options.size]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="fieldwise-benchmarks-") as folder:
-        settings = Settings(folder=Path(folder), size=options.size, rows=options.rows, threads=options.threads)
+        settings = Settings(
+            folder=Path(folder), size=options.size, rows=options.rows, threads=options.threads
+        )
         say(f"{name}: making its data")
         case = EVERY[name](settings)
         contenders = [c for c in case.contenders if not options.only or c.name in options.only]
         outcomes = take_turns(
-            [*contenders, Contender(name=MACHINE, make="ours:rates")], threads=options.threads, repeats=repeats, say=say
+            [*contenders, Contender(name=MACHINE, make="ours:rates")],
+            threads=options.threads,
+            repeats=repeats,
+            say=say,
         )
     result = record(case, settings, outcomes, repeats=repeats, command=command_line(name, options))
     merge(options.json, name, result)
@@ -87,16 +102,30 @@ def run(name: str, options: argparse.Namespace) -> bool:
     return not any(outcome.error for outcome in outcomes)
 
 
-def show(outcomes: Sequence[Outcome], targets: Sequence[Mapping[str, Any]], measures: Sequence[str]) -> None:
+def show(
+    outcomes: Sequence[Outcome], targets: Sequence[Mapping[str, Any]], measures: Sequence[str]
+) -> None:
     """The case's medians on standard output."""
     for outcome in outcomes:
         own = outcome.contender.name == MACHINE
-        names = [m for m in outcome.samples if m != "seconds"] if own else [m for m in measures if m in outcome.samples]
-        medians = ", ".join(f"{m} {number(sorted(outcome.samples[m])[len(outcome.samples[m]) // 2])}" for m in names)
-        print(f"  {outcome.contender.name:34} {medians or outcome.error or outcome.absent}", flush=True)
+        names = (
+            [m for m in outcome.samples if m != "seconds"]
+            if own
+            else [m for m in measures if m in outcome.samples]
+        )
+        medians = ", ".join(
+            f"{m} {number(sorted(outcome.samples[m])[len(outcome.samples[m]) // 2])}" for m in names
+        )
+        print(
+            f"  {outcome.contender.name:34} {medians or outcome.error or outcome.absent}",
+            flush=True,
+        )
     for target in targets:
         met = "met" if target["met"] else "not met"
-        print(f"  {target['what']}: {number(target['value'])}, target {target['goal']}: {met}", flush=True)
+        print(
+            f"  {target['what']}: {number(target['value'])}, target {target['goal']}: {met}",
+            flush=True,
+        )
 
 
 def command_line(name: str, options: argparse.Namespace) -> str:

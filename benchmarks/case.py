@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-__all__ = ["MACHINE", "Case", "Contender", "NotAvailableError", "Settings", "Size", "Target", "Timed", "steps_to_time"]
+__all__ = [
+    "MACHINE",
+    "Case",
+    "Contender",
+    "NotAvailableError",
+    "Settings",
+    "Size",
+    "Target",
+    "Timed",
+    "steps_to_time",
+]
 
 T = TypeVar("T")
 Size = Literal["full", "quick", "tiny"]
@@ -61,7 +71,8 @@ class Contender:
 
     Args:
         name: displayed name.
-        make: `module:function` in `benchmarks.contenders` that takes the options and returns a `Timed`.
+        make: `module:function` in `benchmarks.contenders` that takes the options and returns a
+            `Timed`.
         options: plain values passed to the function; `threads` is added.
         peers: whether it runs in the environment of other libraries.
     """

@@ -50,7 +50,9 @@ def frappe_log(rows: int) -> Log:
     fields = prepared.encoder.layout.fields
     offsets = np.array([field.offset for field in fields], dtype=np.int32)
     order = np.random.default_rng(0).permutation(len(prepared.train.table))[:rows]
-    held = np.random.default_rng(1).permutation(len(prepared.valid.table))[: round(share * _VALID_ROWS)]
+    held = np.random.default_rng(1).permutation(len(prepared.valid.table))[
+        : round(share * _VALID_ROWS)
+    ]
     return Log(
         tuple(field.rows for field in fields),
         prepared.train.table.ids[order] - offsets,
@@ -64,7 +66,11 @@ def frappe_log(rows: int) -> Log:
 def saved_frappe(settings: Settings) -> tuple[Log, str]:
     """Frappe's log (or one of its shape) and the file that it was written to for the contenders."""
     rows = settings.rows_of(FRAPPE_ROWS, FRAPPE_ROWS, 600)
-    log = random_log(rows, FRAPPE_SIZES, valid_rows=100) if settings.size == "tiny" else frappe_log(rows)
+    log = (
+        random_log(rows, FRAPPE_SIZES, valid_rows=100)
+        if settings.size == "tiny"
+        else frappe_log(rows)
+    )
     path = settings.folder / "log.npz"
     log.save(path)
     return log, str(path)
@@ -92,8 +98,12 @@ def afm_epoch(settings: Settings) -> Case:
         "clips gradient norms, as its released code always does.",
         contenders=(
             ours("fieldwise", "epoch", own),
-            Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "afm"}, peers=True),
-            Contender(name="DeepCTR-Torch 0.3.0", make="deepctr_torch:epoch", options=few, peers=True),
+            Contender(
+                name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "afm"}, peers=True
+            ),
+            Contender(
+                name="DeepCTR-Torch 0.3.0", make="deepctr_torch:epoch", options=few, peers=True
+            ),
             ours(PLAIN, "plain_afm_epoch", few),
         ),
         targets=(
@@ -125,7 +135,9 @@ def autoint_epoch(settings: Settings) -> Case:
             ours("fieldwise", "epoch", own),
             ours("fieldwise, bfloat16", "epoch", own, training=BFLOAT16),
             ours("fieldwise, plain ops", "epoch", own, ops="plain", steps=few["steps"]),
-            Contender(name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "autoint"}, peers=True),
+            Contender(
+                name=FUXICTR, make="fuxictr:epoch", options={**few, "model": "autoint"}, peers=True
+            ),
         ),
         targets=(Target("fieldwise", FUXICTR, 5), Target("fieldwise, bfloat16", FUXICTR, 8)),
     )
@@ -139,12 +151,15 @@ def parquet_scoring(settings: Settings) -> Case:
     rows = settings.rows_of(1_000_000, 100_000, 300)
     log = random_log(rows, FRAPPE_SIZES)
     log.save(settings.folder / "log.npz")
-    raw, encoded = settings.folder / "raw.parquet", settings.folder / "fuxictr.parquet"
+    raw = settings.folder / "raw.parquet"
+    encoded = settings.folder / "fuxictr.parquet"
     names = [f"f{f}" for f in range(len(FRAPPE_SIZES))]
     columns = dict(zip(names, log.ids.T, strict=True))
     frame = pl.DataFrame({**columns, "y": log.y.astype(int), "row": range(rows)})
     frame.with_columns(pl.col(names).cast(pl.String)).write_parquet(raw)
-    pl.DataFrame({**{n: c.astype("int64") + 1 for n, c in columns.items()}, "y": log.y}).write_parquet(encoded)
+    pl.DataFrame(
+        {**{n: c.astype("int64") + 1 for n, c in columns.items()}, "y": log.y}
+    ).write_parquet(encoded)
     save_bundle(raw, settings.folder / "bundle", log)
     own = {"folder": str(settings.folder), "rows": rows}
     theirs = {
@@ -174,12 +189,18 @@ def parquet_scoring(settings: Settings) -> Case:
 
 def save_bundle(raw: Path, folder: Path, log: Log) -> None:
     """Save a bundle with untrained weights, which are as fast as trained ones."""
-    schema = Schema(fields=tuple(Categorical(f"f{f}") for f in range(len(log.sizes))), label=Label("y"), keys=("row",))
+    schema = Schema(
+        fields=tuple(Categorical(f"f{f}") for f in range(len(log.sizes))),
+        label=Label("y"),
+        keys=("row",),
+    )
     frame = pl.read_parquet(raw)
     encoder = Encoder.fit(frame, schema)
     network = build_network(MODEL, encoder.layout, 0).eval()
     about = {"run": {"parameters": parameter_count(network)}}
-    Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(folder, overwrite=True)
+    Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(
+        folder, overwrite=True
+    )
 
 
 def preparing(settings: Settings) -> Case:
@@ -190,7 +211,8 @@ def preparing(settings: Settings) -> Case:
         for k, block in enumerate(blocks(rows)):
             block.drop(TIME).write_csv(file, include_header=k == 0)
     options = {"path": str(path), "rows": rows}
-    # One run of a slow contestant takes minutes at the full size, so all contestants get the same few rounds.
+    # One run of a slow contestant takes minutes at the full size, so all contestants get the same
+    # few rounds.
     return Case(
         title=f"Encoding {rows:,} rows of 39 columns from a CSV file",
         about="A 0/1 label, 13 numbers with missing values and 26 categories (4 to 2,000,000 values), read, fitted "
@@ -219,12 +241,20 @@ def on_gpu(case: Case, settings: Settings, against: tuple[str, ...]) -> Case:
     """A case of the CPU with whole epochs on a GPU, fieldwise also in other ways, and targets of its own."""
     wanted = {"fieldwise", "fieldwise, plain ops", *against}
     contenders = [
-        dataclasses.replace(one, options=_options(one, settings)) for one in case.contenders if one.name in wanted
+        dataclasses.replace(one, options=_options(one, settings))
+        for one in case.contenders
+        if one.name in wanted
     ]
     own = next(one for one in contenders if one.name == "fieldwise")
-    more = {"fieldwise, bfloat16": BFLOAT16, "fieldwise, compiled": {"compile": True}, "fieldwise, lazy Adam": LAZY}
+    more = {
+        "fieldwise, bfloat16": BFLOAT16,
+        "fieldwise, compiled": {"compile": True},
+        "fieldwise, lazy Adam": LAZY,
+    }
     contenders += [
-        dataclasses.replace(own, name=name, options={**own.options, "training": {"device": GPU, **training}})
+        dataclasses.replace(
+            own, name=name, options={**own.options, "training": {"device": GPU, **training}}
+        )
         for name, training in more.items()
     ]
     return dataclasses.replace(

@@ -47,14 +47,19 @@ Written by `make conformance`; do not edit. Of each model:
 
 def parity(name: str) -> tuple[float, int]:
     """The largest relative difference, and the number of (case, layout) pairs compared."""
-    reference, worst, pairs = REFERENCES[name], 0.0, 0
+    reference = REFERENCES[name]
+    worst = 0.0
+    pairs = 0
     for settings in reference.CASES.values():
         for layout in layouts_of(reference).values():
-            network, batch = lab.randomized(settings.build(layout)), lab.random_batch(layout, 5)
+            network = lab.randomized(settings.build(layout))
+            batch = lab.random_batch(layout, 5)
             with torch.no_grad():
                 ours = network(batch).numpy()
             expected = reference.logit(settings, layout, batch, lab.weights(network))
-            worst = max(worst, float(np.max(np.abs(ours - expected) / np.maximum(1.0, np.abs(expected)))))
+            worst = max(
+                worst, float(np.max(np.abs(ours - expected) / np.maximum(1.0, np.abs(expected))))
+            )
             pairs += 1
     return worst, pairs
 
@@ -81,7 +86,11 @@ class Recorder:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Note a report: that of a subtest names its model, that of a test has it in its identifier."""
         context = getattr(report, "context", None)
-        model = model_of(report.nodeid) if context is None else context.kwargs.get("name", "").strip("'")
+        model = (
+            model_of(report.nodeid)
+            if context is None
+            else context.kwargs.get("name", "").strip("'")
+        )
         if model in MODELS and report.when == "call" and not report.skipped:
             self.passed[model].append(report.passed)
 
@@ -112,7 +121,9 @@ def main() -> None:
     for name in MODELS:
         worst, pairs = parity(name)
         passed = results[name]
-        rows.append(f"| `{name}` | {worst:.0e} | {pairs} | {counts(name)} | {sum(passed)} of {len(passed)} |")
+        rows.append(
+            f"| `{name}` | {worst:.0e} | {pairs} | {counts(name)} | {sum(passed)} of {len(passed)} |"
+        )
     page = HEAD + "\n".join(rows) + "\n"
     if arguments.print:
         print(page, end="")

@@ -5,8 +5,8 @@ In a minute, on a small log:
     python -m benchmarks.large make --rows 200000 --files 4 --out build/large/log
     python -m benchmarks.large run --data build/large/log --memory 500MB
 
-Memory is that of a process and its descendants, what only they can give back (not pages of mapped files), five times a
-second.
+Memory is that of a process and its descendants, what only they can give back (not pages of mapped
+files), five times a second.
 """
 
 import argparse
@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """All commands."""
     result = argparse.ArgumentParser(
-        prog="python -m benchmarks.large", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.large",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = result.add_subparsers(dest="command", required=True)
     made = commands.add_parser("make", help="write a generated log")
@@ -61,27 +63,39 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--files", type=int, default=1, metavar="K")
     made.set_defaults(run=make)
 
-    runs = commands.add_parser("run", help="train with the command line and all defaults, and measure")
+    runs = commands.add_parser(
+        "run", help="train with the command line and all defaults, and measure"
+    )
     runs.add_argument("--data", type=Path, required=True, metavar="DIR", help="what `make` wrote")
     runs.add_argument("--memory", metavar="SIZE", help="such as 2GB: `data.memory`")
     runs.add_argument("--model", choices=MODELS, default="fm")
     runs.add_argument("--threads", type=int, default=2)
-    runs.add_argument("--processes", type=int, default=1, help="that share the training, and the threads")
-    runs.add_argument("--set", action="append", metavar="KEY=VALUE", help="a setting of `train`; may be repeated")
-    runs.add_argument("--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written")
-    runs.add_argument("--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to")
+    runs.add_argument(
+        "--processes", type=int, default=1, help="that share the training, and the threads"
+    )
+    runs.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", help="a setting of `train`; may be repeated"
+    )
+    runs.add_argument(
+        "--work", type=Path, default=BUILD / "work", metavar="DIR", help="for all that is written"
+    )
+    runs.add_argument(
+        "--json", type=Path, default=BUILD / "results.jsonl", metavar="FILE", help="added to"
+    )
     runs.set_defaults(run=run)
     return result
 
 
 def make(options: argparse.Namespace) -> int:
     """The command `make`: a new folder of files part-000.parquet and so on, of nearly equal numbers of rows."""
-    rows, files = options.rows, options.files
+    rows = options.rows
+    files = options.files
     if not 0 < files <= rows:
         sys.exit(f"each file needs a row: found {rows} rows and {files} files")
     options.out.mkdir(parents=True)
     ends = [rows * (k + 1) // files for k in range(files)]
-    writer, done = None, 0
+    writer = None
+    done = 0
     for block in blocks(rows, options.seed):
         while block.height:
             chunk = block.head(ends[0] - done).to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -89,10 +103,12 @@ def make(options: argparse.Namespace) -> int:
                 path = options.out / f"part-{files - len(ends):03}.parquet"
                 writer = ParquetWriter(path, chunk.schema, store_schema=False)
             writer.write_table(chunk)
-            block, done = block.slice(chunk.num_rows), done + chunk.num_rows
+            block = block.slice(chunk.num_rows)
+            done = done + chunk.num_rows
             if done == ends[0]:
                 writer.close()
-                writer, ends = None, ends[1:]
+                writer = None
+                ends = ends[1:]
     size = sum(path.stat().st_size for path in options.out.iterdir())
     print(f"{rows:,} rows in {files} files, {size / 1e6:,.0f} MB, written to {options.out}")
     return 0
@@ -132,11 +148,19 @@ class Watched:
 
 def watched(command: Sequence[str], env: Mapping[str, str] | None = None) -> Watched:
     """Run a command to its end, and show its standard error; all of its processes are ended with this one."""
-    began, used = time.perf_counter(), _cpu()
-    lines, memory = list[tuple[float, str]](), list[tuple[float, int]]()
+    began = time.perf_counter()
+    used = _cpu()
+    lines = list[tuple[float, str]]()
+    memory = list[tuple[float, int]]()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as out:
         child = subprocess.Popen(
-            command, env=env, cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=env,
+            cwd=ROOT,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
         def read() -> None:
@@ -178,7 +202,12 @@ def write_recipe(path: Path, data: Path, model: str, memory: str | None = None) 
     """Write a recipe that states a model's name and nothing else of it; the newest tenth of the rows tests."""
     numbers = [{"kind": "numeric", "name": name, "transform": "log"} for name in NUMBERS]
     categories = [
-        {"kind": "categorical", "name": name, "role": "item" if k < ITEM else "user", "min_count": MIN_COUNT}
+        {
+            "kind": "categorical",
+            "name": name,
+            "role": "item" if k < ITEM else "user",
+            "min_count": MIN_COUNT,
+        }
         for k, name in enumerate(CATEGORIES)
     ]
     recipe = {
@@ -213,7 +242,10 @@ def run(options: argparse.Namespace) -> int:
     result = {"rows": rows} | measures(done, record)
     result["bytes"]["disk"] = sum(one.stat().st_size for one in work.rglob("*") if one.is_file())
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    about = {"command": " ".join(["python -m benchmarks.large", *sys.argv[1:]]), "environment": environment()}
+    about = {
+        "command": " ".join(["python -m benchmarks.large", *sys.argv[1:]]),
+        "environment": environment(),
+    }
     with options.json.open("a", encoding="utf-8") as file:
         file.write(json.dumps({**about, **result}) + "\n")
     print(f"{rows:,} rows")
@@ -228,8 +260,12 @@ def run(options: argparse.Namespace) -> int:
 
 def measures(done: Watched, record: Mapping[str, Any]) -> dict[str, Any]:
     """Seconds and bytes of a training, by phase."""
-    prepared = next((at for at, line in done.lines if " train, " in line and line.endswith(" test rows")), 0.0)
-    ends = [at for at, line in done.lines if line.startswith("{") and "evaluation" in json.loads(line)]
+    prepared = next(
+        (at for at, line in done.lines if " train, " in line and line.endswith(" test rows")), 0.0
+    )
+    ends = [
+        at for at, line in done.lines if line.startswith("{") and "evaluation" in json.loads(line)
+    ]
     trained = ends[-1] if ends else prepared
     return {
         "seconds": {

@@ -49,14 +49,18 @@ class Log:
     def open(cls, path: str | Path) -> "Log":
         with np.load(path, allow_pickle=False) as result:
             arrays = dict(result)
-        return cls(**arrays | {"sizes": tuple(arrays["sizes"].tolist()), "about": arrays["about"].item()})
+        return cls(
+            **arrays | {"sizes": tuple(arrays["sizes"].tolist()), "about": arrays["about"].item()}
+        )
 
 
 def random_log(rows: int, sizes: tuple[int, ...], *, valid_rows: int = 0, seed: int = 0) -> Log:
     """A log of random labels; category frequencies fall as 1 / rank."""
     rng = np.random.default_rng([seed, 20])
     total = rows + valid_rows
-    ids = np.stack([rng.permutation(size)[zipf(rng, total, size)] for size in sizes], axis=1).astype(np.int32)
+    ids = np.stack(
+        [rng.permutation(size)[zipf(rng, total, size)] for size in sizes], axis=1
+    ).astype(np.int32)
     y = (rng.random(total) < 0.5).astype(np.float32)
     about = f"simulated, {len(sizes)} fields of {sum(sizes):,} categories"
     return Log(sizes, ids[:rows], y[:rows], ids[rows:], y[rows:], about)
@@ -64,5 +68,7 @@ def random_log(rows: int, sizes: tuple[int, ...], *, valid_rows: int = 0, seed: 
 
 def zipf(rng: np.random.Generator, rows: int, size: int) -> np.ndarray:
     """Ranks from 0 [rows], sampled with frequencies near 1 / (rank + 1)."""
-    ranks: np.ndarray = np.minimum(np.exp(rng.random(rows) * np.log(size + 1)).astype(np.int64) - 1, size - 1)
+    ranks: np.ndarray = np.minimum(
+        np.exp(rng.random(rows) * np.log(size + 1)).astype(np.int64) - 1, size - 1
+    )
     return ranks

@@ -72,7 +72,11 @@ def targets(cases: Mapping[str, Any]) -> str:
         for name, case in cases.items()
         for result in case["targets"]
     ]
-    return "\n".join([*grid(("case", "what", "target", "measured", "met"), "llrrl", rows), ""]) if rows else ""
+    return (
+        "\n".join([*grid(("case", "what", "target", "measured", "met"), "llrrl", rows), ""])
+        if rows
+        else ""
+    )
 
 
 def section(name: str, case: Mapping[str, Any]) -> str:
@@ -95,7 +99,9 @@ def table(case: Mapping[str, Any]) -> list[str]:
         measures = contender.get("measures", {})
         cells = [_cell(measures[m]) if m in measures else "" for m in shown]
         if base:
-            cells.append(number(measures[shown[0]]["median"] / base) if shown[0] in measures else "")
+            cells.append(
+                number(measures[shown[0]]["median"] / base) if shown[0] in measures else ""
+            )
         why = contender.get("absent") or contender.get("error")
         facts = f"not measured: {why}" if why else _facts(contender["facts"])
         rows.append([contender["name"], *cells, facts.replace("|", "/")])
@@ -108,16 +114,23 @@ def _cell(measure: Mapping[str, Any]) -> str:
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in facts.items())
+    return ", ".join(
+        f"{name} {value:,}" if type(value) is int else f"{name} {value}"
+        for name, value in facts.items()
+    )
 
 
 def _provenance(case: Mapping[str, Any]) -> str:
     """Date, machine, commit and command of a case's numbers."""
-    machine = next((c for c in case["contenders"] if c["name"] == "machine" and "measures" in c), None)
+    machine = next(
+        (c for c in case["contenders"] if c["name"] == "machine" and "measures" in c), None
+    )
     rates = ""
     if machine:
         measured = ", ".join(
-            f"{name} {_cell(result)}" for name, result in machine["measures"].items() if name != "seconds"
+            f"{name} {_cell(result)}"
+            for name, result in machine["measures"].items()
+            if name != "seconds"
         )
         rates = f" The machine: {measured}; {_facts(machine['facts'])}."
     return (

@@ -52,7 +52,10 @@ def _contender(outcome: Outcome) -> dict[str, Any]:
     kept: dict[str, Any] = {"name": outcome.contender.name, "facts": outcome.facts}
     if outcome.absent or outcome.error:
         return kept | ({"absent": outcome.absent} if outcome.absent else {"error": outcome.error})
-    measures = {name: {**summarize(samples), "samples": samples} for name, samples in outcome.samples.items()}
+    measures = {
+        name: {**summarize(samples), "samples": samples}
+        for name, samples in outcome.samples.items()
+    }
     return kept | {"measures": measures}
 
 
@@ -62,19 +65,30 @@ def judge(target: Target, outcomes: Sequence[Outcome]) -> dict[str, Any] | None:
     None if one of the target's two sides was not measured.
     """
     samples = {outcome.contender.name: outcome.samples.get("seconds", []) for outcome in outcomes}
-    ours, theirs = samples.get(target.contender), samples.get(target.reference)
+    ours = samples.get(target.contender)
+    theirs = samples.get(target.reference)
     if not ours or not theirs:
         return None
     rounds = summarize([a / b for a, b in zip(theirs, ours, strict=True)])
     value = summarize(theirs)["median"] / summarize(ours)["median"]
-    what, met = f"{target.contender} against {target.reference}", value >= target.goal
-    return {"what": what, "value": value, "low": rounds["low"], "high": rounds["high"], "goal": target.goal, "met": met}
+    what = f"{target.contender} against {target.reference}"
+    met = value >= target.goal
+    return {
+        "what": what,
+        "value": value,
+        "low": rounds["low"],
+        "high": rounds["high"],
+        "goal": target.goal,
+        "met": met,
+    }
 
 
 def environments(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """The distinct dates, machines and commits of runs."""
     results = [run["environment"] for run in runs]
-    return {name: sorted({str(one[name]) for one in results}) for name in ("date", "machine", "commit")}
+    return {
+        name: sorted({str(one[name]) for one in results}) for name in ("date", "machine", "commit")
+    }
 
 
 def load(path: Path, part: str = "cases") -> dict[str, Any]:
@@ -83,14 +97,19 @@ def load(path: Path, part: str = "cases") -> dict[str, Any]:
         return {"format": FORMAT, part: {}}
     results: dict[str, Any] = json.loads(path.read_text("utf-8"))
     if results.get("format") != FORMAT:
-        raise SystemExit(f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}")
+        raise SystemExit(
+            f"{path} has results of format {results.get('format')!r}, this version reads {FORMAT}"
+        )
     return results
 
 
 def merge(path: Path, name: str, found: dict[str, Any], part: str = "cases") -> None:
     """Put a record into a results file, one line of it, replacing an older one of that name; other records stay."""
     records = {**load(path, part)[part], name: found}
-    lines = (f"{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}" for name, record in records.items())
+    lines = (
+        f"{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}"
+        for name, record in records.items()
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     text = f'{{"format": {FORMAT}, {json.dumps(part)}: {{\n' + ",\n".join(lines) + "\n}}\n"
     write_atomically(path, text.encode())

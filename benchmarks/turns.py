@@ -1,7 +1,7 @@
 """Runs a case: one process per contender, which take turns.
 
-While one process works, the others are blocked in a read. Idle threads wait as each library does by default: OpenMP's
-spin for about a millisecond and then sleep, so they do not disturb the next turn.
+While one process works, the others are blocked in a read. Idle threads wait as each library does by
+default: OpenMP's spin for about a millisecond and then sleep, so they do not disturb the next turn.
 """
 
 import json
@@ -20,9 +20,18 @@ __all__ = ["Outcome", "peers_python", "take_turns"]
 
 ROOT = Path(__file__).parents[1]
 PEERS = "FIELDWISE_PEERS"
-WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # removed: each library waits as it does by default
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "POLARS_MAX_THREADS")
-NO_PEERS = f"no environment of peers: run `sh benchmarks/peers/setup` (or name its folder in {PEERS})"
+# removed: each library waits as it does by default
+WAITS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+)
+NO_PEERS = (
+    f"no environment of peers: run `sh benchmarks/peers/setup` (or name its folder in {PEERS})"
+)
 
 
 @dataclass
@@ -46,7 +55,11 @@ class Worker:
             outcome.absent = NO_PEERS
             return
         others = {name: value for name, value in os.environ.items() if name not in WAITS}
-        own = {**dict.fromkeys(THREADS, str(threads)), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        own = {
+            **dict.fromkeys(THREADS, str(threads)),
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
         self.log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (closed in close)
         self.process = subprocess.Popen(
             [str(python), "-m", "benchmarks.worker"],
@@ -59,7 +72,9 @@ class Worker:
             encoding="utf-8",
         )
         options = {"threads": threads, **outcome.contender.options}
-        outcome.facts = self._ask({"do": "make", "make": outcome.contender.make, "options": options}).get("facts", {})
+        outcome.facts = self._ask(
+            {"do": "make", "make": outcome.contender.make, "options": options}
+        ).get("facts", {})
 
     @property
     def works(self) -> bool:
@@ -82,7 +97,8 @@ class Worker:
         except BrokenPipeError:
             line = ""
         reply: dict[str, Any] = json.loads(line) if line else {"error": self._last_words()}
-        self.outcome.error, self.outcome.absent = reply.get("error"), reply.get("absent")
+        self.outcome.error = reply.get("error")
+        self.outcome.absent = reply.get("absent")
         if "traceback" in reply:
             print(reply["traceback"], file=sys.stderr)
         if not self.works:
@@ -116,7 +132,11 @@ def peers_python() -> Path | None:
 
 
 def take_turns(
-    contenders: Sequence[Contender], *, threads: int, repeats: int, say: Callable[[str], None] = lambda _: None
+    contenders: Sequence[Contender],
+    *,
+    threads: int,
+    repeats: int,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Outcome]:
     """Start every contender, let each warm up with one turn, then measure `repeats` rounds of one turn each.
 

@@ -1,8 +1,8 @@
 """Clients of a server by HTTP/1.1 written by hand: requests as bytes, and answers read no further than is needed.
 
-`python -m benchmarks.wire PORT CLIENTS SECONDS BODIES` posts the bodies of a JSON file (a list) to `/v1/recommend`, one
-after the other on each connection, and prints requests per second, percentiles of the latency in milliseconds and
-counts of statuses.
+`python -m benchmarks.wire PORT CLIENTS SECONDS BODIES` posts the bodies of a JSON file (a list) to
+`/v1/recommend`, one after the other on each connection, and prints requests per second, percentiles
+of the latency in milliseconds and counts of statuses.
 """
 
 import asyncio
@@ -51,12 +51,20 @@ class Seen:
     faults: list[str] = field(default_factory=list)
 
     async def ask(
-        self, port: int, requests: Iterator[bytes], until: float, *, address: str = "127.0.0.1", rest: float = 0
+        self,
+        port: int,
+        requests: Iterator[bytes],
+        until: float,
+        *,
+        address: str = "127.0.0.1",
+        rest: float = 0,
     ) -> None:
         """One client from an address: each request follows the last answer, and the rest after it."""
         while time.perf_counter() < until:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, local_addr=(address, 0)
+                )
                 while (began := time.perf_counter()) < until:
                     writer.write(next(requests))
                     answer = await read_answer(reader)
@@ -97,9 +105,13 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
     return Answer(int(first.split()[1]), headers, body)
 
 
-async def load(port: int, clients: int, seconds: float, bodies: list[dict[str, Any]]) -> dict[str, object]:
+async def load(
+    port: int, clients: int, seconds: float, bodies: list[dict[str, Any]]
+) -> dict[str, object]:
     """Ask for recommendations for some seconds."""
-    result, requests, began = Seen(), cycle([recommend(body) for body in bodies]), time.perf_counter()
+    result = Seen()
+    requests = cycle([recommend(body) for body in bodies])
+    began = time.perf_counter()
     await asyncio.gather(*(result.ask(port, requests, began + seconds) for _ in range(clients)))
     rate = len(result.seconds) / (time.perf_counter() - began)
     return {"rate": rate, **result.percentiles(), "statuses": dict(result.statuses)}
@@ -107,4 +119,6 @@ async def load(port: int, clients: int, seconds: float, bodies: list[dict[str, A
 
 if __name__ == "__main__":
     asked = json.loads(Path(sys.argv[4]).read_text("utf-8"))
-    print(json.dumps(asyncio.run(load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), asked))))
+    print(
+        json.dumps(asyncio.run(load(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), asked)))
+    )

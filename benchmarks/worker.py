@@ -1,8 +1,9 @@
 """One contender's process: `python -m benchmarks.worker` answers JSON lines on standard input with JSON lines.
 
-It needs only Python, so it also runs in the environment of other libraries. Requests: `{"do": "make", "make":
-"module:function", "options": {...}}` loads data and model, `{"do": "turn"}` does the work once and returns its
-measures; the end of input ends the process. Between requests it is blocked in a read.
+It needs only Python, so it also runs in the environment of other libraries. Requests:
+`{"do": "make", "make": "module:function", "options": {...}}` loads data and model, `{"do": "turn"}`
+does the work once and returns its measures; the end of input ends the process. Between requests it
+is blocked in a read.
 """
 
 import gc

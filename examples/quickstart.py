@@ -2,7 +2,17 @@
 
 import tempfile
 
-from fieldwise import AFM, Bag, Catalogue, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+from fieldwise import (
+    AFM,
+    Bag,
+    Catalogue,
+    Categorical,
+    Label,
+    Recommender,
+    Schema,
+    TrainingSettings,
+    simulate,
+)
 
 log = simulate(20_000, users=200, items=100).to_pandas()  # any frame with one row an event will do
 schema = Schema(
@@ -20,7 +30,9 @@ schema = Schema(
 )
 past, future = log[:16_000], log[16_000:]  # the simulated log is in order of time
 
-recommender = Recommender(schema, AFM(embedding_dim=8), training=TrainingSettings(epochs=5), valid_by="time")
+recommender = Recommender(
+    schema, AFM(embedding_dim=8), training=TrainingSettings(epochs=5), valid_by="time"
+)
 recommender.fit(past)
 metrics = recommender.evaluate(future)
 print(f"on the future: AUC {metrics['auc']:.3f}, logloss {metrics['logloss']:.3f}")

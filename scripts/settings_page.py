@@ -1,9 +1,10 @@
 """Writes docs/settings.md: every setting of a recipe with its type, default and meaning, as the code has them.
 
-And the table of models in docs/models/README.md: names, papers, and what a model adds, as its page says.
+And the table of models in docs/models/README.md: names, papers, and what a model adds, as its page
+says.
 
-python scripts/settings_page.py            # write it; tests fail while it is not what this would write
-python scripts/settings_page.py --print
+python scripts/settings_page.py            # write it; tests fail while it is not what this would
+write python scripts/settings_page.py --print
 """
 
 import argparse
@@ -15,7 +16,12 @@ import types
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from fieldwise.data.prepare.settings import HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
+from fieldwise.data.prepare.settings import (
+    HistorySettings,
+    NegativeSampling,
+    SplitSettings,
+    TargetEncoding,
+)
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.recipe import DataSettings, Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Scalar, Schema, Sequence
@@ -43,7 +49,13 @@ COMMON = {
     "batch_norm": "whether batch normalization follows each linear layer of the MLP or the towers",
 }
 ENTRY = re.compile(r"^        (\w+): (.*)$")
-WORDS = {int: "whole number", float: "number", bool: "true or false", str: "text", type(None): "left out"}
+WORDS = {
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    str: "text",
+    type(None): "left out",
+}
 TOP = ("seed", "data_seed", "warm_start", "benchmark", "protocol")
 
 
@@ -73,11 +85,14 @@ def type_words(kind: Any) -> str:
     >>> type_words(int | None), type_words(tuple[str, ...]), type_words(Literal["a", "b"])
     ('whole number', 'list of text', '`a`, `b`')
     """
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(dict.fromkeys(type_words(one) for one in arguments if one is not type(None)))
+        return " or ".join(
+            dict.fromkeys(type_words(one) for one in arguments if one is not type(None))
+        )
     if kind == tuple[Scalar, ...]:
         return "list of values"
     if origin is tuple:
@@ -92,7 +107,13 @@ def default_words(field: "dataclasses.Field[Any]") -> str:
     """A default as TOML has it."""
     if field.default_factory is not dataclasses.MISSING:
         made = field.default_factory()
-        return "`{}`" if made == {} else f"`kind = {made.kind!r}`".replace("'", '"') if hasattr(made, "kind") else "own"
+        return (
+            "`{}`"
+            if made == {}
+            else f"`kind = {made.kind!r}`".replace("'", '"')
+            if hasattr(made, "kind")
+            else "own"
+        )
     if field.default is dataclasses.MISSING:
         return "required"
     return "*none*" if field.default is None else code(field.default)
@@ -116,7 +137,8 @@ def code(value: Any) -> str:
 def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
     """A class's settings, one a row."""
     hints = get_type_hints(kind, localns={"ModelSettings": ModelSettings})
-    said = {**meanings(Bag), **meanings(Categorical)} if kind in (Numeric, Bag, Sequence) else {}  # said once there
+    # said once there
+    said = {**meanings(Bag), **meanings(Categorical)} if kind in (Numeric, Bag, Sequence) else {}
     said |= meanings(kind)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):

@@ -14,14 +14,17 @@ EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*\n(?:(?P=indent)\S.*\n?|(?P=indent) 
 class Examples(griffe.Extension):
     """Fences every example that begins with `>>>`, which Markdown would take for a quotation.
 
-    The section `Errors:` becomes Google's `Raises:`, which the site shows as a list, and `Shape:` a paragraph.
+    The section `Errors:` becomes Google's `Raises:`, which the site shows as a list, and `Shape:` a
+    paragraph.
     """
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Change the docstring of one object, before it is parsed."""
         if obj.docstring:
             text = ERRORS.sub("Raises:", obj.docstring.value)
-            obj.docstring.value = fenced(SHAPE.sub(lambda found: f"**Shape:** {dedent(found['text'])}", text))
+            obj.docstring.value = fenced(
+                SHAPE.sub(lambda found: f"**Shape:** {dedent(found['text'])}", text)
+            )
 
 
 def fenced(text: str) -> str:

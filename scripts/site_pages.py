@@ -21,7 +21,8 @@ from fieldwise.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# The public names by the module that defines them, in the page's order; a module that is not here fails the build.
+# The public names by the module that defines them, in the page's order; a module that is not here
+# fails the build.
 GROUPS = {
     "A model of your own table": (
         "fieldwise.automatic.run",
@@ -40,7 +41,7 @@ GROUPS = {
     ),
     "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.data", "fieldwise.runs.pipeline"),
     "Training": ("fieldwise.training.settings", "fieldwise.training.callbacks"),
-    "Models": ("fieldwise.models", "fieldwise.models.own"),
+    "Models": ("fieldwise.models", "fieldwise.models.registry"),
     "Errors": ("fieldwise.errors",),
 }
 ROOMS = {
@@ -61,13 +62,18 @@ ROOMS = {
     "testing": ("Testing a model of your own", ("fieldwise.testing",)),
     "operations": ("Operations and layers", ("fieldwise.ops", "fieldwise.layers")),
 }
-FILES = {"development/contributing.md": "CONTRIBUTING.md", "development/changelog.md": "CHANGELOG.md"}
+FILES = {
+    "development/contributing.md": "CONTRIBUTING.md",
+    "development/changelog.md": "CHANGELOG.md",
+}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made."""
     pages = {"reference/command-line.md": command_line(), "reference/python.md": python_names()}
-    pages |= {f"reference/{name}.md": room(title, modules) for name, (title, modules) in ROOMS.items()}
+    pages |= {
+        f"reference/{name}.md": room(title, modules) for name, (title, modules) in ROOMS.items()
+    }
     pages["reference/index.md"] = reference_index()
     pages |= {page: from_repository(name) for page, name in FILES.items()}
     for name, text in pages.items():
@@ -98,14 +104,20 @@ def reference_index() -> str:
         "- [Command line](command-line.md): every command with its options and defaults",
         "- [Python](python.md): what `import fieldwise` offers",
     ]
-    lines += [f"- [{title}]({name}.md): {_modules(modules)}" for name, (title, modules) in ROOMS.items()]
+    lines += [
+        f"- [{title}]({name}.md): {_modules(modules)}" for name, (title, modules) in ROOMS.items()
+    ]
     return "\n".join([*lines, ""])
 
 
 def python_names() -> str:
     """Every name in `fieldwise.__all__`, grouped."""
     homes = {name: _home(name) for name in fieldwise.__all__ if name != "__version__"}
-    lines = ["# Python", "", "The names that `import fieldwise` offers. Other modules may change without notice."]
+    lines = [
+        "# Python",
+        "",
+        "The names that `import fieldwise` offers. Other modules may change without notice.",
+    ]
     for title, modules in GROUPS.items():
         lines += ["", f"## {title}"]
         for module in modules:
@@ -140,7 +152,16 @@ def command_line() -> str:
     for name, command in _commands(root, "fieldwise"):
         lines += [f"- [`{name}`](#{name.replace(' ', '-')}): {_first_sentence(command.help)}"]
     for name, command in _commands(root, "fieldwise"):
-        lines += ["", f"## `{name}`", "", *_plain(command.help), "", "```text", _usage(name, command), "```"]
+        lines += [
+            "",
+            f"## `{name}`",
+            "",
+            *_plain(command.help),
+            "",
+            "```text",
+            _usage(name, command),
+            "```",
+        ]
         for parameter in sorted(command.params, key=lambda p: p.param_type_name != "argument"):
             lines += ["", _term(parameter), f":   {parameter.help or ''}{_environment(parameter)}"]
     return "\n".join([*lines, ""])
@@ -186,7 +207,11 @@ def _commands(group: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _usage(name: str, command: Any) -> str:
     """The command with what it needs."""
     arguments = [_word(p) for p in command.params if p.param_type_name == "argument"]
-    needed = [f"{p.opts[0]} {_kind(p)}" for p in command.params if p.param_type_name == "option" and p.required]
+    needed = [
+        f"{p.opts[0]} {_kind(p)}"
+        for p in command.params
+        if p.param_type_name == "option" and p.required
+    ]
     return " ".join([name, *arguments, *needed, "[OPTIONS]"])
 
 
@@ -216,11 +241,14 @@ def _kind(option: Any) -> str:
     if option.metavar:
         return str(option.metavar)
     kind = option.type_descriptor.annotation
-    return {"Path": "PATH", "int": "NUMBER", "float": "NUMBER", "str": "TEXT"}.get(kind.__name__, kind.__name__)
+    return {"Path": "PATH", "int": "NUMBER", "float": "NUMBER", "str": "TEXT"}.get(
+        kind.__name__, kind.__name__
+    )
 
 
 def _limits(option: Any) -> str:
-    low, high = option.min, option.max
+    low = option.min
+    high = option.max
     if None not in (low, high):
         return f", {low} to {high}"
     return "" if low is None else f", at least {low}"

@@ -1,13 +1,17 @@
-"""Print how large the project is: lines, files, importers, options, words of documentation, tests.
+"""Print how large the project is and how densely it is written: tokens, statements, files, options, words, tests.
 
-    python scripts/size.py             # counts of the tree, in a second
-    python scripts/size.py --trace     # also the modules and functions that a row and a request pass, in half a minute
+    python scripts/size.py             # counts of the tree, in seconds
+    python scripts/size.py src/fieldwise/data     # the density of one folder or file
+    python scripts/size.py --trace     # also the modules and functions that a row and a request
+    pass, in half a minute
 
-A code line is one with a token other than a comment or a docstring. An importer of a module is a module of the package
-that has an import statement of it, wherever it stands; `__init__` modules are not counted. A trace counts the package's
+A token is one of Python's, without comments, docstrings, line ends and indents; a code line is one
+with a token. A tuple assignment binds several names to as many expressions in one statement
+(`a, b = 1, []`); a swap and the parts of one result do not count. A trace counts the package's
 modules and named functions that are entered, not those that run when a module is imported:
 
-- row: a CSV of 2,000 rows and a recipe without settings of AutoInt, to the end of the first optimizer step;
+- row: a CSV of 2,000 rows and a recipe without settings of AutoInt, to the end of the first
+  optimizer step;
 - request: one warm POST /v1/recommend of a ranking bundle with a log, in the server's process.
 """
 
@@ -20,8 +24,9 @@ import sys
 import tempfile
 import threading
 import tokenize
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -33,7 +38,17 @@ PARTS: dict[str, tuple[str, ...]] = {
     "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),
     "several processes and Ray": ("distributed", *(f"{name}.py" for name in SHARED)),
 }
-TRIVIA = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+TRIVIA = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+PRIVATE_NAMES = {"one", "own", "at", "place", "said", "some", "each", "made", "kept"}
 RUNS = ("<module>", "<lambda>", "<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>")
 
 
@@ -47,48 +62,101 @@ def lines(files: list[Path]) -> int:
     return sum(len(path.read_text("utf-8").splitlines()) for path in files)
 
 
-def code_lines(text: str) -> int:
-    r"""The lines of a module that are neither empty nor comment nor docstring.
+@dataclass(frozen=True, kw_only=True)
+class Density:
+    """What a reader meets in some files: tokens, code lines, and the statements that say several things at once."""
 
-    >>> code_lines('"Docstring."\n\nx = 1  # one\n# comment\n')
-    1
+    tokens: int
+    code_lines: int
+    tuple_assignments: int
+    assignment_expressions: int
+    conditional_expressions: int
+    comprehensions: int
+    private_names: int
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """The counts, as text, with their names."""
+        yield f"{self.tokens:,}", "tokens"
+        yield f"{self.code_lines:,}", "lines of code"
+        yield f"{self.tokens / max(self.code_lines, 1):.1f}", "tokens per line of code"
+        yield f"{self.tuple_assignments:,}", "tuple assignments of unrelated values"
+        yield f"{self.assignment_expressions:,}", "assignment expressions"
+        yield f"{self.conditional_expressions:,}", "conditional expressions"
+        yield f"{self.comprehensions:,}", "comprehensions"
+        yield f"{self.private_names:,}", "bindings of names that need translating"
+
+
+def density(texts: Iterable[str]) -> Density:
+    r"""The density of modules.
+
+    >>> counts = density(["'Docstring.'\n\na, b = 1, []  # two\n# comment\n"])
+    >>> counts.tokens, counts.code_lines, counts.tuple_assignments
+    (8, 1, 1)
     """
-    docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
-            node
-        ):
-            docstrings |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    results: set[int] = set()
+    tokens = 0
+    code_lines = 0
+    counts: Counter[str] = Counter()
+    for text in texts:
+        tree = ast.parse(text)
+        text_tokens = list(_code_tokens(text, tree))
+        tokens += len(text_tokens)
+        code_lines += len(
+            {line for token in text_tokens for line in range(token.start[0], token.end[0] + 1)}
+        )
+        for node in ast.walk(tree):
+            counts[_kind_of_statement(node)] += 1
+        counts["private name"] += sum(name in PRIVATE_NAMES for name in _bound_names(tree))
+    return Density(
+        tokens=tokens,
+        code_lines=code_lines,
+        tuple_assignments=counts["tuple assignment"],
+        assignment_expressions=counts["assignment expression"],
+        conditional_expressions=counts["conditional expression"],
+        comprehensions=counts["comprehension"],
+        private_names=counts["private name"],
+    )
+
+
+def _code_tokens(text: str, tree: ast.Module) -> Iterator[tokenize.TokenInfo]:
+    docstring_lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            docstring_lines |= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in TRIVIA and token.string.strip():
-            results |= set(range(token.start[0], token.end[0] + 1))
-    return len(results - docstrings)
+        is_code = token.type not in TRIVIA and bool(token.string.strip())
+        if is_code and token.start[0] not in docstring_lines:
+            yield token
 
 
-def importers() -> dict[str, set[str]]:
-    """By module of the package, the modules that import it."""
-    modules = {module_of(path): path for path in python_files(SRC)}
-    results: dict[str, set[str]] = {name: set() for name, path in modules.items() if path.name != "__init__.py"}
-    for name, path in modules.items():
-        for imported in _imported(path):
-            if imported in results and imported != name:
-                results[imported].add(name)
-    return results
+def _kind_of_statement(node: ast.AST) -> str:
+    if isinstance(node, ast.NamedExpr):
+        return "assignment expression"
+    if isinstance(node, ast.IfExp):
+        return "conditional expression"
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        return "comprehension"
+    if isinstance(node, ast.Assign) and _binds_unrelated_values(node):
+        return "tuple assignment"
+    return "other"
 
 
-def module_of(path: Path) -> str:
-    """The dotted name of a file of the package."""
-    return ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")
+def _binds_unrelated_values(node: ast.Assign) -> bool:
+    target = node.targets[0]
+    if not (isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)):
+        return False
+    is_swap = {ast.unparse(part) for part in target.elts} == {
+        ast.unparse(part) for part in node.value.elts
+    }
+    return not is_swap
 
 
-def _imported(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
 
 
 def options() -> dict[str, int]:
@@ -117,7 +185,9 @@ def words(files: list[Path]) -> int:
     return sum(len(re.findall(r"\S*\w\S*", path.read_text("utf-8"))) for path in files)
 
 
-def traced(work: Callable[[], object], before: Callable[[], object] = lambda: None) -> tuple[int, int]:
+def traced(
+    work: Callable[[], object], before: Callable[[], object] = lambda: None
+) -> tuple[int, int]:
     """The modules and functions of the package that some work enters, in all threads, those of `before` included."""
     results: set[tuple[str, str]] = set()
 
@@ -151,11 +221,14 @@ def trace_row(folder: Path) -> tuple[int, int]:
     schema = fieldwise.infer_schema(folder / "log.csv", label="liked").schema
     (folder / "schema.toml").write_text(schema.to_toml(), "utf-8")
     recipe = folder / "recipe.toml"
-    recipe.write_text('schema = "schema.toml"\n[data]\npath = "log.csv"\n[model]\nname = "autoint"\n', "utf-8")
+    recipe.write_text(
+        'schema = "schema.toml"\n[data]\npath = "log.csv"\n[model]\nname = "autoint"\n', "utf-8"
+    )
 
     loaded = fieldwise.load_recipe(str(recipe))
 
-    prepare, train = fieldwise.prepare_recipe, fieldwise.train_recipe
+    prepare = fieldwise.prepare_recipe
+    train = fieldwise.train_recipe
     return traced(lambda: train(loaded, prepare(loaded, folder), callbacks=[FirstStep()]))
 
 
@@ -177,11 +250,15 @@ def trace_request(_: Path) -> tuple[int, int]:
     items, users = tables_of_log(log, [schema], "item_id", "user_id")
     known = UserLog(log, [schema], "user_id", "item_id")
     stores = Stores(users=Lookup("users", TableStore("user_id", users)))
-    app = create_app(Service(bundle, Ranker(bundle, item_table(items, "item_id")), log=known), stores=stores)
+    app = create_app(
+        Service(bundle, Ranker(bundle, item_table(items, "item_id")), log=known), stores=stores
+    )
     body = {"user": users["user_id"][0], "context": {"device": "tv"}, "k": 5}
 
     async def ask() -> None:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://server") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=app), base_url="http://server"
+        ) as client:
             answer = await client.post("/v1/recommend", json=body)
             assert answer.status_code == 200, answer.text
 
@@ -195,14 +272,13 @@ def trace_request(_: Path) -> tuple[int, int]:
 
 def ledger() -> Iterator[tuple[str, int]]:
     """The counts, with their names."""
-    files, imported, flags = python_files(SRC), importers(), options()
+    files = python_files(SRC)
+    flags = options()
     yield "lines of Python in src", lines(files)
-    yield "of which code", sum(code_lines(path.read_text("utf-8")) for path in files)
     yield "files", len(files)
-    for name, places in PARTS.items():
-        yield f"lines of {name}", lines([path for place in places for path in _within(SRC / place)])
-    yield "modules with one importer", sum(len(by) == 1 for by in imported.values())
-    yield "modules", len(imported)
+    for name, parts in PARTS.items():
+        part_files = [path for part in parts for path in _within(SRC / part)]
+        yield f"lines of {name}", lines(part_files)
     yield "commands", len(flags)
     yield "options", sum(flags.values())
     yield "options of serve", flags["serve"]
@@ -213,8 +289,10 @@ def ledger() -> Iterator[tuple[str, int]]:
         yield f"  src/fieldwise/{room}", count
 
 
-def _within(place: Path) -> list[Path]:
-    return python_files(place) if place.is_dir() else [place] if place.exists() else []
+def _within(path: Path) -> list[Path]:
+    if path.is_dir():
+        return python_files(path)
+    return [path] if path.exists() else []
 
 
 def _rooms(files: list[Path]) -> dict[str, int]:
@@ -227,15 +305,30 @@ def _rooms(files: list[Path]) -> dict[str, int]:
 
 def main() -> int:
     """Print the ledger."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "path", nargs="?", type=Path, help="print the density of this folder or file only"
+    )
     parser.add_argument("--trace", action="store_true", help="trace a row and a request as well")
-    asked = parser.parse_args()
-    for name, count in ledger():
-        print(f"{count:>8,}  {name}")
-    for name, trace in {"row": trace_row, "request": trace_request}.items() if asked.trace else ():
-        with tempfile.TemporaryDirectory() as folder:
-            modules, functions = trace(Path(folder))
-        print(f"{modules:>8,}  modules that a {name} passes\n{functions:>8,}  functions that a {name} passes")
+    arguments = parser.parse_args()
+
+    files = _within(arguments.path or SRC)
+    for count, name in density(path.read_text("utf-8") for path in files).rows():
+        print(f"{count:>8}  {name}")
+    if arguments.path:
+        return 0
+
+    for name, number in ledger():
+        print(f"{number:>8,}  {name}")
+    if arguments.trace:
+        for name, trace in {"row": trace_row, "request": trace_request}.items():
+            with tempfile.TemporaryDirectory() as folder:
+                modules, functions = trace(Path(folder))
+            print(
+                f"{modules:>8,}  modules that a {name} passes\n{functions:>8,}  functions that a {name} passes"
+            )
     return 0
 
 

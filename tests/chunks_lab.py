@@ -35,8 +35,12 @@ def log(seed: int = 0) -> pl.DataFrame:
             "user": draw.integers(0, 40, ROWS),
             "item": item,
             "kind": pl.Series([f"kind {k % 7}" for k in item]),
-            "tags": pl.Series(["|".join(f"t{k}" for k in range(k % 5)) or None for k in draw.integers(0, 9, ROWS)]),
-            "price": pl.Series(np.round(draw.lognormal(2, 1, ROWS), 2)).set(pl.Series(draw.random(ROWS) < 0.1), None),
+            "tags": pl.Series(
+                ["|".join(f"t{k}" for k in range(k % 5)) or None for k in draw.integers(0, 9, ROWS)]
+            ),
+            "price": pl.Series(np.round(draw.lognormal(2, 1, ROWS), 2)).set(
+                pl.Series(draw.random(ROWS) < 0.1), None
+            ),
             "text_price": pl.Series([str(x) for x in draw.integers(-5, 5, ROWS)]),
             "day": draw.integers(0, 300, ROWS),
             "rating": draw.integers(1, 6, ROWS),
@@ -78,7 +82,11 @@ CASES: dict[str, tuple[Schema, SplitSettings, dict[str, Any]]] = {
     "time": (SCHEMA, TimeSplit(), {}),
     "leave last out": (SCHEMA, LeaveLastOutSplit(min_train=10, valid_rows=2), {}),
     "column": (SCHEMA, ColumnSplit(column="part", valid_share=0.2, stratify=True), {}),
-    "histories": (with_fields(SCHEMA, HISTORY), TimeSplit(), {"history": HistorySettings(max_length=4)}),
+    "histories": (
+        with_fields(SCHEMA, HISTORY),
+        TimeSplit(),
+        {"history": HistorySettings(max_length=4)},
+    ),
     "target encoding": (
         with_fields(SCHEMA, Numeric("item_mean_label", transform="standard")),
         TimeSplit(),
@@ -89,22 +97,30 @@ CASES: dict[str, tuple[Schema, SplitSettings, dict[str, Any]]] = {
         TimeSplit(valid=0.2, test=0.2),
         {
             "history": HistorySettings(max_length=4),
-            "negatives": NegativeSampling(per_positive=2, parts=PARTS, item_columns=("kind", "price")),
+            "negatives": NegativeSampling(
+                per_positive=2, parts=PARTS, item_columns=("kind", "price")
+            ),
         },
     ),
 }
 
 
-def prepare(frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, **added: Any) -> Prepared:
+def prepare(
+    frame: pl.DataFrame, schema: Schema, *, split: SplitSettings, seed: int, **added: Any
+) -> Prepared:
     """A table, prepared at once in memory; `added` as of `Preparation`."""
-    return Preparation(schema=schema, split=split, seed=seed, **added).run(lambda _: MappedRows(frame=frame))
+    return Preparation(schema=schema, split=split, seed=seed, **added).run(
+        lambda _: MappedRows(frame=frame)
+    )
 
 
 def rows_of(case: str) -> pl.DataFrame:
     """The rows of a case."""
     rows = log()
     if "negatives" in CASES[case][2]:  # so that every user has unused items
-        rows = rows.filter(pl.col("rating") > 3).unique(["user", "item"], keep="first", maintain_order=True)
+        rows = rows.filter(pl.col("rating") > 3).unique(
+            ["user", "item"], keep="first", maintain_order=True
+        )
     return rows
 
 
@@ -125,7 +141,9 @@ def assert_equal(found: Prepared, wanted: Prepared) -> None:
 
 def assert_equal_parts(one: SplitPart, other: SplitPart) -> None:
     for array in ("ids", "values", "bag_ids", "bag_offsets", "y"):
-        np.testing.assert_array_equal(getattr(one.table, array), getattr(other.table, array), strict=True)
+        np.testing.assert_array_equal(
+            getattr(one.table, array), getattr(other.table, array), strict=True
+        )
     np.testing.assert_array_equal(one.group, other.group, strict=True)
     assert one.frame.equals(other.frame)
     assert one.frame.schema == other.frame.schema

@@ -1,10 +1,11 @@
 """Runs the code blocks of a page in order, in one folder, on small data.
 
-Commands are as the page has them, with SMALLER behind them, and scripts and commands train for one epoch in large
-batches, so that a page takes seconds. Commands on public data sets, and LONG ones run in slow tests, as does a server
-that no later block of the page calls. `fieldwise serve` listens at a free port, which replaces 8000 in later blocks. A
-program that is not known here is an error. A block whose first line is `# NAME.SUFFIX`, alone or before a colon or
-semicolon, is written to that file. In the comment above a block:
+Commands are as the page has them, with SMALLER behind them, and scripts and commands train for one
+epoch in large batches, so that a page takes seconds. Commands on public data sets, and LONG ones
+run in slow tests, as does a server that no later block of the page calls. `fieldwise serve` listens
+at a free port, which replaces 8000 in later blocks. A program that is not known here is an error. A
+block whose first line is `# NAME.SUFFIX`, alone or before a colon or semicolon, is written to that
+file. In the comment above a block:
 
     <!-- output -->          what the block before it prints, compared loosely
     <!-- not run: KIND -->   no test can run it; KIND is one of NOT_RUN
@@ -140,7 +141,9 @@ def resolve(words: list[str]) -> tuple[str, Any, list[str]]:
     while words[:1] == ["--import"]:
         words = words[2:]
     while hasattr(command, "commands") and words:
-        name, command, words = command.resolve_command(command.make_context("fieldwise", list(words)), words)
+        name, command, words = command.resolve_command(
+            command.make_context("fieldwise", list(words)), words
+        )
         names.append(name)
     return " ".join(names), command, words
 
@@ -187,7 +190,8 @@ def uncommented(text: str) -> str:
 class PageRunner:
     """Runs blocks one after another in the current folder.
 
-    `slow` runs what needs real data, at `data`, and nothing is left out; otherwise such commands are parsed alone.
+    `slow` runs what needs real data, at `data`, and nothing is left out; otherwise such commands
+    are parsed alone.
     """
 
     def __init__(self, *, slow: bool) -> None:
@@ -210,7 +214,9 @@ class PageRunner:
         elif mark == "change":
             change_schema(Path(of), tomllib.loads(block.text))
         elif block.mark.startswith("not run: "):
-            assert block.mark.removeprefix("not run: ") in NOT_RUN, f"{block}: {block.mark!r} is not of a known kind"
+            assert block.mark.removeprefix("not run: ") in NOT_RUN, (
+                f"{block}: {block.mark!r} is not of a known kind"
+            )
             check_commands(block)
         elif block.language == "python":
             self._python(block)
@@ -235,7 +241,9 @@ class PageRunner:
     def _python(self, block: Block) -> None:
         text = block.text.replace(ADDRESS, self.address)
         heard: list[str] = []
-        example = doctest.DocTestParser().get_doctest(text, self.names, block.page, block.page, block.line)
+        example = doctest.DocTestParser().get_doctest(
+            text, self.names, block.page, block.page, block.line
+        )
         if example.examples:
             runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
             runner.run(example, out=heard.append, clear_globs=False)
@@ -244,7 +252,8 @@ class PageRunner:
             return
         script = Path(block.file or "script.py")
         script.write_text(text, "utf-8")
-        sys.path.insert(0, str(Path.cwd()))  # as `python SCRIPT` has it; a page's scripts import one another
+        # as `python SCRIPT` has it; a page's scripts import one another
+        sys.path.insert(0, str(Path.cwd()))
         try:
             with contextlib.redirect_stdout(io.StringIO()) as out, self._pace():
                 runpy.run_path(str(script), run_name=script.stem)
@@ -281,7 +290,9 @@ class PageRunner:
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
         rest = [word.replace(ADDRESS, self.address) for word in rest]
-        return subprocess.run([program, *rest], check=True, capture_output=True, text=True, timeout=300).stdout
+        return subprocess.run(
+            [program, *rest], check=True, capture_output=True, text=True, timeout=300
+        ).stdout
 
     def _fieldwise(self, words: list[str], place: str) -> str:
         command, params = parse(words)
@@ -292,11 +303,18 @@ class PageRunner:
         if not self.slow and (command in LONG or needs_data(words)):
             check_recipes(params)
             return ""
-        words = [*words, *SMALLER.get("evaluate --prerank" if "--prerank" in words else command, [])]
+        words = [
+            *words,
+            *SMALLER.get("evaluate --prerank" if "--prerank" in words else command, []),
+        ]
         if command in RECIPES_TAKEN and any(word.startswith("simulated/") for word in words):
             words += SMALL_LOG
         said = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(said[0]) as out, contextlib.redirect_stderr(said[1]) as err, self._pace():
+        with (
+            contextlib.redirect_stdout(said[0]) as out,
+            contextlib.redirect_stderr(said[1]) as err,
+            self._pace(),
+        ):
             code = run(words)
         assert code == 0, f"{place}: fieldwise {shlex.join(words)}\n{err.getvalue()}"
         return out.getvalue()
@@ -310,11 +328,13 @@ class PageRunner:
 def check_output(block: Block, printed: str) -> None:
     """Fail unless what was printed has the form that the block shows, whatever its numbers.
 
-    Of JSON: the same keys. Of text: every line without a digit, and of the other lines half of the lower-case words.
-    `...` stands for lines left out.
+    Of JSON: the same keys. Of text: every line without a digit, and of the other lines half of the
+    lower-case words. `...` stands for lines left out.
     """
     if block.language == "json":
-        assert keys_of(json.loads(block.text)) == keys_of(json.loads(printed)), f"{block}: {printed}"
+        assert keys_of(json.loads(block.text)) == keys_of(json.loads(printed)), (
+            f"{block}: {printed}"
+        )
         return
     had = {" ".join(line.split()) for line in printed.splitlines()}
     words, wanted = set(re.findall(r"[a-z_]+", printed)), []
@@ -323,7 +343,9 @@ def check_output(block: Block, printed: str) -> None:
         if re.search(r"\d", plain):
             wanted += re.findall(r"\b[a-z_]{3,}\b", plain)
         elif plain not in ("", "..."):
-            assert plain in had, f"{block}: no such line was printed: {plain!r}; there was\n{printed}"
+            assert plain in had, (
+                f"{block}: no such line was printed: {plain!r}; there was\n{printed}"
+            )
     missing = [word for word in wanted if word not in words]
     assert len(missing) <= len(wanted) / 2, (
         f"{block}: of {wanted} these were not printed: {missing}; there was\n{printed}"
@@ -356,7 +378,8 @@ def check_toml(block: Block) -> None:
         model = content.get("model", {}).get("name", "autoint").replace("+", "-plus")
         base = load_recipe(f"simulated/{model}").to_dict()
         for name, table in content.items():
-            whole = not isinstance(table, dict) or "kind" in table  # another kind of split has other settings
+            # another kind of split has other settings
+            whole = not isinstance(table, dict) or "kind" in table
             base[name] = table if whole else {**(base.get(name) or {}), **table}
         Recipe.from_dict(base, str(block))
     else:
@@ -393,19 +416,31 @@ def check_install(words: list[str], place: str) -> None:
     text = " ".join(words)
     pins = (ROOT / "scripts" / "constraints.txt").read_text("utf-8").splitlines()
     if (
-        torch := re.fullmatch(r"install (torch==[\d.]+) --index-url https://download\.pytorch\.org/whl/cpu", text)
+        torch := re.fullmatch(
+            r"install (torch==[\d.]+) --index-url https://download\.pytorch\.org/whl/cpu", text
+        )
     ) is not None:
         assert torch[1] in pins, f"{place}: the version is not that of scripts/constraints.txt"
         return
     result = re.fullmatch(r"install (?:fieldwise|\.)\[([\w,]+)\]", text)
-    assert result, f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert result, (
+        f"{place}: of pip only `pip install 'fieldwise[EXTRA]'` or '.[EXTRA]' is known: {shlex.join(words)}"
+    )
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
     assert set(result[1].split(",")) <= set(extras), f"{place}: there is no such extra: {result[1]}"
 
 
 def prepare(folder: Path, model: str) -> None:
     """Train a small bundle for the pages that begin with one: `runs/my-MODEL`."""
-    words = ["train", f"simulated/{model}", "--out", str(folder / "runs" / f"my-{model}"), "--quiet"]
+    words = [
+        "train",
+        f"simulated/{model}",
+        "--out",
+        str(folder / "runs" / f"my-{model}"),
+        "--quiet",
+    ]
     with contextlib.redirect_stdout(io.StringIO()):
         assert run([*words, *SMALLER["train"], *SMALL_LOG]) == 0
 
@@ -413,4 +448,6 @@ def prepare(folder: Path, model: str) -> None:
 def needs_data(words: list[str]) -> bool:
     """Whether a command reads or fetches a public data set."""
     recipes = set(recipe_names())
-    return "fetch" in words or any(word in recipes and not word.startswith("simulated/") for word in words)
+    return "fetch" in words or any(
+        word in recipes and not word.startswith("simulated/") for word in words
+    )

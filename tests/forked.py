@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# For each request a child is forked, which becomes the command after its own parent, which reports its end, forked it.
+# For each request a child is forked, which becomes the command after its own parent, which reports
+# its end, forked it.
 FACTORY = """
 import gc, importlib, json, os, socket, sys
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command has it before it loads PyTorch
@@ -100,14 +101,26 @@ class Command:
         environment: Variables beside those of this process; None takes one away.
     """
 
-    def __init__(self, *arguments: object, folder: Path | str = ".", before: str = "", **environment: str | None):
+    def __init__(
+        self,
+        *arguments: object,
+        folder: Path | str = ".",
+        before: str = "",
+        **environment: str | None,
+    ):
         self.returncode: int | None = None
         self._files = [_unnamed(), _unnamed()]
         self._said = ["", ""]
         self._report, theirs = os.pipe()
-        asked: dict[str, Any] = {"arguments": [str(word) for word in arguments], "folder": str(Path(folder).resolve())}
+        asked: dict[str, Any] = {
+            "arguments": [str(word) for word in arguments],
+            "folder": str(Path(folder).resolve()),
+        }
         whole = {**os.environ, **environment}
-        asked |= {"environment": {k: v for k, v in whole.items() if v is not None}, "before": before}
+        asked |= {
+            "environment": {k: v for k, v in whole.items() if v is not None},
+            "before": before,
+        }
         socket.send_fds(_factory(), [json.dumps(asked).encode()], [theirs, *self._files])
         os.close(theirs)
         self.pid = self._reported()

@@ -11,7 +11,13 @@ from fieldwise.models.build import build_network
 
 
 def random_bundle(
-    settings: ModelSettings, schema: Schema, frame: pl.DataFrame, *, seed: int = 1, std: float = 0.4, **more: Any
+    settings: ModelSettings,
+    schema: Schema,
+    frame: pl.DataFrame,
+    *,
+    seed: int = 1,
+    std: float = 0.4,
+    **more: Any,
 ) -> Bundle:
     """A bundle whose encoder is fitted on the frame, which is also its `samples`, if `more` has no other ones."""
     encoder = more.pop("encoder", None) or Encoder.fit(frame, schema)

@@ -1,8 +1,8 @@
 """Functions run by several processes that train together, forked from one that has loaded PyTorch.
 
-As a script: `python ranks.py MODULE FUNCTION,FUNCTION... SIZE...` calls functions of a module of tests with each size,
-or one with its own (`FUNCTION@SIZE`), in so many processes; what they return is printed as JSON, by function, size and
-rank.
+As a script: `python ranks.py MODULE FUNCTION,FUNCTION... SIZE...` calls functions of a module of
+tests with each size, or one with its own (`FUNCTION@SIZE`), in so many processes; what they return
+is printed as JSON, by function, size and rank.
 """
 
 import importlib
@@ -21,14 +21,19 @@ from typing import Any
 HERE = Path(__file__).parent
 
 
-def in_processes(module: str, functions: str, *sizes: int, timeout: float = 600) -> dict[str, dict[int, list[Any]]]:
+def in_processes(
+    module: str, functions: str, *sizes: int, timeout: float = 600
+) -> dict[str, dict[int, list[Any]]]:
     """What every process returned, by function, size and rank; None of one that was killed. One trains alone."""
     command = [sys.executable, __file__, module, functions, *map(str, sizes)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    return {name: {int(size): ranks for size, ranks in by_size.items()} for name, by_size in result.items()}
+    return {
+        name: {int(size): ranks for size, ranks in by_size.items()}
+        for name, by_size in result.items()
+    }
 
 
 def _run(function: Any, rank: int, size: int, port: int, out: Path) -> None:
@@ -66,9 +71,14 @@ def _together(function: Any, size: int) -> list[Any]:
                     os._exit(1)
                 os._exit(0)
             children.append(child)
-        # After the forks: a child would inherit what the store's threads hold at that moment, such as locks, for ever.
+        # After the forks: a child would inherit what the store's threads hold at that moment, such
+        # as locks, for ever.
         store = dist.TCPStore(
-            "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+            "127.0.0.1",
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listening.detach(),
         )
         codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         del store
@@ -78,14 +88,19 @@ def _together(function: Any, size: int) -> list[Any]:
 
 
 def _main(module: str, functions: str, *sizes: str) -> None:
-    sys.path[:0] = [str(HERE.parent), str(HERE)]  # `benchmarks` is the repository's, not the folder of its tests
-    importlib.import_module("torch._dynamo")  # PyTorch's optimizers load it: here once for all children
+    # `benchmarks` is the repository's, not the folder of its tests
+    sys.path[:0] = [str(HERE.parent), str(HERE)]
+    # PyTorch's optimizers load it: here once for all children
+    importlib.import_module("torch._dynamo")
     called = importlib.import_module(module)
     results: dict[str, dict[str, list[Any]]] = {}
     for asked in functions.split(","):
         name, _, own = asked.partition("@")
-        results[name] = {size: _together(getattr(called, name), int(size)) for size in ([own] if own else sizes)}
-    with open(1, "w", closefd=False) as out:  # buffered: else a signal amid a long write loses the rest of it
+        results[name] = {
+            size: _together(getattr(called, name), int(size)) for size in ([own] if own else sizes)
+        }
+    # buffered: else a signal amid a long write loses the rest of it
+    with open(1, "w", closefd=False) as out:
         json.dump(results, out)
 
 

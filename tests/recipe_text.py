@@ -43,13 +43,22 @@ def recipe_text(
         schema: further lines of the schema.
         split: its kind.
     """
-    rows = (f'    {{ kind = "{kind}", name = "{name}", role = "{role}" }},' for kind, name, role in fields)
+    rows = (
+        f'    {{ kind = "{kind}", name = "{name}", role = "{role}" }},'
+        for kind, name, role in fields
+    )
     return TEXT.format(
-        log=log, split=split, schema=schema, fields="\n".join(rows), model=_lines(model), training=_lines(training)
+        log=log,
+        split=split,
+        schema=schema,
+        fields="\n".join(rows),
+        model=_lines(model),
+        training=_lines(training),
     )
 
 
 def _lines(settings: Mapping[str, Any]) -> str:
     return "\n".join(
-        f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in settings.items()
+        f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
+        for key, value in settings.items()
     )

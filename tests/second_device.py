@@ -1,10 +1,11 @@
 """A second device for tests without a GPU: its tensors cannot mix with those of the CPU.
 
-PyTorch's `PrivateUse1` device, set up from Python under the name `second`. A tensor there wraps a CPU tensor that no
-one else sees; each operation runs on the wrapped tensors, after a check that all of its tensors are on the device. So
-`.numpy()`, an index on the CPU, or a constant made without a device are errors, as on a GPU or stricter, and what the
-plain operations compute equals the CPU's. As on a GPU, tensors without dimensions may come from the CPU where they are
-not indices. `torch.autocast` multiplies matrices in its type there.
+PyTorch's `PrivateUse1` device, set up from Python under the name `second`. A tensor there wraps a
+CPU tensor that no one else sees; each operation runs on the wrapped tensors, after a check that all
+of its tensors are on the device. So `.numpy()`, an index on the CPU, or a constant made without a
+device are errors, as on a GPU or stricter, and what the plain operations compute equals the CPU's.
+As on a GPU, tensors without dimensions may come from the CPU where they are not indices.
+`torch.autocast` multiplies matrices in its type there.
 
 With FIELDWISE_TEST_DEVICE=cuda the same tests run on a GPU.
 """
@@ -59,7 +60,11 @@ class SecondTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        cls,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = function._schema.name
@@ -70,9 +75,13 @@ class SecondTensor(Tensor):
         result = function(*tree_map(_held, args), **tree_map(_held, kwargs))
         if name == "aten::copy_" and not isinstance(args[0], SecondTensor):
             return args[0]
-        if name == "aten::_local_scalar_dense" or (target is not None and torch.device(target).type == "cpu"):
+        if name == "aten::_local_scalar_dense" or (
+            target is not None and torch.device(target).type == "cpu"
+        ):
             return result
-        return return_and_correct_aliasing(function, args, kwargs, tree_map_only(Tensor, SecondTensor, result))
+        return return_and_correct_aliasing(
+            function, args, kwargs, tree_map_only(Tensor, SecondTensor, result)
+        )
 
 
 def _held(value: Any) -> Any:
@@ -82,9 +91,15 @@ def _held(value: Any) -> Any:
 def _check(name: str, given: Any) -> None:
     if name in COPIES:
         return
-    strange = [t for t in tree_flatten(given)[0] if isinstance(t, Tensor) and not isinstance(t, SecondTensor)]
+    strange = [
+        t
+        for t in tree_flatten(given)[0]
+        if isinstance(t, Tensor) and not isinstance(t, SecondTensor)
+    ]
     if (name.startswith(INDICES) and strange) or any(t.dim() for t in strange):
-        raise RuntimeError(f"{name}: expected all tensors on {NAME}:0, found one on {strange[0].device}")
+        raise RuntimeError(
+            f"{name}: expected all tensors on {NAME}:0, found one on {strange[0].device}"
+        )
 
 
 def _factory(name: str) -> Any:
@@ -107,7 +122,12 @@ def _narrow(name: str) -> Any:
     def multiply(*args: Any) -> Tensor:
         kind = torch.get_autocast_dtype(NAME)
         with torch._C._ExcludeDispatchKeyGuard(autocast):
-            return function(*(a.to(kind) if isinstance(a, Tensor) and a.is_floating_point() else a for a in args))
+            return function(
+                *(
+                    a.to(kind) if isinstance(a, Tensor) and a.is_floating_point() else a
+                    for a in args
+                )
+            )
 
     return multiply
 

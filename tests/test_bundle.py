@@ -52,7 +52,9 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "user": [f"ü{k}" for k in rng.integers(0, 6, rows)],
-            "history": ["|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)],
+            "history": [
+                "|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)
+            ],
             "item": rng.integers(0, 9, rows),
             "genres": [[f"g{k}" for k in rng.integers(0, 4, n)] for n in rng.integers(0, 4, rows)],
             "price": rng.normal(size=rows),
@@ -64,7 +66,9 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
 def make(settings: ModelSettings | None = None, seed: int = 0, schema: Schema = SCHEMA) -> Bundle:
     settings = settings or AFM(embedding_dim=4, attention_dim=3)
     about = {"recipe": {"name": "x"}, "n": 3, "shares": (0.5, 0.25)}
-    return random_bundle(settings, schema, log(), seed=seed + 100, std=0.5, samples=log().head(5), about=about)
+    return random_bundle(
+        settings, schema, log(), seed=seed + 100, std=0.5, samples=log().head(5), about=about
+    )
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -88,12 +92,17 @@ def saved(tmp_path: Path) -> Path:
 
 
 def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
-    for name in ("afm", "autoint+", "ffm", "inttower", "dat", "finalmlp"):  # the settings of all: test_recipe.py
+    # the settings of all: test_recipe.py
+    for name in ("afm", "autoint+", "ffm", "inttower", "dat", "finalmlp"):
         with subtests.test(name=name):
             bundle = make(MODELS[name]())
             bundle.save(str(tmp_path / "deep" / "b"), overwrite=True)
             loaded = Bundle.load(tmp_path / "deep" / "b")
-            assert (loaded.schema, loaded.settings, loaded.encoder) == (bundle.schema, bundle.settings, bundle.encoder)
+            assert (loaded.schema, loaded.settings, loaded.encoder) == (
+                bundle.schema,
+                bundle.settings,
+                bundle.encoder,
+            )
             assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
             assert loaded.samples.equals(bundle.samples)
             assert not loaded.network.training
@@ -114,7 +123,10 @@ def test_the_folder_holds_what_the_module_says(saved):
     assert manifest["model"]["name"] == "afm"
     for entry in manifest["files"].values():
         content = (saved / entry["name"]).read_bytes()
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (entry["bytes"], entry["sha256"])
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (
+            entry["bytes"],
+            entry["sha256"],
+        )
     assert Schema.from_toml(next(saved.glob("schema.*"))) == SCHEMA
     assert "attention.W" in load_file(next(saved.glob("weights.*")))
     np.testing.assert_allclose(manifest["sample_scores"], make().score(log().head(5)))
@@ -122,7 +134,9 @@ def test_the_folder_holds_what_the_module_says(saved):
 
 def test_predictions_are_probabilities_or_numbers_within_the_range():
     bundle, frame = make(), log()
-    np.testing.assert_allclose(bundle.predict(frame), 1 / (1 + np.exp(-bundle.score(frame))), rtol=1e-12)
+    np.testing.assert_allclose(
+        bundle.predict(frame), 1 / (1 + np.exp(-bundle.score(frame))), rtol=1e-12
+    )
     for label, expected in (
         (Label("click", task="regression"), lambda s: s),
         (Label("click", task="regression", range=(-0.1, 0.1)), lambda s: np.clip(s, -0.1, 0.1)),
@@ -174,8 +188,14 @@ def test_damaged_files_are_one_sentence(subtests, saved):
 def test_a_manifest_edited_with_its_checksum_is_one_sentence(subtests, saved):
     changes = [
         *(lambda m, key=key: m.pop(key) for key in ("files", "model", "sample_scores", "about")),
-        *(lambda m, wrong=wrong: m["model"].update(wrong) for wrong in ({"name": "gpt"}, {"colour": 5})),
-        *(lambda m, name=name: m["files"]["weights"].update(name=name) for name in ("../w.0.safetensors", "/etc/x")),
+        *(
+            lambda m, wrong=wrong: m["model"].update(wrong)
+            for wrong in ({"name": "gpt"}, {"colour": 5})
+        ),
+        *(
+            lambda m, name=name: m["files"]["weights"].update(name=name)
+            for name in ("../w.0.safetensors", "/etc/x")
+        ),
         lambda m: m["files"].pop("weights"),
         lambda m: m.update(files=[1]),
         lambda m: m["files"]["weights"].pop("sha256"),
@@ -209,7 +229,9 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("settings", "change"), HUGE.items())
-def test_settings_of_a_network_that_the_weights_are_not_of_are_refused_soon(tmp_path, settings, change):
+def test_settings_of_a_network_that_the_weights_are_not_of_are_refused_soon(
+    tmp_path, settings, change
+):
     """Before it is built: a million layers take minutes."""
     make(settings=settings).save(tmp_path / "a")
     rewrite(tmp_path / "a", lambda m: m["model"].update(change))
@@ -217,13 +239,17 @@ def test_settings_of_a_network_that_the_weights_are_not_of_are_refused_soon(tmp_
         Bundle.load(tmp_path / "a")
 
 
-def test_a_manifest_edited_without_its_checksum_is_damaged_and_a_newer_one_says_what_to_install(saved):
+def test_a_manifest_edited_without_its_checksum_is_damaged_and_a_newer_one_says_what_to_install(
+    saved,
+):
     path = saved / "bundle.json"
     path.write_text(path.read_text().replace('"n": 3', '"n": 4'))
     with pytest.raises(BundleError, match="does not match its checksum"):
         Bundle.load(saved)
     rewrite(saved, lambda m: m.update(format=99, files={"future": 1}))
-    with pytest.raises(BundleError, match=r"has format 99, but .* reads up to format 3: install a newer"):
+    with pytest.raises(
+        BundleError, match=r"has format 99, but .* reads up to format 3: install a newer"
+    ):
         Bundle.load(saved)
 
 
@@ -251,13 +277,18 @@ def test_weights_that_do_not_fit_are_refused(subtests, saved):
 
     def change(tensors, value):
         """A weight that no sample row reads: in the row of missing values."""
-        name = max((name for name in tensors if tensors[name].ndim == 2), key=lambda name: len(tensors[name]))
+        name = max(
+            (name for name in tensors if tensors[name].ndim == 2),
+            key=lambda name: len(tensors[name]),
+        )
         tensors[name][0, 0] = value
         return tensors
 
     for value in (float("nan"), -float("inf")):
         replace_weights(saved, lambda tensors, value=value: change(tensors, value))
-        with pytest.raises(BundleError, match=r"is damaged: weights must be finite numbers, found 1 in "):
+        with pytest.raises(
+            BundleError, match=r"is damaged: weights must be finite numbers, found 1 in "
+        ):
             Bundle.load(saved)
 
 
@@ -326,7 +357,10 @@ def test_about_that_is_no_json_is_never_written(tmp_path):
 def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
     read = bundle_digest(saved)
     make(seed=1).save(saved, replaces=read)
-    with pytest.raises(BundleError, match=r"was replaced by another process since it was read.* make the change again"):
+    with pytest.raises(
+        BundleError,
+        match=r"was replaced by another process since it was read.* make the change again",
+    ):
         make(seed=2).save(saved, replaces=read)
     np.testing.assert_array_equal(Bundle.load(saved).score(log()), make(seed=1).score(log()))
     assert len(files_of(saved)) == 5
@@ -334,7 +368,10 @@ def test_a_bundle_made_from_one_that_another_process_replaced_is_refused(saved):
 
 def test_samples_are_cut_to_their_number_or_none(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAMPLE_ROWS", 3)
-    for bundle, rows in ((make(), 3), (dataclasses.replace(make(schema=TWO), samples=log().clear()), 0)):
+    for bundle, rows in (
+        (make(), 3),
+        (dataclasses.replace(make(schema=TWO), samples=log().clear()), 0),
+    ):
         bundle.save(tmp_path / "b", overwrite=True)
         assert Bundle.load(tmp_path / "b").samples.height == rows
 
@@ -368,7 +405,10 @@ def test_a_bundle_of_two_labels_comes_back(tmp_path):
 def test_two_labels_sample_scores_that_do_not_fit_are_refused(tmp_path):
     for change, sentence in [
         (lambda m: m["sample_scores"][3].__setitem__(1, 99.0), r"for sample row 3, saved was 99"),
-        (lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]), r"need 10 scores, saved were 5"),
+        (
+            lambda m: m.update(sample_scores=[row[0] for row in m["sample_scores"]]),
+            r"need 10 scores, saved were 5",
+        ),
         (lambda m: m["sample_scores"][0].pop(), "cannot be read"),
     ]:
         make(schema=TWO).save(tmp_path / "b", overwrite=True)
@@ -382,7 +422,8 @@ def test_sample_rows_are_spread_over_the_table(subtests):
         with subtests.test(rows=rows, kept=kept):
             schema = Schema(fields=(Categorical("item"),), label=Label("click"), keys=("row",))
             frame = pl.DataFrame(
-                {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows}, schema_overrides={"item": pl.String}
+                {"row": range(rows), "item": ["x"] * rows, "other": [1] * rows},
+                schema_overrides={"item": pl.String},
             )
             result = sample_rows(schema, frame)
             assert result.columns == ["row", "item"]

@@ -19,7 +19,9 @@ from fieldwise.serving.service import Service
 
 PLATT = Platt(slope=0.5, intercept=-1.0)
 STEPS = Isotonic(at=(-2.0, -1.0, 1.0, 2.0), probability=(0.1, 0.3, 0.3, 0.8))
-TWO = dataclasses.replace(SCHEMA, more_labels=(Label("buy"), Label("minutes", task="regression", range=(0, 3))))
+TWO = dataclasses.replace(
+    SCHEMA, more_labels=(Label("buy"), Label("minutes", task="regression", range=(0, 3)))
+)
 
 
 def calibrated(one=PLATT, schema=SCHEMA, label="click"):
@@ -41,7 +43,9 @@ def test_probabilities_change_and_scores_do_not(one, tmp_path):
     for bundle in (kept, loaded):
         np.testing.assert_allclose(bundle.predict(rows), expected, rtol=1e-9)
         np.testing.assert_allclose(bundle.main_prediction(bundle.score(rows)), expected, rtol=1e-9)
-        np.testing.assert_allclose(sigmoid(bundle.calibrated(bundle.score(rows))), expected, rtol=1e-9)
+        np.testing.assert_allclose(
+            sigmoid(bundle.calibrated(bundle.score(rows))), expected, rtol=1e-9
+        )
         assert bundle.digest == plain.digest, "an index that the bundle made stays its own"
 
 
@@ -76,12 +80,18 @@ def test_a_manifest_with_a_calibration_that_is_none(subtests, tmp_path):
             assert "\n" not in str(caught.value)
 
 
-def test_explanations_and_servers_say_the_calibrated_probability_and_a_compiled_network_would_lose_it(tmp_path):
+def test_explanations_and_servers_say_the_calibrated_probability_and_a_compiled_network_would_lose_it(
+    tmp_path,
+):
     explained = explain(calibrated(), log(5), background=log())
     served = Service(calibrated()).predict(log(5).to_dicts())
     for rows in (served, [explained.row(k) for k in range(5)]):
-        assert [row["prediction"] for row in rows] == pytest.approx(calibrated().predict(log(5)).tolist())
-        assert [row["score"] for row in rows] == pytest.approx(make().score(log(5)).tolist(), rel=1e-6)
+        assert [row["prediction"] for row in rows] == pytest.approx(
+            calibrated().predict(log(5)).tolist()
+        )
+        assert [row["score"] for row in rows] == pytest.approx(
+            make().score(log(5)).tolist(), rel=1e-6
+        )
     with pytest.raises(BundleError, match="evaluate BUNDLE --calibrate none --out COPY"):
         export_bundle(calibrated(), tmp_path / "out", "aoti")
 
@@ -93,7 +103,9 @@ def test_items_of_one_probability_are_recommended_by_score():
     catalogue = Catalogue(user="user", item="item")
     user = rows["user"][0]
     bundles = calibrated(level), make()
-    result, plain = (recommend(bundle, rows, catalogue, user, n=40, exclude_seen=False) for bundle in bundles)
+    result, plain = (
+        recommend(bundle, rows, catalogue, user, n=40, exclude_seen=False) for bundle in bundles
+    )
     assert result["item"].to_list() == plain["item"].to_list()
     assert set(result["prediction"].to_list()) == {0.25}
 
@@ -101,7 +113,9 @@ def test_items_of_one_probability_are_recommended_by_score():
 @pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_the_estimator_speaks_in_calibrated_probabilities(tmp_path):
     table = log(300).with_columns(click=pl.Series(np.random.default_rng(0).integers(0, 2, 300)))
-    model = Recommender(SCHEMA, FM(embedding_dim=4), training=TrainingSettings(epochs=1), seed=0).fit(table)
+    model = Recommender(
+        SCHEMA, FM(embedding_dim=4), training=TrainingSettings(epochs=1), seed=0
+    ).fit(table)
     before = model.decision_function(table)
     dataclasses.replace(model.bundle_, calibration={"click": PLATT}).save(tmp_path / "b")
     loaded = Recommender.load(tmp_path / "b")

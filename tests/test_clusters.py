@@ -18,7 +18,12 @@ STAND_INS = {
     "torchrun": 'printf \'%s\\n\' "$@" "threads $OMP_NUM_THREADS"',
     "fieldwise": "printf '%s\\n' \"$@\"",
 }
-SLURM = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_ID": "4077", "SLURM_CPUS_PER_TASK": "8"}
+SLURM = {
+    "SLURM_JOB_NODELIST": "n[1-2]",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_JOB_ID": "4077",
+    "SLURM_CPUS_PER_TASK": "8",
+}
 RECIPE = 'extends = "simulated/fm"\n[data]\nrows = 6000\n[training]\nepochs = 2\n'
 
 
@@ -40,15 +45,20 @@ def commands(tmp_path, monkeypatch):
 
 def sbatch(script: str, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = ["bash", str(HERE / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **SLURM, **environment})
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **SLURM, **environment}
+    )
 
 
 @pytest.mark.parametrize(
-    ("environment", "per_node", "threads"), [({}, "2", "4"), ({"SLURM_GPUS_ON_NODE": "4", "PER_NODE": "9"}, "4", "2")]
+    ("environment", "per_node", "threads"),
+    [({}, "2", "4"), ({"SLURM_GPUS_ON_NODE": "4", "PER_NODE": "9"}, "4", "2")],
 )
 def test_slurm_starts_torchrun_on_each_machine(commands, environment, per_node, threads):
     commands(**STAND_INS)
-    done = sbatch("slurm/train.sbatch", "my recipe.toml", "runs/a", "--set", "seed=3", **environment)
+    done = sbatch(
+        "slurm/train.sbatch", "my recipe.toml", "runs/a", "--set", "seed=3", **environment
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "--nnodes", "2", "--nproc-per-node", per_node, "--rdzv-backend", "c10d", "--rdzv-endpoint", "n1:29577",
@@ -60,7 +70,10 @@ def test_slurm_starts_torchrun_on_each_machine(commands, environment, per_node, 
 def test_slurm_says_how_it_is_called_and_runs_commands_in_an_array(commands):
     commands(**STAND_INS | {"srun": 'exec "$@"'})
     done = sbatch("slurm/train.sbatch")
-    assert (done.returncode, done.stderr.partition(" OUT")[0]) == (2, "usage: sbatch train.sbatch RECIPE")
+    assert (done.returncode, done.stderr.partition(" OUT")[0]) == (
+        2,
+        "usage: sbatch train.sbatch RECIPE",
+    )
     done = sbatch("slurm/compare.sbatch", "compare", "a.toml", "b.toml")
     assert done.stdout.splitlines() == ["compare", "a.toml", "b.toml", "--quiet"], done.stderr
 
@@ -70,12 +83,16 @@ def test_scripts_are_whole_and_the_page_names_all_files():
     text = PAGE.read_text()
     assert {name for name in named if f"`{name}`" not in text} == set()
     for path in HERE.rglob("*.sbatch"):
-        assert subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True).stderr == ""
+        assert (
+            subprocess.run(["bash", "-n", str(path)], capture_output=True, text=True).stderr == ""
+        )
 
 
 def documents(name: str):
     yaml = pytest.importorskip("yaml")
-    return {one["kind"]: one for one in yaml.safe_load_all((HERE / "kubernetes" / name).read_text())}
+    return {
+        one["kind"]: one for one in yaml.safe_load_all((HERE / "kubernetes" / name).read_text())
+    }
 
 
 def test_pods_find_the_first_one_by_the_service():
@@ -105,8 +122,21 @@ def test_two_pods_train_the_bundle_of_processes_of_one_machine(commands, tmp_pat
         "FIELDWISE_CACHE": str(tmp_path / "cache"),
     }  # fmt: skip
     environment = {**os.environ, **environment}
-    pods = [subprocess.Popen(line, env={**environment, "JOB_COMPLETION_INDEX": index}) for index in "10"]
+    pods = [
+        subprocess.Popen(line, env={**environment, "JOB_COMPLETION_INDEX": index}) for index in "10"
+    ]
     assert [pod.wait(300) for pod in pods] == [0, 0]
-    one = [sys.executable, "-m", "fieldwise", "train", "mine.toml", "--out", "here", "--processes", "2", "--quiet"]
+    one = [
+        sys.executable,
+        "-m",
+        "fieldwise",
+        "train",
+        "mine.toml",
+        "--out",
+        "here",
+        "--processes",
+        "2",
+        "--quiet",
+    ]
     subprocess.run(one, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert Bundle.load(Path("pods")).digest == Bundle.load(Path("here")).digest

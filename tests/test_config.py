@@ -87,37 +87,85 @@ def test_values_of_a_table_get_the_types_of_the_settings():
 def test_invalid_settings_are_one_sentence_with_their_path(subtests):
     for data, sentence in [
         ({"nam": "a"}, r"top has no setting 'nam': did you mean 'name'\? known: .*name.*"),
-        ({"name": "a", "inner": {"stepz": 1}}, r"top\.inner has no setting 'stepz': did you mean 'steps'\?"),
+        (
+            {"name": "a", "inner": {"stepz": 1}},
+            r"top\.inner has no setting 'stepz': did you mean 'steps'\?",
+        ),
         ({"name": "a", "qqqq": 1}, r"top has no setting 'qqqq': known: anything, betas"),
         ({"name": "a", "derived": 1}, "top has no setting 'derived'"),
         ({"rate": 1.0}, "top needs the setting 'name', which is missing"),
-        ({"name": "a", "shape": {"kind": "circle"}}, r"top\.shape needs the setting 'radius', which is missing"),
+        (
+            {"name": "a", "shape": {"kind": "circle"}},
+            r"top\.shape needs the setting 'radius', which is missing",
+        ),
         ({"name": 3}, "top.name must be of type str, found 3"),
-        ({"name": "a", "inner": {"steps": "3"}}, r"top\.inner\.steps must be of type int, found '3'"),
-        ({"name": "a", "inner": {"steps": 1.0}}, r"top\.inner\.steps must be of type int, found 1\.0"),
-        ({"name": "a", "inner": {"verbose": 1}}, r"top\.inner\.verbose must be of type bool, found 1"),
+        (
+            {"name": "a", "inner": {"steps": "3"}},
+            r"top\.inner\.steps must be of type int, found '3'",
+        ),
+        (
+            {"name": "a", "inner": {"steps": 1.0}},
+            r"top\.inner\.steps must be of type int, found 1\.0",
+        ),
+        (
+            {"name": "a", "inner": {"verbose": 1}},
+            r"top\.inner\.verbose must be of type bool, found 1",
+        ),
         ({"name": "a", "rate": True}, r"top\.rate must be of type float, found True"),
-        ({"name": "a", "rate": 10**400}, r"top\.rate must be a number below 1e308, found 10000000…"),
+        (
+            {"name": "a", "rate": 10**400},
+            r"top\.rate must be a number below 1e308, found 10000000…",
+        ),
         ({"name": "a", "limit": "1"}, r"^top\.limit must be of type int, found '1'$"),
         ({"name": "a", "limit": False}, r"top\.limit must be of type int, found False"),
         ({"name": "a", "inner": 3}, r"top\.inner must be a table of settings, found 3"),
-        ({"name": "a", "mode": "medium"}, r"top\.mode must be one of 'fast', 'slow', found 'medium'"),
+        (
+            {"name": "a", "mode": "medium"},
+            r"top\.mode must be one of 'fast', 'slow', found 'medium'",
+        ),
         ({"name": "a", "mode": True}, r"top\.mode must be one of 'fast', 'slow', found True"),
-        ({"name": "a", "shape": 3}, r"^top\.shape must be a table of settings with a kind \(circle, square\), found"),
-        ({"name": "a", "shape": {"radius": 1.0}}, r"top\.shape needs kind = one of circle, square, found none"),
-        ({"name": "a", "inner": {"steps": True}}, r"top\.inner\.steps must be of type int, found True"),
-        ({"name": "a", "shape": {"kind": ["circle"]}}, r"top\.shape needs kind = one of circle, square, found \['c"),
-        ({"name": "a", "shape": {"kind": "oval"}}, r"top\.shape needs kind = one of circle, square, found 'oval'"),
-        ({"name": "a", "shape": {"kind": "square", "radius": 1.0}}, r"top\.shape has no setting 'radius'"),
-        ({"name": "a", "shapes": [{"kind": "circle", "radius": "x"}]}, r"top\.shapes\[0\]\.radius must be of type flo"),
-        ({"name": "a", "shapes": [{"kind": "square", "side": -1.0}]}, r"top\.shapes\[0\]: side must be above 0, found"),
+        (
+            {"name": "a", "shape": 3},
+            r"^top\.shape must be a table of settings with a kind \(circle, square\), found",
+        ),
+        (
+            {"name": "a", "shape": {"radius": 1.0}},
+            r"top\.shape needs kind = one of circle, square, found none",
+        ),
+        (
+            {"name": "a", "inner": {"steps": True}},
+            r"top\.inner\.steps must be of type int, found True",
+        ),
+        (
+            {"name": "a", "shape": {"kind": ["circle"]}},
+            r"top\.shape needs kind = one of circle, square, found \['c",
+        ),
+        (
+            {"name": "a", "shape": {"kind": "oval"}},
+            r"top\.shape needs kind = one of circle, square, found 'oval'",
+        ),
+        (
+            {"name": "a", "shape": {"kind": "square", "radius": 1.0}},
+            r"top\.shape has no setting 'radius'",
+        ),
+        (
+            {"name": "a", "shapes": [{"kind": "circle", "radius": "x"}]},
+            r"top\.shapes\[0\]\.radius must be of type flo",
+        ),
+        (
+            {"name": "a", "shapes": [{"kind": "square", "side": -1.0}]},
+            r"top\.shapes\[0\]: side must be above 0, found",
+        ),
         ({"name": "a", "betas": [0.9]}, r"top\.betas must hold 2 values, found 1"),
         ({"name": "a", "betas": [0.9, "x"]}, r"top\.betas\[1\] must be of type float, found 'x'"),
         ({"name": "a", "betas": 0.9}, r"top\.betas must be a list, found 0\.9"),
         ({"name": "a", "values": "abc"}, r"top\.values must be a list, found 'abc'"),
         ({"name": "a", "values": [[1]]}, r"top\.values\[0\]"),
         ({"name": "a", "weights": {"x": "y"}}, r"top\.weights\.x must be of type float, found 'y'"),
-        ({"name": "a", "weights": [1.0]}, r"top\.weights must be a table of settings, found \[1\.0\]"),
+        (
+            {"name": "a", "weights": [1.0]},
+            r"top\.weights must be a table of settings, found \[1\.0\]",
+        ),
         ([], r"top must be a table of settings, found \[\]"),
     ]:
         with subtests.test(data=data, sentence=sentence):
@@ -183,7 +231,10 @@ DEEP_TOML = [
 def test_deep_toml_is_refused_soon(subtests):
     """`tomllib` takes minutes for a key of 100,000 parts, and ends in RecursionError for brackets."""
     for text in DEEP_TOML:
-        with subtests.test(text=text), pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"):
+        with (
+            subtests.test(text=text),
+            pytest.raises(tomllib.TOMLDecodeError, match="at most 50 levels"),
+        ):
             toml_tables(text)
 
 

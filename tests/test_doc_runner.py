@@ -49,12 +49,22 @@ def test_a_page_that_does_not(subtests, page):
     ]:
         with (
             subtests.test(text=text, message=message),
-            pytest.raises((AssertionError, FieldwiseError, ValueError, SystemExit, TyperException), match=message),
+            pytest.raises(
+                (AssertionError, FieldwiseError, ValueError, SystemExit, TyperException),
+                match=message,
+            ),
         ):
             run_all(page(text))
 
 
 def test_a_quotation_goes_on_over_lines(page):
-    assert [block.line for block in page("a\n\n```sh\nls\n```\n\n<!-- output -->\n```text\nb\n```")] == [3, 8]
-    (block,) = page("```sh\n# it's\ncurl -d '{\n  \"# k\": 1\n}' redis://x#users  # one\nmake test\n```")
-    assert command_lines(block) == [["curl", "-d", '{\n  "# k": 1\n}', "redis://x#users"], ["make", "test"]]
+    assert [
+        block.line for block in page("a\n\n```sh\nls\n```\n\n<!-- output -->\n```text\nb\n```")
+    ] == [3, 8]
+    (block,) = page(
+        "```sh\n# it's\ncurl -d '{\n  \"# k\": 1\n}' redis://x#users  # one\nmake test\n```"
+    )
+    assert command_lines(block) == [
+        ["curl", "-d", '{\n  "# k": 1\n}', "redis://x#users"],
+        ["make", "test"],
+    ]

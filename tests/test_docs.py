@@ -32,9 +32,12 @@ README = DOCS.parent / "README.md"
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 NEEDS_DATA = "<!-- needs data: "  # in a page's first line: all of its blocks do
 GIVEN = re.compile(r"runs/my-|\b(?:log|rows|items|users)\.parquet|\bclicks\.csv")
-TO_RUN = [page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))]
+TO_RUN = [
+    page for page in PAGES if any(block.language not in ("", "text") for block in blocks(page))
+]
 SECTIONS = ["Equation", "Options", "Published settings", "Example", "L2", "Parameters", "Recipes"]
-# Pages of more than half a second; `make test` runs the README, the first tutorial and the cheap pages.
+# Pages of more than half a second; `make test` runs the README, the first tutorial and the cheap
+# pages.
 DEAR = {"auto", "log-to-page", "notebooks", "own-table", "explaining", "report", "cascade", "warm-starts", "devices",
         "choosing", "large-tables", "tasks", "recommend-to-everyone", "own-model"}  # fmt: skip
 
@@ -51,7 +54,9 @@ def needs_data(page):
 
 def is_long(page):
     """Whether something on the page runs in slow tests alone."""
-    return needs_data(page) or any(words[0] == "fieldwise" and words[1] in {*LONG, "serve"} for words in commands(page))
+    return needs_data(page) or any(
+        words[0] == "fieldwise" and words[1] in {*LONG, "serve"} for words in commands(page)
+    )
 
 
 def model_page(name):
@@ -67,12 +72,16 @@ def given(tmp_path_factory):
     log = simulate(**LOG)
     log.write_parquet(folder / "log.parquet")
     log.tail(400).write_parquet(folder / "rows.parquet")
-    log.select("item_id", "title", "genres", "release_decade", "length").unique("item_id").write_parquet(
-        folder / "items.parquet"
+    log.select("item_id", "title", "genres", "release_decade", "length").unique(
+        "item_id"
+    ).write_parquet(folder / "items.parquet")
+    tower, items, index = (
+        str(folder / name) for name in ("runs/my-inttower", "items.parquet", "runs/index")
     )
-    tower, items, index = (str(folder / name) for name in ("runs/my-inttower", "items.parquet", "runs/index"))
     assert run(["index", tower, "--items", items, "--out", index]) == 0
-    users = log.unique("user_id", keep="last").select("user_id", "age_group", "gender", "city", "history")
+    users = log.unique("user_id", keep="last").select(
+        "user_id", "age_group", "gender", "city", "history"
+    )
     users.write_parquet(folder / "users.parquet")
     clicks = simulate(900, users=40, items=30, seed=1)
     clicks[:600].write_csv(folder / "clicks.csv")
@@ -108,7 +117,9 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeyp
     monkeypatch.delenv("FIELDWISE_TOKEN", raising=False)
     run_page(page, tmp_path, monkeypatch, request, slow=False)
     if page == README:
-        assert Bundle.load(tmp_path / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
+        assert (
+            Bundle.load(tmp_path / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
+        )
         scores = pl.read_csv(tmp_path / "scores.csv")
         assert scores.height == 300
         assert scores["prediction"].is_between(0, 1).all()
@@ -125,13 +136,22 @@ def test_the_long_blocks_of_a_page_run(page, tmp_path, monkeypatch, request):
 
 def test_commands_within_sentences_exist():
     """With the options that are named; arguments may be left away."""
-    results = [(page.name, code) for page in PAGES for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page))]
+    results = [
+        (page.name, code)
+        for page in PAGES
+        for code in re.findall(r"`(fieldwise [^`\n]+)`", prose(page))
+    ]
     assert len(results) > 20
     for page, code in results:
         words = shlex.split(code)[1:]
-        alone = all(word.startswith("--") for word in words)  # options of the program itself, which would act
+        # options of the program itself, which would act
+        alone = all(word.startswith("--") for word in words)
         command, rest = (program(), words) if alone else resolve(words)[1:]
-        known = {name for parameter in command.params for name in [*parameter.opts, *parameter.secondary_opts]}
+        known = {
+            name
+            for parameter in command.params
+            for name in [*parameter.opts, *parameter.secondary_opts]
+        }
         assert {word for word in rest if word.startswith("--")} <= {*known, "--help"}, (page, code)
     for page in PAGES:
         for words in re.findall(r"`make ([^`\n]+)`", prose(page)):
@@ -155,7 +175,9 @@ def test_every_model_has_a_page_of_one_form_that_names_its_options_and_recipes(s
             assert "parameter_count(" in text, "the example checks the formula of the parameters"
             formula, _, section = text.partition("## Parameters")[2].partition("## Recipes")
             assert len(formula.split()) > 3
-            missing = [option for option in MODELS[name].__dataclass_fields__ if f"`{option}`" not in text]
+            missing = [
+                option for option in MODELS[name].__dataclass_fields__ if f"`{option}`" not in text
+            ]
             assert not missing, f"options without a word: {missing}"
             named = set(re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", section))
             models = {MODELS[one] for one in MODELS if model_page(one) == page}
@@ -166,10 +188,13 @@ def test_links_lead_somewhere(subtests):
     for page in PAGES:
         with subtests.test(page=page):
             for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-                if "://" not in target and "reference/" not in target:  # those pages are made with the site
+                # those pages are made with the site
+                if "://" not in target and "reference/" not in target:
                     file, _, anchor = target.partition("#")
                     result = (page.parent / file) if file else page
                     assert result.exists(), f"{page.name} links to {target}"
                     if anchor:
                         heads = re.findall(r"^#+ (.+)$", result.read_text("utf-8").lower(), re.M)
-                        assert anchor in [re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads], target
+                        assert anchor in [
+                            re.sub(r"[^\w\- ]", "", head).replace(" ", "-") for head in heads
+                        ], target

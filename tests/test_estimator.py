@@ -53,7 +53,13 @@ FIELDS = (
     Numeric("length", role="item"),
     Categorical("device"),
 )
-SCHEMA = Schema(fields=FIELDS, label=Label("liked"), time="timestamp", group="user_id", keys=("user_id", "item_id"))
+SCHEMA = Schema(
+    fields=FIELDS,
+    label=Label("liked"),
+    time="timestamp",
+    group="user_id",
+    keys=("user_id", "item_id"),
+)
 REGRESSION = Schema(fields=FIELDS, label=Label("true_probability", task="regression", range=(0, 1)))
 QUICK = TrainingSettings(epochs=2, batch_size=256, learning_rate=0.01)
 LOG = simulate(3000, users=100, items=50)
@@ -76,11 +82,21 @@ def test_nested_settings_are_shown_and_set() -> None:
     recommender = Recommender(SCHEMA, AFM(), training=QUICK)
     assert recommender.get_params()["model__attention_dim"] == 16
     assert recommender.get_params()["training__epochs"] == 2
-    assert recommender.set_params(model__attention_dim=8, training__epochs=np.int64(3), seed=np.int64(1)) is recommender
-    assert (recommender.model, recommender.training.epochs, recommender.seed) == (AFM(attention_dim=8), 3, 1)
+    assert (
+        recommender.set_params(
+            model__attention_dim=8, training__epochs=np.int64(3), seed=np.int64(1)
+        )
+        is recommender
+    )
+    assert (recommender.model, recommender.training.epochs, recommender.seed) == (
+        AFM(attention_dim=8),
+        3,
+        1,
+    )
     assert type(recommender.seed) is int
     assert QUICK.epochs == 2
-    # Whole settings come first, and those of one model change together: neither step alone would be valid.
+    # Whole settings come first, and those of one model change together: neither step alone would be
+    # valid.
     recommender.set_params(model__heads=5, model__attention_dim=25, model=AutoInt())
     assert recommender.model == AutoInt(heads=5, attention_dim=25)
     assert recommender.set_params(model=IntTower(), model__hidden=[8, 4]).model.hidden == (8, 4)
@@ -90,7 +106,10 @@ def test_nested_settings_are_shown_and_set() -> None:
 def test_a_wrong_parameter_is_named_and_changes_nothing(subtests):
     for change, message in [
         ({"sede": 1}, "did you mean 'seed'"),
-        ({"model__embeding_dim": 1}, "model has no setting 'embeding_dim': did you mean 'embedding_dim'"),
+        (
+            {"model__embeding_dim": 1},
+            "model has no setting 'embeding_dim': did you mean 'embedding_dim'",
+        ),
         ({"modell__embedding_dim": 1}, "did you mean 'model__embedding_dim'"),
         ({"schema__fields": ()}, "no parameter 'schema__fields'"),
         ({"model__embedding_dim": 0}, "embedding_dim must be .*at least 1, found 0"),
@@ -118,7 +137,10 @@ def test_fit_checks_parameters(subtests):
         ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one, found 3"),
         ({"schema": REGRESSION, "valid_by": "time"}, "needs the schema's time column"),
     ]:
-        with subtests.test(params=params, message=message), pytest.raises(ConfigError, match=message):
+        with (
+            subtests.test(params=params, message=message),
+            pytest.raises(ConfigError, match=message),
+        ):
             Recommender(**{"schema": SCHEMA, **params}).fit(PAST)
 
 
@@ -128,14 +150,20 @@ def test_predictions_are_one_score_in_three_forms(fitted: Recommender) -> None:
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
     assert fitted.predict(FUTURE).tolist() == (logit >= 0).astype(int).tolist()
     assert fitted.classes_.tolist() == [0, 1]
-    assert fitted.bundle_.about["counts"] == {"dropped_by_label": 0, "train_rows": 2160, "valid_rows": 240}
+    assert fitted.bundle_.about["counts"] == {
+        "dropped_by_label": 0,
+        "train_rows": 2160,
+        "valid_rows": 240,
+    }
 
 
 def test_labels_beside_the_table_are_as_labels_in_it(fitted: Recommender) -> None:
     y, expected = PAST["liked"], fitted.decision_function(FUTURE)
     without = PAST.drop("liked")
     for labels in (y, y.to_pandas(), y.cast(pl.Boolean).to_list(), y.cast(pl.Float32).to_numpy()):
-        np.testing.assert_array_equal(clone(fitted).fit(without, labels).decision_function(FUTURE), expected)
+        np.testing.assert_array_equal(
+            clone(fitted).fit(without, labels).decision_function(FUTURE), expected
+        )
     assert fitted.score(FUTURE.drop("liked"), FUTURE["liked"]) == fitted.score(FUTURE)
 
 
@@ -149,7 +177,9 @@ def test_text_labels_and_dropped_rows() -> None:
         assert recommender.evaluate(PAST, answer)["rows"] == 2398
     said = [str(one.message) for one in heard]
     assert said[0] == "2 rows dropped by the label's rule"
-    assert said[1].startswith("2,158 of these 2,398 rows were trained on, so the metrics say little about new rows; ")
+    assert said[1].startswith(
+        "2,158 of these 2,398 rows were trained on, so the metrics say little about new rows; "
+    )
     assert len(said) == 2
     recommender.score(PAST, answer)  # cross-validation looks at training rows, and knows it
     assert set(recommender.predict(PAST)) <= {"no", "yes"}
@@ -158,7 +188,11 @@ def test_text_labels_and_dropped_rows() -> None:
 def test_a_wrong_table_or_label_is_a_sentence(subtests):
     for X, y, message in [
         (PAST, [0, 1], "one label for each of the table's 2400 rows, found shape"),
-        (PAST.drop("liked"), np.array([{}] * 2400), "cell must hold one value|labels of one kind|0 or 1"),
+        (
+            PAST.drop("liked"),
+            np.array([{}] * 2400),
+            "cell must hold one value|labels of one kind|0 or 1",
+        ),
         (PAST.drop("liked"), None, "label's column 'liked' must be in the table"),
         (PAST.drop("genres"), None, "'genres' .* is missing"),
         (PAST.to_numpy(), None, "'user_id' .* is missing among x0, x1"),
@@ -183,7 +217,10 @@ def test_evaluate_equals_scikit_learn(fitted: Recommender) -> None:
 
 def test_rows_in_both_parts_are_reported(capsys) -> None:
     twice = pl.concat([PAST, PAST])
-    with pytest.warns(UserWarning, match=r"\d+ of 480 validation rows \([\d.]+ %\) equal a training row in all fields"):
+    with pytest.warns(
+        UserWarning,
+        match=r"\d+ of 480 validation rows \([\d.]+ %\) equal a training row in all fields",
+    ):
         Recommender(SCHEMA, LR(), training=QUICK).fit(twice)
     # Without a time equal rows may be two events: no warning, but a verbose fit says it.
     bare = Schema(fields=FIELDS, label=Label("liked"))
@@ -200,26 +237,36 @@ def test_the_default_model_is_that_of_init() -> None:
 
 
 def test_regression(regressor: Recommender) -> None:
-    wild = Recommender(REGRESSION, MODEL, training=TrainingSettings(epochs=2, optimizer="sgd", learning_rate=1e30))
+    wild = Recommender(
+        REGRESSION, MODEL, training=TrainingSettings(epochs=2, optimizer="sgd", learning_rate=1e30)
+    )
     with pytest.raises((TrainingError, DataError)):
         wild.fit(PAST)
     assert not hasattr(wild, "bundle_")
     assert (is_regressor(regressor), is_classifier(regressor)) == (True, False)
     y, predicted = FUTURE["true_probability"].to_numpy(), regressor.predict(FUTURE)
     assert regressor.score(FUTURE) == pytest.approx(metrics.r2_score(y, predicted), abs=1e-6)
-    assert regressor.evaluate(FUTURE)["rmse"] == pytest.approx(metrics.root_mean_squared_error(y, predicted), abs=1e-6)
+    assert regressor.evaluate(FUTURE)["rmse"] == pytest.approx(
+        metrics.root_mean_squared_error(y, predicted), abs=1e-6
+    )
     assert regressor.score(FUTURE) > 0.05
     assert ((predicted >= 0) & (predicted <= 1)).all()
-    assert not any(hasattr(regressor, name) for name in ("predict_proba", "decision_function", "classes_"))
+    assert not any(
+        hasattr(regressor, name) for name in ("predict_proba", "decision_function", "classes_")
+    )
 
 
 def test_validation_rows_choose_the_epoch_and_teach_nothing() -> None:
     strangers = PAST.tail(240).with_columns(user_id=pl.lit("only in validation"))
-    by_time = Recommender(SCHEMA, MODEL, training=QUICK, valid_by="time").fit(pl.concat([PAST.head(2160), strangers]))
+    by_time = Recommender(SCHEMA, MODEL, training=QUICK, valid_by="time").fit(
+        pl.concat([PAST.head(2160), strangers])
+    )
     given = clone(by_time).fit(PAST.head(2160), valid=strangers)
     for recommender in (by_time, given):
         assert "only in validation" not in recommender.bundle_.encoder.fitted[0].values
-    np.testing.assert_array_equal(by_time.decision_function(FUTURE), given.decision_function(FUTURE))
+    np.testing.assert_array_equal(
+        by_time.decision_function(FUTURE), given.decision_function(FUTURE)
+    )
     random = clone(by_time).set_params(valid_by="random", valid_share=0.25).fit(PAST)
     rate = random.history_.best.metrics["positive_rate"]
     assert rate == pytest.approx(PAST["liked"].mean(), abs=2 / 600)
@@ -228,8 +275,14 @@ def test_validation_rows_choose_the_epoch_and_teach_nothing() -> None:
 def test_implicit_logs_get_negatives() -> None:
     positives = PAST.filter(pl.col("liked") == 1)
     columns = ("title", "genres", "release_decade", "length")
-    ask = NegativeSampling(user="user_id", item="item_id", item_columns=columns, parts=("train", "valid"))
-    counts = Recommender(SCHEMA, LR(), training=QUICK, negatives=ask).fit(positives).bundle_.about["counts"]
+    ask = NegativeSampling(
+        user="user_id", item="item_id", item_columns=columns, parts=("train", "valid")
+    )
+    counts = (
+        Recommender(SCHEMA, LR(), training=QUICK, negatives=ask)
+        .fit(positives)
+        .bundle_.about["counts"]
+    )
     assert counts["negatives_drawn"] == 2 * positives.height
     assert counts["train_rows"] + counts["valid_rows"] == 3 * positives.height
 
@@ -243,17 +296,22 @@ def test_methods_before_fit_raise_not_fitted(subtests):
 def _as_given(recommender: Recommender) -> dict[str, Any]:
     """The parameters that do not follow from the rows."""
     params = recommender.get_params(deep=False)
-    return {name: value for name, value in params.items() if name not in ("model", "training", "schema")}
+    return {
+        name: value for name, value in params.items() if name not in ("model", "training", "schema")
+    }
 
 
-def test_save_and_load(fitted: Recommender, regressor: Recommender, mixed: Recommender, tmp_path: Path) -> None:
+def test_save_and_load(
+    fitted: Recommender, regressor: Recommender, mixed: Recommender, tmp_path: Path
+) -> None:
     for name, recommender in (("binary", fitted), ("regression", regressor), ("mixed", mixed)):
         recommender.save(tmp_path / name)
         again = Recommender.load(str(tmp_path / name))
         np.testing.assert_array_equal(again.predict(FUTURE), recommender.predict(FUTURE))
         assert _as_given(again) == _as_given(recommender)
         assert again.schema == recommender.bundle_.schema
-        assert again.model == recommender.bundle_.settings  # with the numbers that followed from the rows
+        # with the numbers that followed from the rows
+        assert again.model == recommender.bundle_.settings
         assert given(again.training) >= {"learning_rate", "l2", "monitor"}
         assert again.history_ == recommender.history_
         saved = json.loads((tmp_path / name / "bundle.json").read_text())["about"]["result"]
@@ -285,7 +343,9 @@ def test_a_recipes_bundle_has_the_classes_of_its_label(rule, words, expected, tm
         answer = answer.scatter(np.flatnonzero(PAST["liked"])[:50].tolist(), "loved")
     PAST.select("user_id", "item_id", click=answer).write_parquet(tmp_path / "log.parquet")
     kinds = [("categorical", "user_id", "user"), ("categorical", "item_id", "item")]
-    text = recipe_text(tmp_path / "log.parquet", kinds, model={"name": "lr"}, training={"epochs": 1})
+    text = recipe_text(
+        tmp_path / "log.parquet", kinds, model={"name": "lr"}, training={"epochs": 1}
+    )
     (tmp_path / "r.toml").write_text(text.replace('column = "click"', f'column = "click", {rule}'))
     recipe = load_recipe(tmp_path / "r.toml")
     train_recipe(recipe, prepare_recipe(recipe, tmp_path)).bundle.save(tmp_path / "b")
@@ -293,7 +353,9 @@ def test_a_recipes_bundle_has_the_classes_of_its_label(rule, words, expected, tm
     assert loaded.classes_.tolist() == expected
     positive = expected.index("liked" if "liked" in expected else expected[1])
     frame = PAST.select("user_id", "item_id")
-    np.testing.assert_allclose(loaded.predict_proba(frame)[:, positive], loaded.bundle_.predict(frame))
+    np.testing.assert_allclose(
+        loaded.predict_proba(frame)[:, positive], loaded.bundle_.predict(frame)
+    )
     assert set(loaded.predict(frame)) <= set(expected)
 
 
@@ -301,19 +363,32 @@ def test_searches_and_a_pipeline_with_a_schema(fitted: Recommender) -> None:
     """Labels in the table, and two beside it; without a schema in tests/test_scikit_learn.py."""
     sizes = {"training__batch_size": np.array([128, 256])}
     recommender = Recommender(SCHEMA, LR(), training=QUICK)
-    search = RandomizedSearchCV(recommender, sizes, n_iter=1, cv=2, random_state=0, error_score="raise").fit(PAST)
+    search = RandomizedSearchCV(
+        recommender, sizes, n_iter=1, cv=2, random_state=0, error_score="raise"
+    ).fit(PAST)
     assert search.best_estimator_.training.batch_size in (128, 256)
-    two, frame, names = Recommender(TWO_YES, LR(), training=QUICK), PAST.to_pandas(), ["liked", "length"]
+    two, frame, names = (
+        Recommender(TWO_YES, LR(), training=QUICK),
+        PAST.to_pandas(),
+        ["liked", "length"],
+    )
     search = GridSearchCV(two, {"training__epochs": [1]}, cv=2, error_score="raise")
     assert search.fit(frame.drop(columns=names), frame[names]).predict(FUTURE).shape == (600, 2)
     assert search.best_score_ > 0.5
-    pipeline = Pipeline([("before", "passthrough"), ("recommender", clone(fitted).set_params(model__embedding_dim=2))])
+    pipeline = Pipeline(
+        [
+            ("before", "passthrough"),
+            ("recommender", clone(fitted).set_params(model__embedding_dim=2)),
+        ]
+    )
     pipeline.set_params(recommender__model=fitted.model).fit(PAST)
     np.testing.assert_array_equal(pipeline.predict_proba(FUTURE), fitted.predict_proba(FUTURE))
     assert is_classifier(pipeline)
 
 
-def test_an_interrupt_keeps_the_best_so_far_and_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_interrupt_keeps_the_best_so_far_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Impatient(Callback):
         def on_step(self, step: TrainingStep) -> None:
             raise KeyboardInterrupt
@@ -352,13 +427,17 @@ def two_yes() -> Recommender:
 
 @pytest.fixture(scope="module")
 def mixed() -> Recommender:
-    return Recommender(MIXED, MODEL, training=dataclasses.replace(QUICK, monitor="loss", epochs=5)).fit(PAST)
+    return Recommender(
+        MIXED, MODEL, training=dataclasses.replace(QUICK, monitor="loss", epochs=5)
+    ).fit(PAST)
 
 
 def test_predictions_of_two_binary_labels(two_yes: Recommender) -> None:
     logit = two_yes.decision_function(FUTURE)
     assert logit.shape == (600, 2)
-    np.testing.assert_array_equal(two_yes.predict(FUTURE), (logit >= 0).astype(np.int64), strict=True)
+    np.testing.assert_array_equal(
+        two_yes.predict(FUTURE), (logit >= 0).astype(np.int64), strict=True
+    )
     probabilities = two_yes.predict_proba(FUTURE)
     assert [p.shape for p in probabilities] == [(600, 2), (600, 2)]
     for t, p in enumerate(probabilities):
@@ -369,10 +448,16 @@ def test_predictions_of_two_binary_labels(two_yes: Recommender) -> None:
     assert two_yes.__sklearn_tags__().target_tags.multi_output
 
 
-def test_metrics_of_several_labels_and_the_main_one_is_the_score(two_yes: Recommender, mixed: Recommender) -> None:
+def test_metrics_of_several_labels_and_the_main_one_is_the_score(
+    two_yes: Recommender, mixed: Recommender
+) -> None:
     result, logit = two_yes.evaluate(FUTURE), two_yes.decision_function(FUTURE)
     liked, long = FUTURE["liked"].to_numpy(), FUTURE["length"].to_numpy() > 105
-    assert result["auc"] == two_yes.score(FUTURE) == pytest.approx(metrics.roc_auc_score(liked, logit[:, 0]))
+    assert (
+        result["auc"]
+        == two_yes.score(FUTURE)
+        == pytest.approx(metrics.roc_auc_score(liked, logit[:, 0]))
+    )
     assert result["long.auc"] == pytest.approx(metrics.roc_auc_score(long, logit[:, 1]))
     assert result["long.auc"] > 0.9  # the item tells
     predicted = mixed.predict(FUTURE)
@@ -381,7 +466,9 @@ def test_metrics_of_several_labels_and_the_main_one_is_the_score(two_yes: Recomm
     assert ((predicted[:, 1] >= 0) & (predicted[:, 1] <= 1)).all()
     rmse = metrics.root_mean_squared_error(FUTURE["true_probability"], predicted[:, 1])
     assert mixed.evaluate(FUTURE)["true_probability.rmse"] == pytest.approx(rmse, rel=1e-6)
-    assert not any(hasattr(mixed, name) for name in ("predict_proba", "decision_function", "classes_"))
+    assert not any(
+        hasattr(mixed, name) for name in ("predict_proba", "decision_function", "classes_")
+    )
     assert (mixed.history_.monitor, is_classifier(mixed)) == ("loss", True)
 
 
@@ -398,12 +485,17 @@ def test_a_regression_may_be_the_main_one_of_several() -> None:
 def test_several_labels_beside_the_table(two_yes: Recommender) -> None:
     y, without = PAST.select("length", "liked").to_pandas(), PAST.drop("length", "liked")
     again = clone(two_yes).fit(without, y)
-    np.testing.assert_array_equal(again.decision_function(FUTURE), two_yes.decision_function(FUTURE))
+    np.testing.assert_array_equal(
+        again.decision_function(FUTURE), two_yes.decision_function(FUTURE)
+    )
 
 
 def test_labels_beside_the_table_that_do_not_fit(subtests):
     for y, message in [
-        (np.zeros((2400, 2)), "with several labels y must be a table with their columns liked, length, or be omitted"),
+        (
+            np.zeros((2400, 2)),
+            "with several labels y must be a table with their columns liked, length, or be omitted",
+        ),
         (PAST.select("liked"), "with several labels y must be .*, found no 'length' among liked"),
         (FUTURE, "one row for each of the table's 2400 rows, found 600 rows"),
     ]:
@@ -413,11 +505,15 @@ def test_labels_beside_the_table_that_do_not_fit(subtests):
 
 def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
     user = str(PAST["user_id"][0])
-    top = two_yes.recommend(PAST, Catalogue(user="user_id", item="item_id"), user, n=50, exclude_seen=False)
+    top = two_yes.recommend(
+        PAST, Catalogue(user="user_id", item="item_id"), user, n=50, exclude_seen=False
+    )
     last = PAST.filter(pl.col("user_id") == user)[-1:]
     items = PAST.unique("item_id", keep="first", maintain_order=True)
     rows = items.select("item_id", "genres").join(last.drop("item_id", "genres"), how="cross")
-    expected = rows.select("item_id").with_columns(score=pl.Series(two_yes.predict_proba(rows)[0][:, 1]))
+    expected = rows.select("item_id").with_columns(
+        score=pl.Series(two_yes.predict_proba(rows)[0][:, 1])
+    )
     best = expected.sort(["score", "item_id"], descending=[True, False]).head(50)
     assert top["item_id"].to_list() == best["item_id"].to_list()
     np.testing.assert_allclose(top["prediction"], best["score"])

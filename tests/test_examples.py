@@ -27,10 +27,28 @@ nbformat.write(book, sys.argv[3])
 def executed(notebook: Path, folder: Path) -> list[dict[str, Any]]:
     """The notebook's code cells after a run whose home, settings and temporary files are in the folder."""
     (folder / "work").mkdir()
-    at_home = {"HOME": folder, "TMPDIR": folder, "IPYTHONDIR": folder, "JUPYTER_RUNTIME_DIR": folder / "run"}
-    environment = {**os.environ, **{name: str(path) for name, path in at_home.items()}, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN, str(notebook), str(folder / "work"), str(folder / "out.ipynb")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    at_home = {
+        "HOME": folder,
+        "TMPDIR": folder,
+        "IPYTHONDIR": folder,
+        "JUPYTER_RUNTIME_DIR": folder / "run",
+    }
+    environment = {
+        **os.environ,
+        **{name: str(path) for name, path in at_home.items()},
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        str(notebook),
+        str(folder / "work"),
+        str(folder / "out.ipynb"),
+    ]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert not list((folder / "work").iterdir()), "a notebook writes to its temporary folder alone"
     cells = json.loads((folder / "out.ipynb").read_text("utf-8"))["cells"]
@@ -47,7 +65,11 @@ def text_of(cells: list[dict[str, Any]]) -> str:
 
 
 def test_there_are_three_without_outputs_that_import_what_exists() -> None:
-    assert [n.stem for n in NOTEBOOKS] == ["comparing_and_explaining", "own_table", "two_stages_and_serving"]
+    assert [n.stem for n in NOTEBOOKS] == [
+        "comparing_and_explaining",
+        "own_table",
+        "two_stages_and_serving",
+    ]
     for notebook in NOTEBOOKS:
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
             if cell["cell_type"] == "markdown":
@@ -64,9 +86,12 @@ def test_own_table(tmp_path: Path) -> None:
     cells = executed(EXAMPLES / "own_table.ipynb", tmp_path)
     shown = [kinds(cell) for cell in cells]
     assert text_of(cells).count("prefers-color-scheme") == 2, "two charts"
-    assert sum("text/html" in result for result in shown) >= 7  # tables of pandas, the schema, the run, the bundle
+    # tables of pandas, the schema, the run, the bundle
+    assert sum("text/html" in result for result in shown) >= 7
     training = next(cell for cell in cells if "recommender.fit" in "".join(cell["source"]))
-    assert training["outputs"][0]["output_type"] == "display_data", "the bar is one output of the cell"
+    assert training["outputs"][0]["output_type"] == "display_data", (
+        "the bar is one output of the cell"
+    )
     assert "FM epoch 6/6: train loss" in "".join(training["outputs"][0]["data"]["text/plain"])
     assert len(training["outputs"]) == 2
 

@@ -36,7 +36,10 @@ from fieldwise.bundle.export import export_bundle
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.models.build import mean_with_lr
 
-SCHEMA = Schema(fields=(USER, Bag("tags", role="user"), ITEM, Numeric("price", role="item")), label=Label("click"))
+SCHEMA = Schema(
+    fields=(USER, Bag("tags", role="user"), ITEM, Numeric("price", role="item")),
+    label=Label("click"),
+)
 
 
 def make(settings, rows=20):
@@ -44,7 +47,9 @@ def make(settings, rows=20):
     frame = pl.DataFrame(
         {
             "user": [f"u{k}" for k in rng.integers(0, 5, 40)],
-            "tags": ["|".join(f"t{k}" for k in rng.integers(0, 4, n)) for n in rng.integers(0, 4, 40)],
+            "tags": [
+                "|".join(f"t{k}" for k in rng.integers(0, 4, n)) for n in rng.integers(0, 4, 40)
+            ],
             "item": [f"i{k}" for k in rng.integers(0, 5, 40)],
             "price": rng.normal(size=40),
         }
@@ -55,7 +60,9 @@ def make(settings, rows=20):
 def run_example(folder):
     """The example, where `import fieldwise` fails."""
     code = "import sys; sys.modules['fieldwise'] = None; exec(open('example.py').read())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -72,7 +79,11 @@ def test_no_compiler_is_said(tmp_path):
     make(AFM(embedding_dim=4, attention_dim=3)).save(tmp_path / "bundle")
     arguments = ["export", str(tmp_path / "bundle"), "--out", str(tmp_path / "e"), "--to", "aoti"]
     result = subprocess.run(
-        [sys.executable, "-m", "fieldwise", *arguments], env={"PATH": ""}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fieldwise", *arguments],
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 2
     assert "needs a working C++ compiler" in result.stderr
@@ -124,7 +135,10 @@ def test_invalid_exports_are_errors(tmp_path, quick, monkeypatch):
 
 
 def test_only_the_exporters_are_quiet(tmp_path, quick, monkeypatch, caplog):
-    loggers = [logging.getLogger(name) for name in ("torch", "torch.onnx", "torch.onnx.one", "onnxscript", "a.server")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("torch", "torch.onnx", "torch.onnx.one", "onnxscript", "a.server")
+    ]
     before = [logger.level for logger in loggers]
     maker = export._MAKERS["onnx"]
 
@@ -156,9 +170,46 @@ ODD = Schema(
     missing=("NULL", " n/a", "-", "-999"),
     more_labels=(Label("buy"), Label("minutes", task="regression", scale=250.0)),
 )
-CALIBRATION = {"click": Platt(slope=1.5, intercept=-0.5), "buy": Isotonic(at=(-2, 0, 1), probability=(0.1, 0.4, 0.8))}
-TEXTS = ["a", "b", " a", "a ", "", "new", "7", "1.5", "0.00001", "true", "TRUE", "None", "\u00e9", "a,b", "a|b", "nan"]
-PLAIN = [None, 7, 7.0, -1, 0, 2**53 + 1, 1.5, 1e15 + 0.5, 1.5e20, 1e-5, 1.2345e-5, -2.5e-5, 1e-7, True, False, math.nan]
+CALIBRATION = {
+    "click": Platt(slope=1.5, intercept=-0.5),
+    "buy": Isotonic(at=(-2, 0, 1), probability=(0.1, 0.4, 0.8)),
+}
+TEXTS = [
+    "a",
+    "b",
+    " a",
+    "a ",
+    "",
+    "new",
+    "7",
+    "1.5",
+    "0.00001",
+    "true",
+    "TRUE",
+    "None",
+    "\u00e9",
+    "a,b",
+    "a|b",
+    "nan",
+]
+PLAIN = [
+    None,
+    7,
+    7.0,
+    -1,
+    0,
+    2**53 + 1,
+    1.5,
+    1e15 + 0.5,
+    1.5e20,
+    1e-5,
+    1.2345e-5,
+    -2.5e-5,
+    1e-7,
+    True,
+    False,
+    math.nan,
+]
 WRONG = [{"a": 1}, [["a"]], [{"a": 1}]]
 TEXT_NUMBERS = [
     "1", " 2.5 ", "", " ", "1e3", ".5", "5.", "+1", "-0", "1_0", "0x1", "x", "1,5", "1.234,5", "12.34", "nan",
@@ -230,7 +281,9 @@ def odd_bundle():
         "history": ["a|b", "b", "7|a|b|a"], "price": [1.5, 2.0, 300.0, None], "amount": ["1.234,5", "3,5", "7"],
         "age": [1, 20, 30, 40, 50, 60], "weight": ["5 kg", "1,000 kg", "kg 7", "2.5", "null"],
     }  # fmt: skip
-    frame = pl.DataFrame({name: [pool[k] for k in rng.integers(0, len(pool), 200)] for name, pool in columns.items()})
+    frame = pl.DataFrame(
+        {name: [pool[k] for k in rng.integers(0, len(pool), 200)] for name, pool in columns.items()}
+    )
     settings = AFM(embedding_dim=4, attention_dim=3)
     return random_bundle(settings, ODD, frame, samples=frame.head(20), calibration=CALIBRATION)
 
@@ -256,18 +309,29 @@ def test_onnx_and_raw_rows_run_elsewhere(tmp_path, caplog, capfd, count):
 
     Every model's program is compared in models/test_onnx.py.
     """
-    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    pytest.importorskip(
+        "onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'"
+    )
     bundle, folder = odd_bundle(), tmp_path / "e"
     assert export_bundle(bundle, folder) < 1e-3
     assert caplog.record_tuples == []
     assert capfd.readouterr() == ("", "")
-    names = {"model.onnx", "samples.npz", "encoder.json", "schema.toml", "example.py", "export.json"}
+    names = {
+        "model.onnx",
+        "samples.npz",
+        "encoder.json",
+        "schema.toml",
+        "example.py",
+        "export.json",
+    }
     assert {p.name for p in folder.iterdir()} == names | {"encode.py", "labels.json", "layout.json"}
     out = run_example(folder)
     assert out.startswith("20 rows, largest difference ")
     assert float(out.split()[-1]) < 1e-3
     samples = np.load(folder / "samples.npz")
-    np.testing.assert_allclose(samples["logit"], bundle.score(bundle.samples) * [1, 1, 250], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        samples["logit"], bundle.score(bundle.samples) * [1, 1, 250], rtol=1e-4, atol=1e-4
+    )
     assert Schema.from_toml((folder / "schema.toml").read_text()) == ODD
     encoder = Encoder.from_json((folder / "encoder.json").read_text())
     np.testing.assert_array_equal(encoder.transform(bundle.samples).ids, samples["ids"])
@@ -277,7 +341,9 @@ def test_onnx_and_raw_rows_run_elsewhere(tmp_path, caplog, capfd, count):
     for number, row in enumerate(rows):
         with contextlib.suppress(DataError, pl.exceptions.PolarsError, TypeError):
             expected[number] = bundle.predict(pl.DataFrame([row]))[0]
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     good, result = json.loads(done.stdout)
     different = {n: rows[n] for n in set(good) ^ set(expected)}
@@ -293,7 +359,9 @@ def test_onnx_and_raw_rows_run_elsewhere(tmp_path, caplog, capfd, count):
 @pytest.mark.parametrize("share", [0.3, 0.0])
 def test_a_mean_with_lr_predicts_elsewhere_what_it_predicts_here(tmp_path, share):
     """From raw rows, with unseen values, to probabilities: by encode.py and ONNX, and by the parts' own formula."""
-    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    pytest.importorskip(
+        "onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'"
+    )
     plain = make(AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,)))
     lr = random_bundle(LR(), SCHEMA, plain.samples, encoder=plain.encoder, seed=2)
     network = mean_with_lr(plain.network, plain.encoder.layout, share).eval()
@@ -304,7 +372,9 @@ def test_a_mean_with_lr_predicts_elsewhere_what_it_predicts_here(tmp_path, share
     unseen = {"user": "new", "tags": "t1|new", "item": None, "price": None}
     rows = [*bundle.samples.select("user", "tags", "item", "price").to_dicts(), unseen]
     (folder / "rows.json").write_text(json.dumps(rows))
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     good, result = json.loads(done.stdout)
     assert good == list(range(len(rows)))

@@ -47,7 +47,11 @@ def test_writes_what_was_given_and_leaves_nothing_else(tmp_path, content):
 def test_a_failure_leaves_the_old_content_and_no_other_file(subtests, tmp_path, monkeypatch):
     for old in [None, b"old"]:
         for error, raised, sentence in [
-            (system_error(errno.ENOSPC), DataError, r"the disk is full: cannot write .*f\.json; free some space there"),
+            (
+                system_error(errno.ENOSPC),
+                DataError,
+                r"the disk is full: cannot write .*f\.json; free some space there",
+            ),
             (system_error(errno.EDQUOT), DataError, "the disk is full"),
             (system_error(errno.EIO), DataError, r"cannot write .*f\.json: Input/output error"),
             (KeyboardInterrupt(), KeyboardInterrupt, None),
@@ -80,7 +84,9 @@ def test_a_file_or_a_folder_in_the_way_is_one_sentence(tmp_path):
     assert names_in(tmp_path) == ["f", "taken"]
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
+)
 def test_a_folder_without_permission_is_one_sentence(tmp_path):
     tmp_path.chmod(0o500)
     try:
@@ -107,11 +113,17 @@ def test_a_folder_is_checked_before_any_work_and_nothing_is_left(tmp_path, below
 @pytest.mark.parametrize(
     ("number", "sentence", "step"),
     [
-        (errno.EROFS, "cannot write .*new: Read-only file system; choose a writable folder", "builtins.open"),
+        (
+            errno.EROFS,
+            "cannot write .*new: Read-only file system; choose a writable folder",
+            "builtins.open",
+        ),
         (errno.ENOSPC, "the disk is full: cannot write .*new; free some space there", "os.fsync"),
     ],
 )
-def test_a_disk_that_takes_nothing_is_an_error_before_any_work(tmp_path, monkeypatch, number, sentence, step):
+def test_a_disk_that_takes_nothing_is_an_error_before_any_work(
+    tmp_path, monkeypatch, number, sentence, step
+):
     monkeypatch.setattr(step, fail_with(system_error(number)))
     with pytest.raises(DataError, match=sentence):
         check_folder(tmp_path / "new")
@@ -160,6 +172,8 @@ def test_a_full_disk_is_known_from_an_error_of_polars_too():
     """It has no errno."""
     with pytest.raises(OSError, match="os error 28") as caught, open("/dev/full", "wb") as file:
         pl.DataFrame({"a": range(100_000)}).write_ipc(file)
-    assert "the disk is full: cannot write rows; free some space there" in str(cannot_write(Path("rows"), caught.value))
+    assert "the disk is full: cannot write rows; free some space there" in str(
+        cannot_write(Path("rows"), caught.value)
+    )
     assert not disk_is_full(OSError("No such file (os error 2)"))
     assert not disk_is_full(OSError(errno.EIO, "Input/output error"))

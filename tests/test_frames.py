@@ -45,14 +45,28 @@ from fieldwise.explain import Subject, effects, explain
 from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, build_index, evaluate_cascade, item_table
 
-ROOMS = ("fieldwise", "fieldwise.evaluation", "fieldwise.explain", "fieldwise.scoring.recommend", "fieldwise.report")
+ROOMS = (
+    "fieldwise",
+    "fieldwise.evaluation",
+    "fieldwise.explain",
+    "fieldwise.scoring.recommend",
+    "fieldwise.report",
+)
 ROOMS += ("fieldwise.layers", "fieldwise.models", "fieldwise.ops", "fieldwise.serving")
 SCHEMA = Schema(
-    fields=(USER, ITEM, Bag("genres", role="item"), Numeric("price", role="item"), Categorical("device")),
+    fields=(
+        USER,
+        ITEM,
+        Bag("genres", role="item"),
+        Numeric("price", role="item"),
+        Categorical("device"),
+    ),
     label=Label("click"),
     keys=("user", "item"),
 )
-TOWER = IntTower(embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0)
+TOWER = IntTower(
+    embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0
+)
 CATALOGUE = Catalogue(user="user", item="item", title="title")
 QUICK = TrainingSettings(epochs=1)
 
@@ -111,13 +125,19 @@ def _cascade_report(given: Given, folder: Path) -> Any:
 
 
 def _refitted(given: Given, **more: Any) -> np.ndarray:
-    return Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(given(LOG), **more).decision_function(LOG)
+    return (
+        Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK)
+        .fit(given(LOG), **more)
+        .decision_function(LOG)
+    )
 
 
 CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Bundle.score": lambda given, _: _ranker().score(given(LOG)),
     "fieldwise.Bundle.predict": lambda given, _: _ranker().predict(given(LOG)),
-    "fieldwise.Bundle.score_candidates": lambda given, _: _ranker().score_candidates(given(CONTEXT), given(ITEMS)),
+    "fieldwise.Bundle.score_candidates": lambda given, _: _ranker().score_candidates(
+        given(CONTEXT), given(ITEMS)
+    ),
     "fieldwise.Encoder.fit": lambda given, _: Encoder.fit(given(LOG), SCHEMA).to_json(),
     "fieldwise.Bundle.grow": lambda given, _: _ranker().grow(given(NEW_USER))[0].digest,
     "fieldwise.Encoder.grow": lambda given, _: _ranker().encoder.grow(given(NEW_USER))[0].to_json(),
@@ -125,16 +145,24 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
     "fieldwise.Recommender.predict": lambda given, _: _fitted().predict(given(LOG)),
     "fieldwise.Recommender.predict_proba": lambda given, _: _fitted().predict_proba(given(LOG)),
-    "fieldwise.Recommender.decision_function": lambda given, _: _fitted().decision_function(given(LOG)),
-    "fieldwise.Recommender.score_candidates": lambda given, _: _fitted().score_candidates(given(CONTEXT), given(ITEMS)),
+    "fieldwise.Recommender.decision_function": lambda given, _: _fitted().decision_function(
+        given(LOG)
+    ),
+    "fieldwise.Recommender.score_candidates": lambda given, _: _fitted().score_candidates(
+        given(CONTEXT), given(ITEMS)
+    ),
     "fieldwise.Recommender.evaluate": lambda given, _: _fitted().evaluate(given(LOG)),
-    "fieldwise.Bundle.recommend": lambda given, _: _ranker().recommend(["u1"], log=given(LOG), catalogue=CATALOGUE),
+    "fieldwise.Bundle.recommend": lambda given, _: _ranker().recommend(
+        ["u1"], log=given(LOG), catalogue=CATALOGUE
+    ),
     "fieldwise.Recommender.score": lambda given, _: _fitted().score(given(LOG)),
     "fieldwise.Recommender.explain": lambda given, _: (
         _fitted().explain(given(LOG.head(5)), background=given(LOG)).contributions
     ),
     "fieldwise.Recommender.plot": lambda given, _: str(_fitted().plot("roc", given(LOG))),
-    "fieldwise.Recommender.recommend": lambda given, _: _fitted().recommend(given(LOG), CATALOGUE, "u1"),
+    "fieldwise.Recommender.recommend": lambda given, _: _fitted().recommend(
+        given(LOG), CATALOGUE, "u1"
+    ),
     "fieldwise.as_table": lambda given, _: as_table(given(LOG)),
     "fieldwise.explain.Subject.of": lambda given, _: (
         Subject.of(_ranker(), given(LOG.head(5)), background=given(LOG)).values
@@ -144,8 +172,12 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.explain.effects": lambda given, _: str(effects(_ranker(), given(LOG))),
     "fieldwise.infer_schema": lambda given, _: infer_schema(given(LOG), label="click").to_toml(),
-    "fieldwise.prepare_recipe": lambda given, folder: prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids,
-    "fieldwise.scoring.recommend.recommend": lambda given, _: recommend(_ranker(), given(LOG), CATALOGUE, users=["u1"]),
+    "fieldwise.prepare_recipe": lambda given, folder: (
+        prepare_recipe(RECIPE, folder, given(SIMULATED)).train.table.ids
+    ),
+    "fieldwise.scoring.recommend.recommend": lambda given, _: recommend(
+        _ranker(), given(LOG), CATALOGUE, users=["u1"]
+    ),
     "fieldwise.serving.item_table": lambda given, _: item_table(given(ITEMS), "item").items,
     "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
     "fieldwise.serving.evaluate_cascade": _cascade_report,
@@ -171,8 +203,14 @@ def _functions() -> Iterator[tuple[str, Any]]:
         for name in module.__all__:
             value = getattr(module, name)
             if inspect.isclass(value):
-                own = [vars(base) for base in reversed(value.__mro__) if base.__module__.startswith("fieldwise.")]
-                for attribute, member in {name: member for names in own for name, member in names.items()}.items():
+                own = [
+                    vars(base)
+                    for base in reversed(value.__mro__)
+                    if base.__module__.startswith("fieldwise.")
+                ]
+                for attribute, member in {
+                    name: member for names in own for name, member in names.items()
+                }.items():
                     if not attribute.startswith("_") or attribute == "__init__":
                         bare = getattr(member, "__func__", getattr(member, "fn", member))
                         if inspect.isfunction(bare):
@@ -182,8 +220,13 @@ def _functions() -> Iterator[tuple[str, Any]]:
 
 
 def _takes_a_table(function: Any) -> bool:
-    late = {"np": np, "pl": pl, "Prepared": Prepared}  # what a module imports for its annotations alone
-    hints = get_type_hints(function, localns=late, include_extras=True) if function.__name__ != "__init__" else {}
+    # what a module imports for its annotations alone
+    late = {"np": np, "pl": pl, "Prepared": Prepared}
+    hints = (
+        get_type_hints(function, localns=late, include_extras=True)
+        if function.__name__ != "__init__"
+        else {}
+    )
     hints = hints or function.__annotations__
     given = [str(hint) for name, hint in hints.items() if name != "return"]
     return any("DataFrame" in hint or str(TableLike) in hint for hint in given)
@@ -222,7 +265,8 @@ def _given(kind: str, folder: Path) -> Given:
 
 def test_every_kind_of_table_is_taken(subtests, tmp_path):
     others = KINDS[1:]
-    for number, name in enumerate(CASES):  # one kind each: all are turned into a table by one function
+    # one kind each: all are turned into a table by one function
+    for number, name in enumerate(CASES):
         with subtests.test(name=name):
             folder = tmp_path / name
             (folder / "tables").mkdir(parents=True)
@@ -239,7 +283,9 @@ def test_other_objects_than_tables_are_errors(subtests, tmp_path):
     for name in CASES:
         with (
             subtests.test(name=name),
-            pytest.raises(fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"),
+            pytest.raises(
+                fieldwise.DataError, match="a table must be a path, a polars DataFrame or LazyFrame"
+            ),
         ):
             CASES[name](lambda frame: {"no", "table"} if frame.height > 1 else frame, tmp_path)
 
@@ -258,7 +304,10 @@ def test_a_category_of_pandas_has_the_text_of_a_cell_with_its_value(subtests) ->
     ):
         with subtests.test(dtype=str(cells.dtype)):
             plain = as_text(as_table(cells.to_frame("x")).get_column("x")).to_list()
-            assert as_text(as_table(cells.astype("category").to_frame("x")).get_column("x")).to_list() == plain
+            assert (
+                as_text(as_table(cells.astype("category").to_frame("x")).get_column("x")).to_list()
+                == plain
+            )
 
 
 def test_missing_periods_and_intervals_of_pandas_are_missing() -> None:
@@ -277,7 +326,12 @@ def test_a_column_of_uuids_is_text() -> None:
     ids = [UUID(int=12), None, UUID(int=2**127)]
     texts = [None if value is None else str(value) for value in ids]
     in_polars = pl.DataFrame({"who": pl.Series(ids, dtype=pl.Object)})
-    for given in (pd.DataFrame({"who": pd.Series(ids, dtype=object)}), in_polars, in_polars.lazy(), {"who": ids}):
+    for given in (
+        pd.DataFrame({"who": pd.Series(ids, dtype=object)}),
+        in_polars,
+        in_polars.lazy(),
+        {"who": ids},
+    ):
         frame = as_table(given)
         assert frame.schema == {"who": pl.String}
         assert frame["who"].to_list() == texts

@@ -103,7 +103,9 @@ def test_new_values_follow_the_last_row_of_the_table():
     ]  # fmt: skip
     assert again.layout.num_rows == 22
     batch = encode_row(
-        again, again.layout, dict(zip(SCHEMA.columns, ["b|c|a", "b", "w|y|?", 2.0, "p", 9], strict=True))
+        again,
+        again.layout,
+        dict(zip(SCHEMA.columns, ["b|c|a", "b", "w|y|?", 2.0, "p", 9], strict=True)),
     )
     assert batch.bag_ids.tolist() == [21, 17, 2, 19, 6, 4]
     assert batch.ids[0, [0, 1, 3]].tolist() == [21, 8, 20]
@@ -131,7 +133,14 @@ SOME = st.sampled_from(["a", "b", "c", "d", "e", None])
 LISTS = st.lists(st.sampled_from("abcdef"), max_size=4).map("|".join)
 ROWS = st.lists(
     st.fixed_dictionaries(
-        {"seen": LISTS, "item": SOME, "tags": LISTS, "price": st.just(1.0), "place": SOME, "user": st.integers(0, 9)}
+        {
+            "seen": LISTS,
+            "item": SOME,
+            "tags": LISTS,
+            "price": st.just(1.0),
+            "place": SOME,
+            "user": st.integers(0, 9),
+        }
     ),
     min_size=1,
     max_size=9,
@@ -156,14 +165,20 @@ def test_ids_never_change_as_values_are_added(days):
         for f in OWN:
             said = [value for cell in values_of(f, rows[f.column]) for value in cell]
             counts = {value: said.count(value) for value in said if value not in known[f.name]}
-            new = sorted((value for value, n in counts.items() if n >= f.min_count), key=lambda v: (-counts[v], v))
+            new = sorted(
+                (value for value, n in counts.items() if n >= f.min_count),
+                key=lambda v: (-counts[v], v),
+            )
             known[f.name] |= {value: end + k for k, value in enumerate(new)}
             end += len(new)
             assert added[f.name] == len(new)
         places = dict(zip([f.name for f in SCHEMA.fields], encoder.layout.fields, strict=True))
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f in OWN:
-                assert dict(zip(fitted.values, places[f.name].all_rows()[2:].tolist(), strict=True)) == known[f.name]
+                assert (
+                    dict(zip(fitted.values, places[f.name].all_rows()[2:].tolist(), strict=True))
+                    == known[f.name]
+                )
         assert places["seen"].all_rows().tolist() == places["item"].all_rows().tolist()
         taken = np.concatenate([at.all_rows() for name, at in places.items() if name != "seen"])
         assert sorted(taken.tolist()) == list(range(end)) == list(range(encoder.layout.num_rows))
@@ -181,8 +196,18 @@ def test_ids_never_change_as_values_are_added(days):
 
 def test_json_of_before_growth_is_read_and_stays():
     """As bundles have it whose encoder never grew: without a word on growths."""
-    entry = {"field": {"name": "app", "column": "app", "role": "context", "min_count": 1, "kind": "categorical"}}
-    text = json.dumps({"fields": [entry | {"fitted": {"values": ["b", "a"], "rare": 1, "kind": "vocabulary"}}]})
+    entry = {
+        "field": {
+            "name": "app",
+            "column": "app",
+            "role": "context",
+            "min_count": 1,
+            "kind": "categorical",
+        }
+    }
+    text = json.dumps(
+        {"fields": [entry | {"fitted": {"values": ["b", "a"], "rare": 1, "kind": "vocabulary"}}]}
+    )
     encoder = Encoder.from_json(text)
     assert encoder.transform(pl.DataFrame({"app": ["a", "c"]})).ids.ravel().tolist() == [3, 1]
     assert "growths" not in json.loads(encoder.to_json())
@@ -199,7 +224,9 @@ def grown_layout(layout, more=2):
             starts[f.name] = *f.extents, (f.rows, layout.num_rows + more * len(starts))
     return Layout(
         tuple(
-            replace(f, rows=f.rows + more, extents=starts[f.shares or f.name]) if (f.shares or f.name) in starts else f
+            replace(f, rows=f.rows + more, extents=starts[f.shares or f.name])
+            if (f.shares or f.name) in starts
+            else f
             for f in layout.fields
         )
     )
@@ -215,10 +242,15 @@ CASES = [
 @pytest.mark.parametrize(("name", "case", "place", "labels"), CASES)
 def test_growth_keeps_the_scores_of_old_rows_in_every_model(name, case, place, labels):
     layout, model = lab.LAYOUTS[place], REFERENCES[name].CASES[case]
-    network, batch = randomized(build_network(model, layout, 1, labels=labels)), random_batch(layout, 9)
+    network, batch = (
+        randomized(build_network(model, layout, 1, labels=labels)),
+        random_batch(layout, 9),
+    )
     later = grow_network(network, model, grown_layout(layout), 2, labels=labels)
     assert torch.equal(later(batch), network(batch))
-    twice = grow_network(randomized(later), model, grown_layout(grown_layout(layout), 1), 3, labels=labels)
+    twice = grow_network(
+        randomized(later), model, grown_layout(grown_layout(layout), 1), 3, labels=labels
+    )
     batch = random_batch(grown_layout(layout), 9, seed=5)
     assert torch.equal(twice(batch), later(batch))
 
@@ -234,11 +266,15 @@ def test_tables_beside_the_embedding_compile_without_breaks():
 def test_a_table_of_ones_own_is_refused():
     network, later = (torch.nn.Linear(rows, 1) for rows in (3, 4))
     model = type("Model", (), {"build": lambda *_: later})()
-    with pytest.raises(ConfigError, match=r"found weight of \[1, 3\] before and \[1, 4\] after: use FieldEmbedding"):
+    with pytest.raises(
+        ConfigError, match=r"found weight of \[1, 3\] before and \[1, 4\] after: use FieldEmbedding"
+    ):
         grow_network(network, model, Layout.of_sizes([4]), 0)
     network, later = (torch.nn.Embedding(rows, 1) for rows in (3, 4))
     network.row_blocks, later.row_blocks = [(3,)], [(3,), (1,)]
-    with pytest.raises(ConfigError, match="found 1 row_blocks of weight before and 2 after: a layout") as caught:
+    with pytest.raises(
+        ConfigError, match="found 1 row_blocks of weight before and 2 after: a layout"
+    ) as caught:
         kept_rows(network, later)
     assert "\n" not in str(caught.value)
 
@@ -255,7 +291,10 @@ def test_a_step_after_growth_is_the_plain_one(optimizer, update):
     network = build_network(FM(embedding_dim=2), layout, 1)
     first = RunOptimizer(network, asked)
     rng = np.random.default_rng(0)
-    gradients = [{1: rng.normal(size=2), 2: rng.normal(size=2)}, {2: rng.normal(size=2), 5: rng.normal(size=2)}]
+    gradients = [
+        {1: rng.normal(size=2), 2: rng.normal(size=2)},
+        {2: rng.normal(size=2), 5: rng.normal(size=2)},
+    ]
 
     def step(network, optimizer, gradient):
         for p in network.parameters():
@@ -278,7 +317,12 @@ def test_a_step_after_growth_is_the_plain_one(optimizer, update):
     second.take_states(first, network, later)
     step(later, second, gradients[1])
 
-    m, v, total, row_total = np.zeros((6, 2)), np.zeros((6, 2)), np.full((6, 2), 0.3), np.full((6, 1), 0.3)
+    m, v, total, row_total = (
+        np.zeros((6, 2)),
+        np.zeros((6, 2)),
+        np.full((6, 2), 0.3),
+        np.full((6, 1), 0.3),
+    )
     for number, gradient in enumerate(gradients, 1):
         for row in range(6 if number == 2 else 4):
             if update == "lazy" and row not in gradient:
@@ -327,23 +371,39 @@ def test_the_reader_of_an_export_has_the_grown_ids(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "model", [DAT(embedding_dim=3), WideDeep(embedding_dim=3, crosses=(("user", "item"), ("item", "place")))]
+    "model",
+    [
+        DAT(embedding_dim=3),
+        WideDeep(embedding_dim=3, crosses=(("user", "item"), ("item", "place"))),
+    ],
 )
 @pytest.mark.slow
 def test_a_grown_bundle_is_exported(tmp_path, model):
-    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    pytest.importorskip(
+        "onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'"
+    )
     bundle = bundle_of(model).grow(MORE)[0]
     assert export_bundle(replace(bundle, samples=MORE), tmp_path / "out") < 1e-5
 
 
 def test_stored_heads_are_kept_unless_their_item_changes(tmp_path):
     """A user's new value changes no item; an item's is computed, and one whose value was unknown too."""
-    tower = IntTower(embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0)
+    tower = IntTower(
+        embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0
+    )
     folder = tmp_path / "index"
     items = pl.DataFrame(
-        {"item": ["a", "b", "c"], "tags": ["x", "y|w", ""], "price": [1.0, 2.0, 3.0], "place": ["p"] * 3}
+        {
+            "item": ["a", "b", "c"],
+            "tags": ["x", "y|w", ""],
+            "price": [1.0, 2.0, 3.0],
+            "place": ["p"] * 3,
+        }
     )
-    schema = replace(SCHEMA, fields=tuple(replace(f, role="item") if f.name == "place" else f for f in SCHEMA.fields))
+    schema = replace(
+        SCHEMA,
+        fields=tuple(replace(f, role="item") if f.name == "place" else f for f in SCHEMA.fields),
+    )
     bundle = bundle_of(tower, schema=schema)
     heads = build_index(bundle, items, folder)[0].stored.floats().clone()
     users, added = bundle.grow(LOG.with_columns(user=pl.Series([1, 2, 3])))
@@ -352,7 +412,8 @@ def test_stored_heads_are_kept_unless_their_item_changes(tmp_path):
     assert (changes.new, changes.changed, changes.kept, index.model) == (0, 0, 3, users.digest)
     assert torch.equal(index.stored.floats(), heads)
     index, changes = build_index(users.grow(MORE)[0], items, folder)
-    assert (changes.new, changes.changed, changes.kept) == (0, 2, 1)  # `w` is known now, and the item `c`
+    # `w` is known now, and the item `c`
+    assert (changes.new, changes.changed, changes.kept) == (0, 2, 1)
     assert torch.equal(index.stored.floats()[0], heads[0])
 
 
@@ -368,7 +429,9 @@ def test_rare_values_of_a_grown_field_become_unknown_too():
 def test_grown_fields_are_read_as_fresh_ones():
     """A fresh encoder of all rows has the same values in the same order, and only other rows in the shared table."""
     fields = Categorical("a"), Bag("b", pooling="sum"), Categorical("c")
-    rows = pl.DataFrame({"a": list("ppprrs"), "b": ["x", "x", "x|y", "y", None, "z"], "c": list("kkllkm")})
+    rows = pl.DataFrame(
+        {"a": list("ppprrs"), "b": ["x", "x", "x|y", "y", None, "z"], "c": list("kkllkm")}
+    )
     rows, y = pl.concat([rows] * 6), np.tile([0, 1, 1, 0, 1, 0], 6).astype(np.float32)[:, None]
     schema = Schema(fields=fields, label=Label("click"))
     fresh, first = Encoder.fit(rows, schema), Encoder.fit(rows.filter(pl.col("a") != "s"), schema)
@@ -380,10 +443,15 @@ def test_grown_fields_are_read_as_fresh_ones():
     networks = [LR().build(table.layout) for table in tables]
     for network, table in zip(networks, tables, strict=True):
         Training(network, table, table, settings=exact, objective=Objective(), seed=0).run()
-    scores = [network(table.batch(slice(None))[0]) for network, table in zip(networks, tables, strict=True)]
+    scores = [
+        network(table.batch(slice(None))[0])
+        for network, table in zip(networks, tables, strict=True)
+    ]
     torch.testing.assert_close(scores[0], scores[1], atol=1e-5, rtol=1e-5)
     matrices = [features(SplitPart(rows, table, None), schema)[0] for table in tables]
     np.testing.assert_array_equal(*matrices)
     settings = TrainingSettings(batch_size=12)
-    needed = [bytes_of_step(FM(embedding_dim=2).build, table, settings, Objective()) for table in tables]
+    needed = [
+        bytes_of_step(FM(embedding_dim=2).build, table, settings, Objective()) for table in tables
+    ]
     assert needed[0] == needed[1] > 0

@@ -16,7 +16,9 @@ def names_in(path: Path) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             results.add(node.name)
         if isinstance(node, ast.ClassDef):
-            results |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+            results |= {
+                f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)
+            }
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             results |= {one.id for one in targets if isinstance(one, ast.Name)}

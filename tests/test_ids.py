@@ -29,7 +29,9 @@ GENRE, FILM = Categorical("genre", role="item"), Categorical("film_no", role="it
 
 
 def schema_of(*fields, **changes):
-    return Schema(**({"fields": fields or (GENDER, PLACE, GENRE, FILM), "label": Label("click")} | changes))
+    return Schema(
+        **({"fields": fields or (GENDER, PLACE, GENRE, FILM), "label": Label("click")} | changes)
+    )
 
 
 # The schema's keys
@@ -48,15 +50,33 @@ def test_keys_are_read_and_written_at_the_top():
 
 def test_invalid_keys_are_refused(subtests):
     for changes, sentence in [
-        ({"user": "film_no"}, "user must not be a column of the other side: the field 'film_no' reads 'film_no' with"),
-        ({"item": "gender"}, "item must not be a column of the other side: the field 'gender' reads 'gender' with"),
-        ({"user": "member", "item": "member"}, "user and item must be two different columns, found 'member' for both"),
+        (
+            {"user": "film_no"},
+            "user must not be a column of the other side: the field 'film_no' reads 'film_no' with",
+        ),
+        (
+            {"item": "gender"},
+            "item must not be a column of the other side: the field 'gender' reads 'gender' with",
+        ),
+        (
+            {"user": "member", "item": "member"},
+            "user and item must be two different columns, found 'member' for both",
+        ),
         ({"user": "click"}, "user must not be the label's column 'click'"),
         ({"item": ""}, "item must be a column name, found an empty one"),
-        ({"fields": (Sequence("past"), FILM), "user": "past"}, "one value per cell: the field 'past' reads 'past' as"),
-        ({"fields": (Bag("tags"), FILM), "item": "tags"}, "one value per cell: the field 'tags' reads 'tags' as a bag"),
+        (
+            {"fields": (Sequence("past"), FILM), "user": "past"},
+            "one value per cell: the field 'past' reads 'past' as",
+        ),
+        (
+            {"fields": (Bag("tags"), FILM), "item": "tags"},
+            "one value per cell: the field 'tags' reads 'tags' as a bag",
+        ),
     ]:
-        with subtests.test(changes=changes, sentence=sentence), pytest.raises(SchemaError, match=sentence):
+        with (
+            subtests.test(changes=changes, sentence=sentence),
+            pytest.raises(SchemaError, match=sentence),
+        ):
             schema_of(**changes)
 
 
@@ -65,19 +85,34 @@ def test_invalid_keys_are_refused(subtests):
 
 def test_the_rule_by_hand(subtests):
     for role, fields, changes, columns, result in [
-        ("item", (GENRE, FILM), {}, ["genre", "film_no"], "film_no"),  # an id before what merely stands first
+        # an id before what merely stands first
+        ("item", (GENRE, FILM), {}, ["genre", "film_no"], "film_no"),
         ("item", (Categorical("film", role="item"), FILM), {}, ["film", "film_no"], "film_no"),
         ("item", (GENRE,), {}, ["genre", "item_id"], "item_id"),
         ("item", (GENRE,), {}, ["genre", "film_no"], "genre"),  # no field reads film_no
         ("item", (GENRE, FILM), {"item": "shelf"}, ["genre", "film_no", "shelf"], "shelf"),
         ("user", (GENDER, FILM), {}, ["gender", "user_id"], "user_id"),
-        ("user", (GENDER, Categorical("cust_id", role="user")), {}, ["gender", "cust_id", "user_id"], "cust_id"),
+        (
+            "user",
+            (GENDER, Categorical("cust_id", role="user")),
+            {},
+            ["gender", "cust_id", "user_id"],
+            "cust_id",
+        ),
         ("user", (GENDER, FILM), {"group": "place"}, ["gender", "place", "user_id"], "place"),
         ("user", (GENDER, FILM), {"group": "film_no"}, ["gender", "film_no", "user_id"], "user_id"),
-        ("user", (GENDER, FILM), {"group": "place", "user": "who"}, ["gender", "place", "who"], "who"),
+        (
+            "user",
+            (GENDER, FILM),
+            {"group": "place", "user": "who"},
+            ["gender", "place", "who"],
+            "who",
+        ),
         ("user", (GENDER, FILM), {}, ["film_no"], None),
     ]:
-        with subtests.test(role=role, fields=fields, changes=changes, columns=columns, found=result):
+        with subtests.test(
+            role=role, fields=fields, changes=changes, columns=columns, found=result
+        ):
             schema = schema_of(*fields, **changes)
             assert id_columns(columns, schema)[role] == result
             if result is not None:
@@ -148,13 +183,20 @@ def test_preparation_reads_the_schema(log):
 
 def test_preparation_needs_ids_in_the_schema(log):
     past = (*FIELDS, Sequence("history", shares="film_no"))
-    for section, settings, fields in (("history", HistorySettings(), past), ("negatives", NegativeSampling(), FIELDS)):
+    for section, settings, fields in (
+        ("history", HistorySettings(), past),
+        ("negatives", NegativeSampling(), FIELDS),
+    ):
         schema = Schema(fields=fields, label=Label("click"), time="day", item="film_no")
-        with pytest.raises(ConfigError, match=rf"\[{section}\] needs the column of user ids, .* in the schema"):
+        with pytest.raises(
+            ConfigError, match=rf"\[{section}\] needs the column of user ids, .* in the schema"
+        ):
             prepare(log, schema, split=RandomSplit(), seed=0, **{section: settings})
     for role, column in (("user", "w"), ("item", "film_no")):
         schema = dataclasses.replace(SAID, **{role: f"{column}2"})
-        with pytest.raises(SchemaError, match=f"the schema's {role} must be in the table: '{column}2' is not; "):
+        with pytest.raises(
+            SchemaError, match=f"the schema's {role} must be in the table: '{column}2' is not; "
+        ):
             prepare(log, schema, split=RandomSplit(), seed=0)
 
 

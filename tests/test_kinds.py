@@ -24,20 +24,36 @@ def dispatches(text):
             classes |= {one.asname or one.name for one in node.names if one.name in KINDS}
     used = set()
     for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "isinstance"
+        ):
             used |= {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
         elif isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name):
             used.add(node.cls.id)
-        elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "kind":
+        elif (
+            isinstance(node, ast.Compare)
+            and isinstance(node.left, ast.Attribute)
+            and node.left.attr == "kind"
+        ):
             used |= {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
     return bool(used & (classes | NAMES))
 
 
 def test_few_modules_depend_on_the_kind_of_a_field():
-    results = {path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py") if dispatches(path.read_text())}
+    results = {
+        path.relative_to(SRC).as_posix()
+        for path in SRC.rglob("*.py")
+        if dispatches(path.read_text())
+    }
     assert results == DISPATCH
     assert len(TOUCHED) <= 3
-    scripts = [path.name for path in (SRC / "serving" / "static").glob("*.js") if ".kind" in path.read_text()]
+    scripts = [
+        path.name
+        for path in (SRC / "serving" / "static").glob("*.js")
+        if ".kind" in path.read_text()
+    ]
     assert scripts == [], "the page asks for a field's `cell`"
     page = (SRC.parents[1] / "docs" / "development.md").read_text()
     section = page.partition("## A new kind of field")[2].partition("\n## ")[0]

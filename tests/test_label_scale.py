@@ -28,7 +28,9 @@ def rows(tmp_path_factory):
     """Targets of a size of 1 and the same of 1,024, with a file of them."""
     frame = simulate(1000, users=30, items=20, seed=1)
     hours = frame["true_probability"].to_numpy() * 3 + np.random.default_rng(0).normal(0, 0.3, 1000)
-    frame = frame.select("user_id", "item_id", "city").with_columns(hours=hours, price=hours * TIMES)
+    frame = frame.select("user_id", "item_id", "city").with_columns(
+        hours=hours, price=hours * TIMES
+    )
     path = tmp_path_factory.mktemp("rows") / "rows.parquet"
     frame.write_parquet(path)
     return path
@@ -60,19 +62,27 @@ def test_the_scale_follows_from_the_training_rows_and_is_kept(rows, tmp_path):
     run = trained(rows, Label("price", task="regression", range=(-2000, 5000)))
     spread = float(np.std(prepare_recipe(run.recipe, rows.parent).train.y.astype(np.float64)))
     assert run.recipe.schema.label.scale == float(f"{spread:.2g}")
-    assert [one.setting for one in run.chosen if one.setting.startswith("schema")] == ["schema.label.scale"]
-    assert run.test["rmse"] < 0.85 * spread  # and not that of a constant, which is the standard deviation
+    assert [one.setting for one in run.chosen if one.setting.startswith("schema")] == [
+        "schema.label.scale"
+    ]
+    # and not that of a constant, which is the standard deviation
+    assert run.test["rmse"] < 0.85 * spread
     run.bundle.save(tmp_path / "bundle")
     loaded, frame = Bundle.load(tmp_path / "bundle"), pl.read_parquet(rows)
     assert loaded.schema == run.bundle.schema
     predicted = loaded.predict(frame)
-    assert np.array_equal(predicted, np.clip(loaded.score(frame) * loaded.schema.label.scale, -2000, 5000))
+    assert np.array_equal(
+        predicted, np.clip(loaded.score(frame) * loaded.schema.label.scale, -2000, 5000)
+    )
     assert np.array_equal(explain(loaded, frame.head(5)).prediction, loaded.predict(frame.head(5)))
 
 
 def test_ratings_and_fixed_defaults_have_none(rows):
     assert trained(rows, Label("hours", task="regression")).recipe.schema.label.scale is None
-    assert trained(rows, Label("price", task="regression"), defaults="fixed").recipe.schema.label.scale is None
+    assert (
+        trained(rows, Label("price", task="regression"), defaults="fixed").recipe.schema.label.scale
+        is None
+    )
 
 
 def test_each_of_several_labels_has_its_own(rows):
@@ -82,11 +92,15 @@ def test_each_of_several_labels_has_its_own(rows):
         label=Label("hours", task="regression"),
         more_labels=(Label("price", task="regression", weight=0.5),),
     )
-    result = Recommender(schema, model=AFM(embedding_dim=8), training=TrainingSettings(epochs=5)).fit(frame)
+    result = Recommender(
+        schema, model=AFM(embedding_dim=8), training=TrainingSettings(epochs=5)
+    ).fit(frame)
     assert result.bundle_.schema.label.scale is None
     spread = frame["price"].std()
     assert result.bundle_.schema.more_labels[0].scale == pytest.approx(spread, rel=0.1)
-    errors = np.sqrt(((result.predict(frame) - frame.select("hours", "price").to_numpy()) ** 2).mean(axis=0))
+    errors = np.sqrt(
+        ((result.predict(frame) - frame.select("hours", "price").to_numpy()) ** 2).mean(axis=0)
+    )
     assert (errors < 0.85 * np.array([frame["hours"].std(), spread])).all()
 
 

@@ -36,7 +36,11 @@ from fieldwise.evaluation.calibration import reliability
 from fieldwise.runs.leaderboard import Board, Difference, Line
 
 EVIL = "<script>alert('x')</script>&"
-FIELDS = (Categorical("user_id", role="user"), Bag("genres", role="item", min_count=2), Categorical("device"))
+FIELDS = (
+    Categorical("user_id", role="user"),
+    Bag("genres", role="item", min_count=2),
+    Categorical("device"),
+)
 SCHEMA = Schema(fields=FIELDS, label=Label("liked"), group="user_id", keys=("user_id",))
 LOG = simulate(600, users=20, items=30)
 QUICK = TrainingSettings(epochs=3, batch_size=64, learning_rate=0.02)
@@ -49,7 +53,9 @@ def trained() -> Recommender:
 
 def board() -> Board:
     def line(recipe: str, auc: float, against: dict[str, Difference] | None) -> Line:
-        metrics = {"auc": Estimate(value=auc, low=auc - 0.01, high=auc + 0.01, p=1.0, standard_error=0.005)}
+        metrics = {
+            "auc": Estimate(value=auc, low=auc - 0.01, high=auc + 0.01, p=1.0, standard_error=0.005)
+        }
         metrics["logloss"] = Estimate(value=0.5, low=0.4, high=0.6, p=1.0, standard_error=0.005)
         by_seed = {"auc": (auc - 0.002, auc + 0.002), "logloss": (0.5, 0.5)}
         return Line(
@@ -57,10 +63,19 @@ def board() -> Board:
             seconds=1.5, seconds_per_epoch=None, runs=(), network_shares=(1.0, 1.0),
         )  # fmt: skip
 
-    gain = Difference(estimate=Estimate(value=0.05, low=0.04, high=0.06, p=0.01, standard_error=0.005))
+    gain = Difference(
+        estimate=Estimate(value=0.05, low=0.04, high=0.06, p=0.01, standard_error=0.005)
+    )
     lines = line(EVIL, 0.8, {"auc": gain, "logloss": gain}), line("lr", 0.75, None)
     return Board(
-        benchmark="films", protocol=EVIL, rows=1000, task="binary", metric="auc", base="lr", replicates=100, lines=lines
+        benchmark="films",
+        protocol=EVIL,
+        rows=1000,
+        task="binary",
+        metric="auc",
+        base="lr",
+        replicates=100,
+        lines=lines,
     )
 
 
@@ -96,7 +111,11 @@ def shown(thing: Any) -> list[str]:
 
 
 def test_a_schema() -> None:
-    texts = shown(Schema(fields=(*FIELDS, Categorical(EVIL)), label=Label("stars", positive_above=3), time="at"))
+    texts = shown(
+        Schema(
+            fields=(*FIELDS, Categorical(EVIL)), label=Label("stars", positive_above=3), time="at"
+        )
+    )
     assert {"genres", "bag", "item", "min_count 2", EVIL, "Schema of 4 fields"} <= set(texts)
     assert texts[-1] == "label stars (binary: stars above 3); time at"
 
@@ -105,7 +124,9 @@ def test_a_training() -> None:
     result = trained().history_
     texts = shown(result)
     assert texts.count("yes") == 1
-    assert any(f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts)
+    assert any(
+        f"{result.monitor} {result.best.metrics[result.monitor]:.4g}" in text for text in texts
+    )
     frame = result.to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame["epoch"].tolist() == [one.epoch for one in result.evaluations]
@@ -115,10 +136,16 @@ def test_a_training() -> None:
 
 def test_a_bundle_and_that_of_a_recipe_with_both_parts_metrics(tmp_path: Path) -> None:
     texts = shown(trained().bundle_)
-    assert {"fm", "user_id, genres, device", "liked", "none", trained().bundle_.digest[:12]} <= set(texts)
+    assert {"fm", "user_id, genres, device", "liked", "none", trained().bundle_.digest[:12]} <= set(
+        texts
+    )
     assert any(f"auc {trained().history_.best.metrics['auc']:.4f}" in text for text in texts)
     LOG.write_csv(tmp_path / "log.csv")
-    plain = {"data": {"path": str(tmp_path / "log.csv")}, "schema": SCHEMA.to_dict(), "split": {"kind": "random"}}
+    plain = {
+        "data": {"path": str(tmp_path / "log.csv")},
+        "schema": SCHEMA.to_dict(),
+        "split": {"kind": "random"},
+    }
     recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}, "training": {"epochs": 1}}, "lr")
     run = train_recipe(recipe, prepare_recipe(recipe, tmp_path))
     texts = shown(run.bundle)
@@ -134,15 +161,29 @@ def test_an_explanation() -> None:
     one = shown(trained().explain(strange.head(1)))
     assert f"{EVIL} (not in the vocabulary)" in one
     frame = result.to_pandas()
-    assert frame.columns.tolist() == ["row", "field", "value", "contribution", "score", "prediction"]
+    assert frame.columns.tolist() == [
+        "row",
+        "field",
+        "value",
+        "contribution",
+        "score",
+        "prediction",
+    ]
     assert frame["field"].tolist() == ["user_id", "genres", "device"] * 3
-    np.testing.assert_array_equal(frame["contribution"].to_numpy().reshape(3, 3), result.contributions)
+    np.testing.assert_array_equal(
+        frame["contribution"].to_numpy().reshape(3, 3), result.contributions
+    )
     np.testing.assert_allclose(frame["prediction"][::3], trained().predict_proba(strange)[:, 1])
 
 
 def test_a_leaderboard() -> None:
     texts = shown(board())
-    assert {EVIL, f"films, protocol {EVIL}, 1,000 test rows", "0.8000 [0.7900, 0.8100]", "1,234"} <= set(texts)
+    assert {
+        EVIL,
+        f"films, protocol {EVIL}, 1,000 test rows",
+        "0.8000 [0.7900, 0.8100]",
+        "1,234",
+    } <= set(texts)
     assert "+0.0500 [+0.0400, +0.0600]" in texts
     assert "baseline" in texts
     frame = board().to_pandas()
@@ -150,8 +191,14 @@ def test_a_leaderboard() -> None:
     assert frame["auc_p"].tolist()[0] == 0.01
     assert np.isnan(frame["auc_gain"][1])
     chart = board().plot()
-    assert [word for word in words(chart) if word in ("lr", EVIL[:21] + "…")] == [EVIL[:21] + "…", "lr"]
-    assert [e.get("class") for e in ElementTree.fromstring(chart).iter("circle")] == ["dot c0", "dot c1"]
+    assert [word for word in words(chart) if word in ("lr", EVIL[:21] + "…")] == [
+        EVIL[:21] + "…",
+        "lr",
+    ]
+    assert [e.get("class") for e in ElementTree.fromstring(chart).iter("circle")] == [
+        "dot c0",
+        "dot c1",
+    ]
 
 
 # Pictures
@@ -209,29 +256,46 @@ def test_explanations_and_attention() -> None:
         own = sizes[np.argsort(-np.abs(sizes), kind="stable")]
         scale = np.ptp(at) / np.ptp(own)
         np.testing.assert_allclose(at - at[0], scale * (own - own[0]), atol=0.05)
-        assert [e.get("class") for e in dots] == ["dot c1" if size < 0 else "dot c0" for size in own]
+        assert [e.get("class") for e in dots] == [
+            "dot c1" if size < 0 else "dot c0" for size in own
+        ]
     assert f"device = {LOG['device'][2]}" in words(result.plot(2))
-    with pytest.raises(DataError, match="only AFM and AutoInt have attention over fields, found FM"):
+    with pytest.raises(
+        DataError, match="only AFM and AutoInt have attention over fields, found FM"
+    ):
         result.plot_attention()
     with pytest.raises(DataError, match="rows are numbered from 0 to 3"):
         result.plot(9)
-    for model in (AFM(embedding_dim=4, attention_dim=2), AutoInt(embedding_dim=4, attention_dim=4, heads=2, layers=2)):
+    for model in (
+        AFM(embedding_dim=4, attention_dim=2),
+        AutoInt(embedding_dim=4, attention_dim=4, heads=2, layers=2),
+    ):
         fitted = Recommender(SCHEMA, model, training=QUICK).fit(LOG)
         attending = fitted.explain(LOG.head(4))
         for row in (None, 1):
             tiles = [word for word in words(attending.plot_attention(row)) if ": " in word]
-            total = 2.0 if isinstance(model, AFM) else 3.0  # each pair stands twice; each field's row sums to 1
+            # each pair stands twice; each field's row sums to 1
+            total = 2.0 if isinstance(model, AFM) else 3.0
             assert len(tiles) == (6 if isinstance(model, AFM) else 9)
-            assert sum(float(tile.rpartition(": ")[2]) for tile in tiles) == pytest.approx(total, abs=5e-3)
-    for parameter in fitted.bundle_.network.parameters():  # AutoInt's, until its attention is uniform
+            assert sum(float(tile.rpartition(": ")[2]) for tile in tiles) == pytest.approx(
+                total, abs=5e-3
+            )
+    # AutoInt's, until its attention is uniform
+    for parameter in fitted.bundle_.network.parameters():
         parameter.data.mul_(0.02)
     chart = fitted.explain(LOG.head(4)).plot_attention()
-    assert chart.about.startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.3333")
-    assert chart.count('fill-opacity="0.37"') == 9, "a third of three times the equal weight of three fields"
+    assert chart.about.startswith(
+        "attention is uniform: all weights are within 10 % of the equal ones, 0.3333"
+    )
+    assert chart.count('fill-opacity="0.37"') == 9, (
+        "a third of three times the equal weight of three fields"
+    )
 
 
 def test_a_wrong_picture_is_a_sentence() -> None:
-    with pytest.raises(ConfigError, match="kind must be one of 'training', 'roc', 'calibration', found 'lift'"):
+    with pytest.raises(
+        ConfigError, match="kind must be one of 'training', 'roc', 'calibration', found 'lift'"
+    ):
         trained().plot("lift")
     with pytest.raises(ConfigError, match="labelled rows of a binary label, found none"):
         trained().plot("roc")
@@ -248,6 +312,10 @@ def _absent(frame: pl.DataFrame) -> None:
 
 def test_without_the_extra_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl.DataFrame, "to_pandas", _absent)
-    for convert in (trained().history_.to_pandas, board().to_pandas, trained().explain(LOG.head(2)).to_pandas):
+    for convert in (
+        trained().history_.to_pandas,
+        board().to_pandas,
+        trained().explain(LOG.head(2)).to_pandas,
+    ):
         with pytest.raises(MissingExtraError, match=r"pip install 'fieldwise\[pandas\]'"):
             convert()

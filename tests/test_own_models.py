@@ -34,9 +34,9 @@ from fieldwise import (
 from fieldwise.cli import run
 from fieldwise.config import given
 from fieldwise.layers import FieldEmbedding
-from fieldwise.models import own
+from fieldwise.models import registry
 from fieldwise.models.build import model_from_dict, model_name, model_to_dict
-from fieldwise.models.own import as_settings, import_model
+from fieldwise.models.registry import as_settings, import_model
 from fieldwise.runs.records import Inputs, run_key
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
@@ -61,7 +61,11 @@ class Mean(nn.Module):
 class Pooled(nn.Module):
     def __init__(self, layout: Layout, *, width: int = 4, scale: float = 1.0) -> None:
         super().__init__()
-        self.embedding, self.out, self.scale = FieldEmbedding(layout, width), nn.Linear(width, 1), scale
+        self.embedding, self.out, self.scale = (
+            FieldEmbedding(layout, width),
+            nn.Linear(width, 1),
+            scale,
+        )
 
     def forward(self, batch):
         return self.scale * self.out(self.embedding(batch).sum(1)).squeeze(1)
@@ -82,7 +86,7 @@ class Column(Pooled):
 
 @pytest.fixture(autouse=True)
 def nothing_registered(monkeypatch):
-    monkeypatch.setattr(own, "_REGISTERED", {})
+    monkeypatch.setattr(registry, "_REGISTERED", {})
 
 
 @pytest.fixture
@@ -99,12 +103,16 @@ def fitted(model):
     return Recommender(SCHEMA, model, training=TrainingSettings(epochs=1)).fit(LOG)
 
 
-@pytest.mark.parametrize("model", [Pooled, PooledSettings, PooledSettings(6), settings_of(Pooled, width=6)])
+@pytest.mark.parametrize(
+    "model", [Pooled, PooledSettings, PooledSettings(6), settings_of(Pooled, width=6)]
+)
 def test_a_recommender_takes_a_network_or_settings(model, tmp_path):
     recommender = fitted(model)
     assert isinstance(recommender.bundle_.network, Pooled)
     width = 6 if not isinstance(model, type) else {Pooled: 4, PooledSettings: 5}[model]
-    assert recommender.bundle_.settings.width == recommender.bundle_.network.out.in_features == width
+    assert (
+        recommender.bundle_.settings.width == recommender.bundle_.network.out.in_features == width
+    )
     recommender.save(tmp_path / "b")
     cls = model if isinstance(model, type) else type(model)
     loaded = Recommender.load(tmp_path / "b", model=cls)
@@ -120,7 +128,9 @@ def test_settings_of_a_network_are_its_constructors_arguments():
     for again in (copy.deepcopy(settings), copy.copy(settings)):
         assert again == settings
         assert given(again) == {"scale"}
-    assert Recommender(SCHEMA, settings).set_params(model__width=7).model == settings_of(Pooled, scale=2, width=7)
+    assert Recommender(SCHEMA, settings).set_params(model__width=7).model == settings_of(
+        Pooled, scale=2, width=7
+    )
     with pytest.raises(ConfigError, match=r"Pooled has no setting 'widht': did you mean 'width'"):
         settings_of(Pooled, widht=3)
     with pytest.raises(ConfigError, match=r"Pooled.width must be of type int, found 'x'"):
@@ -139,7 +149,9 @@ def test_a_registered_model_has_its_name_in_recipes(tmp_path):
     assert Bundle.load(tmp_path / "b").settings == settings
 
     register_model("pooled")(Pooled)  # as a notebook's cell that is run again
-    with pytest.raises(ConfigError, match=r"two models cannot have one name: 'pooled' is .*:Pooled already"):
+    with pytest.raises(
+        ConfigError, match=r"two models cannot have one name: 'pooled' is .*:Pooled already"
+    ):
         register_model("pooled")(Column)
     with pytest.raises(ConfigError, match="'fm' is the name of a built-in model"):
         register_model("fm")(Pooled)
@@ -152,8 +164,10 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
     import_model(f"{module}:Mean")
     fitted(model_from_dict({"name": f"{module}:Mean"})).save(tmp_path / "b")
     mean = sys.modules.pop(module).Mean
-    own._REGISTERED.clear()
-    with pytest.raises(BundleError, match=rf"model '{module}:Mean', which is not built in.*--import {module}"):
+    registry._REGISTERED.clear()
+    with pytest.raises(
+        BundleError, match=rf"model '{module}:Mean', which is not built in.*--import {module}"
+    ):
         Bundle.load(tmp_path / "b")
     with pytest.raises(ConfigError, match="code named by a file is not imported"):
         load_recipe("simulated/fm", [f"model.name={module}:Mean"])
@@ -167,13 +181,21 @@ def test_a_bundle_imports_nothing_that_it_names(module, tmp_path):
 
 
 def test_the_command_line_imports_what_it_names(module, tmp_path, capsys):
-    recipe = ["describe", "simulated/fm", "--set", f"model.name={module}:Mean", "--set", "model.width=2"]
+    recipe = [
+        "describe",
+        "simulated/fm",
+        "--set",
+        f"model.name={module}:Mean",
+        "--set",
+        "model.width=2",
+    ]
     assert run(recipe) == 2
     assert f"fieldwise --import {module}:Mean" in capsys.readouterr().err
     assert run(["--import", f"{module}:Mean", *recipe]) == 0
     result = capsys.readouterr()
     assert result.out.startswith("simulated/fm")
-    assert f"--import {module}:Mean train simulated/fm" in result.err  # the next command needs it too
+    # the next command needs it too
+    assert f"--import {module}:Mean train simulated/fm" in result.err
     (tmp_path / "broken_for_tests.py").write_text("1 / 0")
     for target, sentence in (
         ("no_such_module", "there is no 'no_such_module'"),
@@ -211,13 +233,19 @@ class Callback:
 
 
 def test_invalid_models_are_refused(subtests):
-    with pytest.raises(ConfigError, match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], f"):
+    with pytest.raises(
+        ConfigError,
+        match=r"Column.forward\(batch\) must return one logit per row, shape \[\d+\], f",
+    ):
         fitted(Column)
     for model, sentence in [
         (NoForward, r"NoForward must have forward\(batch\)"),
         (Loose, "Loose must take the layout first, then named settings"),
         (Named, "Named has a setting 'name'"),
-        (Pooled(Layout.of_sizes([3])), r"found a network that is already built: give Pooled, or fieldwise.settings_of"),
+        (
+            Pooled(Layout.of_sizes([3])),
+            r"found a network that is already built: give Pooled, or fieldwise.settings_of",
+        ),
         (Callback(), "Callback must hold only plain values"),
         (3, "int is not a built-in model"),
         (Schema, "Schema is not a built-in model"),
@@ -256,21 +284,34 @@ assert model_defaults(MODELS["mean"]) == ["-"] * 5
 def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
     """Nothing else names a built-in model: a copy of the package with these has it everywhere."""
     root, copied = Path(__file__).parents[1], tmp_path / "fieldwise"
-    shutil.copytree(root / "src" / "fieldwise", copied, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        root / "src" / "fieldwise", copied, ignore=shutil.ignore_patterns("__pycache__")
+    )
     source = SOURCE.replace(
-        "\n\nclass", '\nfrom fieldwise.models.own import register_model\n\n@register_model("mean")\nclass'
+        "\n\nclass",
+        '\nfrom fieldwise.models.registry import register_model\n\n@register_model("mean")\nclass',
     )
     (copied / "models" / "mean.py").write_text(source)
     for file, before, line in [
-        ("models/__init__.py", "from fieldwise.models.nfm", "from fieldwise.models.mean import Mean as Mean\n"),
+        (
+            "models/__init__.py",
+            "from fieldwise.models.nfm",
+            "from fieldwise.models.mean import Mean as Mean\n",
+        ),
         ("__init__.py", '"NFM", ', '"Mean", '),
     ]:
         text = (copied / file).read_text("utf-8")
         assert text.count(before) == 1
         (copied / file).write_text(text.replace(before, line + before), "utf-8")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}", "FIELDWISE_NATIVE": ""}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}",
+        "FIELDWISE_NATIVE": "",
+    }
     command = [sys.executable, "-c", FOUND_EVERYWHERE]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert not done.returncode, done.stderr
 
 
@@ -286,7 +327,9 @@ def test_runs_of_a_model_that_was_changed_are_other_runs(module, tmp_path):
 
 
 def test_several_labels_share_no_weights_by_mistake():
-    schema = dataclasses.replace(SCHEMA, more_labels=(Label("true_probability", task="regression"),))
+    schema = dataclasses.replace(
+        SCHEMA, more_labels=(Label("true_probability", task="regression"),)
+    )
     recommender = Recommender(schema, Pooled, training=TrainingSettings(epochs=1)).fit(LOG)
     assert recommender.bundle_.score(LOG).shape == (400, 2)
     one, two = recommender.bundle_.network.heads

@@ -30,16 +30,26 @@ def _pins() -> list[str]:
 
 def test_every_dependency_has_an_exact_pin() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    wanted = [
+        *project["dependencies"],
+        *(r for extra in project["optional-dependencies"].values() for r in extra),
+    ]
     pinned = {_name(line) for line in _pins()}
-    assert [line for line in _pins() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line)] == []
+    assert [
+        line for line in _pins() if not re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9A-Za-z.]*", line)
+    ] == []
     assert {_name(r) for r in wanted} - {"fieldwise"} <= pinned
 
 
 def _set_up(folder: Path, *, cpu_build_at: str, gpu: bool = False) -> tuple[list[str], str]:
     """What `setup-venv demo` asks pip for, and what it says; pip finds PyTorch's CPU build at `cpu_build_at`."""
     tree, tools = folder / "tree", folder / "tools"
-    for name in ("pyproject.toml", "scripts/constraints.txt", "native/CMakeLists.txt", "scripts/setup-venv"):
+    for name in (
+        "pyproject.toml",
+        "scripts/constraints.txt",
+        "native/CMakeLists.txt",
+        "scripts/setup-venv",
+    ):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tree / name)
     (tree / "native" / "one.cpp").touch()
@@ -56,7 +66,11 @@ case "$*" in
     *) echo "$*" >>asked; case "$*" in *+cpu*) case "$*" in {cpu_build_at}) ;; *) exit 1 ;; esac ;; esac ;;
 esac
 """
-    for name, script in {"python3": python, "uname": "#!/bin/sh\necho Linux\n", "nvidia-smi": "#!/bin/sh\n"}.items():
+    for name, script in {
+        "python3": python,
+        "uname": "#!/bin/sh\necho Linux\n",
+        "nvidia-smi": "#!/bin/sh\n",
+    }.items():
         if name != "nvidia-smi" or gpu:
             (tools / name).write_text(script)
             (tools / name).chmod(0o755)
@@ -74,7 +88,9 @@ esac
 def test_setup_takes_pytorch_for_cpus_where_there_is_no_gpu(tmp_path: Path) -> None:
     (pin,) = (line for line in _pins() if line.startswith("torch=="))
     patient = f"--retries 1 --timeout 20 {pin}+cpu"
-    elsewhere = f"--retries 1 --timeout 20 --index-url=https://download.pytorch.org/whl/cpu {pin}+cpu"
+    elsewhere = (
+        f"--retries 1 --timeout 20 --index-url=https://download.pytorch.org/whl/cpu {pin}+cpu"
+    )
     for name, where, gpu, expected in [
         ("a GPU", "*", True, [pin]),
         ("the machine's own index", "*", False, [patient]),
@@ -88,17 +104,33 @@ def test_setup_takes_pytorch_for_cpus_where_there_is_no_gpu(tmp_path: Path) -> N
 
 
 def _wheel(folder: Path, **environment: str) -> Path:
-    build = [sys.executable, "-m", "pip", "wheel", "-qq", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-qq",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+    ]
     source = folder / "a copy with spaces"  # the build folder of the checkout stays as it is
     shutil.copytree(ROOT, source, ignore=_left_out)
-    subprocess.run([*build, str(source)], check=True, capture_output=True, env={**os.environ, **environment})
+    subprocess.run(
+        [*build, str(source)], check=True, capture_output=True, env={**os.environ, **environment}
+    )
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
     """What a checkout holds besides its sources, which stands at its top: `src/fieldwise/runs` is a source."""
-    return {"shared", ".venv", "build", ".git", "runs", "demo"} & set(names) if Path(folder) == ROOT else set()
+    return (
+        {"shared", ".venv", "build", ".git", "runs", "demo"} & set(names)
+        if Path(folder) == ROOT
+        else set()
+    )
 
 
 DATA = {".py", ".toml", ".typed", ".html", ".css", ".js", ".svg"}
@@ -111,7 +143,9 @@ def _sources() -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
-def test_a_wheel_built_with_a_compiler_holds_the_native_library_for_every_python(tmp_path: Path) -> None:
+def test_a_wheel_built_with_a_compiler_holds_the_native_library_for_every_python(
+    tmp_path: Path,
+) -> None:
     wheel = _wheel(tmp_path)
     assert re.search(r"-py3-none-(?!any).*\.whl$", wheel.name)
     assert _sources() | {"fieldwise/_native.so"} <= set(zipfile.ZipFile(wheel).namelist())
@@ -132,7 +166,9 @@ def test_without_a_working_compiler_the_wheel_is_pure_and_runs(tmp_path: Path) -
         "AFM().build(Layout.of_sizes([3, 4]))"
     )
     clean = {**os.environ, "FIELDWISE_NATIVE": ""}  # no library from elsewhere
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=clean)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=clean
+    )
     assert done.stdout.startswith("False")
     assert str(tmp_path) in done.stdout
 

@@ -7,7 +7,16 @@ import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fieldwise import Bundle, ConfigError, DataError, load_recipe, prepare_recipe, recipe_names, simulate, train_recipe
+from fieldwise import (
+    Bundle,
+    ConfigError,
+    DataError,
+    load_recipe,
+    prepare_recipe,
+    recipe_names,
+    simulate,
+    train_recipe,
+)
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame
@@ -28,16 +37,25 @@ def assert_whole(prepared, run, tmp_path: Path) -> None:
     """Its metrics are those of its scores, and its bundle comes back and scores alike."""
     run.bundle.save(tmp_path / "b")
     loaded = Bundle.load(tmp_path / "b")
-    np.testing.assert_array_equal(loaded.score(prepared.test.frame), run.bundle.score(prepared.test.frame))
+    np.testing.assert_array_equal(
+        loaded.score(prepared.test.frame), run.bundle.score(prepared.test.frame)
+    )
     for part, metrics in ((prepared.valid, run.valid), (prepared.test, run.test)):
         rows, labels = len(part.table), run.recipe.schema.labels
-        columns = zip(labels, loaded.predict(part.frame).reshape(rows, -1).T, part.y.reshape(rows, -1).T, strict=True)
+        columns = zip(
+            labels,
+            loaded.predict(part.frame).reshape(rows, -1).T,
+            part.y.reshape(rows, -1).T,
+            strict=True,
+        )
         for t, (label, p, y) in enumerate(columns):
             prefix = f"{label.name}." if t else ""
             if label.task == "binary":
                 assert metrics[f"{prefix}auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-6)
             else:
-                assert metrics[f"{prefix}rmse"] == pytest.approx(float(np.sqrt(np.mean((p - y) ** 2))), rel=1e-5)
+                assert metrics[f"{prefix}rmse"] == pytest.approx(
+                    float(np.sqrt(np.mean((p - y) ** 2))), rel=1e-5
+                )
     assert run.parameters == sum(p.numel() for p in loaded.network.parameters())
     record = run.record()
     json.dumps(record, allow_nan=False)
@@ -53,7 +71,9 @@ FEW = {"simulated/lr", "simulated/afm", "simulated/din", "simulated/inttower", "
 SIMULATED = [n for n in recipe_names() if n.startswith("simulated/")]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in SIMULATED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in FEW else pytest.mark.slow) for n in SIMULATED]
+)
 def test_simulated_recipes_train_evaluate_and_save(name, tmp_path):
     prepared, run = train(name, SMALL)
     assert_whole(prepared, run, tmp_path)
@@ -93,12 +113,17 @@ def test_a_column_of_that_name_that_holds_no_probabilities_is_no_best_possible(t
 
 def test_a_file_or_a_name(tmp_path):
     pl.DataFrame({"a": [1, 2]}).write_csv(tmp_path / "log.csv", separator=";")
-    assert load_frame(DataSettings(path=str(tmp_path / "log.csv"), separator=";"), Path()).to_dict(as_series=False) == {
-        "a": [1, 2]
-    }
-    simulated = load_frame(DataSettings(name="simulated", rows=50, users=5, items=4, seed=3), Path())
+    assert load_frame(DataSettings(path=str(tmp_path / "log.csv"), separator=";"), Path()).to_dict(
+        as_series=False
+    ) == {"a": [1, 2]}
+    simulated = load_frame(
+        DataSettings(name="simulated", rows=50, users=5, items=4, seed=3), Path()
+    )
     assert simulated.equals(simulate(50, users=5, items=4, seed=3))
-    with pytest.raises(ConfigError, match=r"data\.name must be a known data set, found 'adullt': did you mean 'adult'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"data\.name must be a known data set, found 'adullt': did you mean 'adult'",
+    ):
         load_frame(DataSettings(name="adullt"), Path())
     with pytest.raises(DataError, match="adult is not complete"):
         load_frame(DataSettings(name="adult"), tmp_path)
@@ -124,9 +149,13 @@ def test_a_folder_or_a_pattern_of_files_and_their_key(tmp_path):
 
 
 def test_metrics_of_the_validation_rows_are_those_of_the_best_epoch():
-    prepared, run = train("simulated/fm", [*SMALL[:-1], "training.epochs=2", "training.learning_rate=0.02"])
+    prepared, run = train(
+        "simulated/fm", [*SMALL[:-1], "training.epochs=2", "training.learning_rate=0.02"]
+    )
     logit = run.bundle.score(prepared.valid.frame)
-    expected = binary_metrics(prepared.valid.main.astype(np.float64), logit, group=prepared.valid.group)
+    expected = binary_metrics(
+        prepared.valid.main.astype(np.float64), logit, group=prepared.valid.group
+    )
     assert dict(run.valid) == pytest.approx(expected, abs=1e-6)
     assert dict(run.valid) == run.history.best.metrics
     assert sigmoid(logit) == pytest.approx(run.bundle.predict(prepared.valid.frame))

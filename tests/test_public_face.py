@@ -48,9 +48,12 @@ def test_a_model_of_the_folder_is_imported_and_named() -> None:
         node.name
         for path in folder.glob("*.py")
         for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.ClassDef) and any("register_model" in ast.dump(one) for one in node.decorator_list)
+        if isinstance(node, ast.ClassDef)
+        and any("register_model" in ast.dump(one) for one in node.decorator_list)
     }
-    assert {settings.__name__ for settings in MODELS.values()} == registered, "import it in models/__init__.py"
+    assert {settings.__name__ for settings in MODELS.values()} == registered, (
+        "import it in models/__init__.py"
+    )
     assert registered == {name for name in fieldwise.__all__ if hasattr(models, name)}, (
         "name it in fieldwise/__init__.py"
     )
@@ -60,8 +63,18 @@ def test_a_model_of_the_folder_is_imported_and_named() -> None:
 def test_type_checkers_know_every_model_and_no_other_name(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     names = ", ".join(sorted(settings.__name__ for settings in MODELS.values()))
-    program.write_text(f"from fieldwise import {names}\nfrom fieldwise.models import {names}, Typo\n")
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path)]
+    program.write_text(
+        f"from fieldwise import {names}\nfrom fieldwise.models import {names}, Typo\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--cache-dir",
+        str(tmp_path),
+    ]
     said = subprocess.run([*command, str(program)], capture_output=True, text=True).stdout
     assert 'Module "fieldwise.models" has no attribute "Typo"' in said
     assert "Found 1 error in 1 file" in said
@@ -72,5 +85,7 @@ def test_docstrings_name_modules_in_full() -> None:
     for name in NAMES - {"__version__"}:
         for path in re.findall(r"`(\w+\.[\w.]+)`", getattr(fieldwise, name).__doc__ or ""):
             first, second = path.split(".")[:2]
-            assert not (source / first / f"{second}.py").exists(), f"{name}: {path} lacks `fieldwise.`"
+            assert not (source / first / f"{second}.py").exists(), (
+                f"{name}: {path} lacks `fieldwise.`"
+            )
             assert first != "fieldwise" or pkgutil.resolve_name(path)

@@ -89,15 +89,24 @@ def test_squared_targets_of_frappe_and_the_ml1m_paper_rule():
     labels = load_recipe("movielens-1m/autoint-two-labels").schema.labels
     expected = [("rating", "rating", "binary"), ("stars", "rating", "regression")]
     assert [(label.name, label.column, label.task) for label in labels] == expected
-    assert read_labels(pl.DataFrame({"rating": [1, 5, 3, 4]}), labels).y.tolist() == [[0, 1], [1, 5], [1, 4]]
+    assert read_labels(pl.DataFrame({"rating": [1, 5, 3, 4]}), labels).y.tolist() == [
+        [0, 1],
+        [1, 5],
+        [1, 4],
+    ]
     ids = {f.name for f in load_recipe("movielens-1m/autoint-ids").schema.fields}
     without = {f.name for f in load_recipe("movielens-1m/autoint").schema.fields}
     assert ids - without == {"user_id", "movie_id"}
 
 
 def test_every_shared_part_is_used():
-    used = {(f.parent, tomllib.loads(f.read_text("utf-8")).get("extends")) for f in RECIPES.glob("*/*.toml")}
-    assert [part for part in RECIPES.glob("*/_*.toml") if (part.parent, part.stem) not in used] == []
+    used = {
+        (f.parent, tomllib.loads(f.read_text("utf-8")).get("extends"))
+        for f in RECIPES.glob("*/*.toml")
+    }
+    assert [
+        part for part in RECIPES.glob("*/_*.toml") if (part.parent, part.stem) not in used
+    ] == []
 
 
 # Files of one's own
@@ -154,17 +163,45 @@ def test_extends_lays_tables_over_tables(file):
 def test_a_wrong_file_is_one_sentence(subtests, file):
     for text, error, sentence in [
         ("description = '\xff'", ConfigError, "must be valid TOML in UTF-8"),
-        ("a = " + "[" * 100_000, ConfigError, r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels"),
+        (
+            "a = " + "[" * 100_000,
+            ConfigError,
+            r"mine\.toml.*must be valid TOML in UTF-8: .*at most 50 levels",
+        ),
         ('extends = "gone"\n', ConfigError, r"gone\.toml cannot be read: No such file"),
         (SMALL + "colour = 1\n", ConfigError, "model has no setting 'colour'"),
-        (SMALL.replace("seed = 3", "sead = 3"), ConfigError, "has no setting 'sead': did you mean 'seed'"),
-        (SMALL.replace("seed = 3", "seed = 'x'"), ConfigError, r"mine\.toml: seed must be of type int, found 'x'"),
-        (SMALL.replace("[model]", "[modell]"), ConfigError, "no setting 'modell': did you mean 'model'"),
-        (SMALL.replace('"afm"', '"afmm"'), ConfigError, "toml: model.name must be a known model.* mean 'afm'"),
-        (SMALL.replace("attention_dim", "atention_dim"), ConfigError, "did you mean 'attention_dim'"),
+        (
+            SMALL.replace("seed = 3", "sead = 3"),
+            ConfigError,
+            "has no setting 'sead': did you mean 'seed'",
+        ),
+        (
+            SMALL.replace("seed = 3", "seed = 'x'"),
+            ConfigError,
+            r"mine\.toml: seed must be of type int, found 'x'",
+        ),
+        (
+            SMALL.replace("[model]", "[modell]"),
+            ConfigError,
+            "no setting 'modell': did you mean 'model'",
+        ),
+        (
+            SMALL.replace('"afm"', '"afmm"'),
+            ConfigError,
+            "toml: model.name must be a known model.* mean 'afm'",
+        ),
+        (
+            SMALL.replace("attention_dim", "atention_dim"),
+            ConfigError,
+            "did you mean 'attention_dim'",
+        ),
         (SMALL.replace("label =", "labl ="), SchemaError, "did you mean 'label'"),
         (SMALL.replace('path = "log.csv"', ""), ConfigError, "found neither: give one"),
-        (SMALL.replace('path = "log.csv"', 'path = "l"\nname = "adult"'), ConfigError, "both 'adult' and .*: give one"),
+        (
+            SMALL.replace('path = "log.csv"', 'path = "l"\nname = "adult"'),
+            ConfigError,
+            "both 'adult' and .*: give one",
+        ),
         (SMALL + "[training]\nl2 = 3\n", ConfigError, "training.l2 must be a table"),
         (SMALL + "[split]\nvalid = 0.1\n", ConfigError, "split needs kind = one of"),
         (SMALL + "[split]\nkind = 'rand'\n", ConfigError, "kind"),
@@ -186,7 +223,10 @@ def test_a_recipe_that_is_not_there(subtests, tmp_path):
         ("simulated/_data", "no recipe is named"),
         ("", "no recipe is named ''"),
     ]:
-        with subtests.test(source=source, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+        with (
+            subtests.test(source=source, sentence=sentence),
+            pytest.raises(ConfigError, match=sentence),
+        ):
             load_recipe(source)
 
 
@@ -225,27 +265,44 @@ def test_later_overrides_win_and_add_up():
     recipe = load_recipe("simulated/afm", overrides)
     assert (recipe.training.epochs, recipe.training.patience) == (4, 1)
     assert recipe.model == FM()
-    files = load_recipe("simulated/afm", ["data.path=a.csv", "data.separator=;", "data.path=b.csv"]).data
+    files = load_recipe(
+        "simulated/afm", ["data.path=a.csv", "data.separator=;", "data.path=b.csv"]
+    ).data
     assert (files.path, files.separator) == (str(Path("b.csv").resolve()), ";")
     assert files.name is None, "a file takes the place of a named set"
     assert load_recipe("simulated/afm", ["data.path=a.csv", "data.name=adult"]).data.path is None
-    seeds = load_recipe("simulated/lr", ["seed=3"]), load_recipe("simulated/lr", ["seed=3", "data_seed=1"])
+    seeds = (
+        load_recipe("simulated/lr", ["seed=3"]),
+        load_recipe("simulated/lr", ["seed=3", "data_seed=1"]),
+    )
     assert [(recipe.seed, recipe.rows_seed) for recipe in seeds] == [(3, 3), (3, 1)]
 
 
 def test_a_wrong_override_is_one_sentence(subtests):
     for override, sentence in [
         *((f"{key}seed={value}", "seed must lie between 0 and 4294967295") for key, value in SEEDS),
-        *((f"{key}=inf", "must be finite, found") for key in ("training.clip_norm", "training.l2.p")),
+        *(
+            (f"{key}=inf", "must be finite, found")
+            for key in ("training.clip_norm", "training.l2.p")
+        ),
         ("model.embedding_std=nan", "must be finite, found"),
         ("training.epochs", "a setting must be given as key=value, found 'training.epochs'"),
         ("=3", "a setting must be given as key=value, found '=3'"),
         ("trainin.epochs=3", "no setting 'trainin.epochs': did you mean 'training.epochs'"),
-        ("training.epoch=3", "no setting 'training.epoch': did you mean 'training.epochs'[?] known: adagrad_"),
-        ("training.embedding_dim=3", "no setting 'training.embedding_dim': did you mean 'model.embedding_dim'"),
+        (
+            "training.epoch=3",
+            "no setting 'training.epoch': did you mean 'training.epochs'[?] known: adagrad_",
+        ),
+        (
+            "training.embedding_dim=3",
+            "no setting 'training.embedding_dim': did you mean 'model.embedding_dim'",
+        ),
         ("epochs=3", "did you mean 'training.epochs'[?]"),
         ("learning_rat=3", "no setting 'learning_rat': did you mean 'training.learning_rate'"),
-        ("modle.embeding_dim=3", "no setting 'modle.embeding_dim': did you mean 'model.embedding_dim'"),
+        (
+            "modle.embeding_dim=3",
+            "no setting 'modle.embeding_dim': did you mean 'model.embedding_dim'",
+        ),
         ("split.knd=time", "no setting 'split.knd': did you mean 'split.kind'"),
         ("sed=3", "no setting 'sed': did you mean 'seed'"),
         ("zzz=3", "no setting 'zzz': known: benchmark, data"),
@@ -301,7 +358,9 @@ def test_a_schema_may_stand_in_a_file_of_its_own(file):
     whole = load_recipe(file)
     (file.parent / "columns.toml").write_text(whole.schema.to_toml(), "utf-8")
     parted = file.parent / "parted.toml"
-    parted.write_text('schema = "columns.toml"\ndata = { path = "log.csv" }\nmodel = { name = "lr" }\n', "utf-8")
+    parted.write_text(
+        'schema = "columns.toml"\ndata = { path = "log.csv" }\nmodel = { name = "lr" }\n', "utf-8"
+    )
     assert load_recipe(parted).schema == whole.schema
 
 
@@ -309,12 +368,21 @@ def test_protocols_are_laid_over_a_recipe():
     assert protocol_names("movielens-1m") == ["leave-last-out", "random", "time"]
     recipe = load_recipe("movielens-1m/afm", protocol="time")
     assert (recipe.benchmark, recipe.protocol) == ("MovieLens-1M without ids", "time")
-    assert recipe.split == ColumnSplit(column="split", train=("train",), valid=("val",), test=("test",))
-    assert load_recipe("movielens-1m/afm", protocol="random").to_dict() == load_recipe("movielens-1m/afm").to_dict()
-    clean, paper = (load_recipe("movielens-1m-inttower/dssm", protocol=name) for name in ("clean", "paper"))
+    assert recipe.split == ColumnSplit(
+        column="split", train=("train",), valid=("val",), test=("test",)
+    )
+    assert (
+        load_recipe("movielens-1m/afm", protocol="random").to_dict()
+        == load_recipe("movielens-1m/afm").to_dict()
+    )
+    clean, paper = (
+        load_recipe("movielens-1m-inttower/dssm", protocol=name) for name in ("clean", "paper")
+    )
     assert clean.to_dict() == load_recipe("movielens-1m-inttower/dssm").to_dict()
     assert (clean.target_encoding.source, paper.target_encoding.source) == ("train", "own-part")
-    assert dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
+    assert (
+        dataclasses.replace(paper, target_encoding=clean.target_encoding, protocol="clean") == clean
+    )
 
 
 def test_recipes_that_leak_warn_and_clean_ones_do_not(subtests):
@@ -323,7 +391,9 @@ def test_recipes_that_leak_warn_and_clean_ones_do_not(subtests):
             warnings = load_recipe(name).cautions()
             assert len(warnings) == (3 if name == "movielens-1m-inttower/inttower-authors" else 0)
     (warning,) = load_recipe("movielens-1m-inttower/dssm", protocol="paper").cautions()
-    assert warning.startswith("target_encoding.source = 'own-part' uses the labels of the scored rows: metrics are")
+    assert warning.startswith(
+        "target_encoding.source = 'own-part' uses the labels of the scored rows: metrics are"
+    )
     assert load_recipe("movielens-1m-inttower/inttower-authors", protocol="clean").cautions() == []
 
 
@@ -331,7 +401,9 @@ def test_warnings_count_the_rows_of_a_leak(tmp_path):
     """Users of odd numbers never like a film; of the films in order, the last fifth of the rows is held out."""
     rng = np.random.default_rng(0)
     users, films = rng.integers(0, 6, 400), np.arange(400) // 20
-    log = pl.DataFrame({"user": users, "film": films, "liked": rng.integers(0, 2, 400) * (users % 2 == 0)})
+    log = pl.DataFrame(
+        {"user": users, "film": films, "liked": rng.integers(0, 2, 400) * (users % 2 == 0)}
+    )
     fields = [
         {"kind": "categorical", "name": "user", "role": "user"},
         {"kind": "categorical", "name": "film", "role": "item"},
@@ -341,7 +413,12 @@ def test_warnings_count_the_rows_of_a_leak(tmp_path):
         "data": {"path": "log.csv"},
         "schema": {"label": {"column": "liked"}, "fields": fields},
         "model": {"name": "lr"},
-        "split": {"kind": "random", "test": 0.2, "drop_without_positive": "user", "valid_last_by": "film"},
+        "split": {
+            "kind": "random",
+            "test": 0.2,
+            "drop_without_positive": "user",
+            "valid_last_by": "film",
+        },
         "target_encoding": {"columns": ["film"], "source": "own-side"},
     }
     recipe = Recipe.from_dict({**plain, "split": {**plain["split"], "valid": 0.16}}, "leaky")
@@ -350,12 +427,18 @@ def test_warnings_count_the_rows_of_a_leak(tmp_path):
     parts = (prepared.train.frame, prepared.valid.frame, prepared.test.frame)
     assert pl.concat(parts).get_column("user").unique().to_list() == [0, 2, 4]
     assert f"the scored rows, which are all {parts[2].height} test rows: metrics" in encoded
-    assert f"by their labels, which left out {int((users % 2).sum())}, also among the test rows" in dropped
+    assert (
+        f"by their labels, which left out {int((users % 2).sum())}, also among the test rows"
+        in dropped
+    )
     trained = parts[0].get_column("film").implode()
     valid, test = (1 - part.get_column("film").is_in(trained).mean() for part in parts[1:])
     assert valid > 0.5
     assert 0.1 < test < 0.3
-    assert f"so that {valid:.1%} of the validation rows and {test:.1%} of the test rows have one that no" in last
+    assert (
+        f"so that {valid:.1%} of the validation rows and {test:.1%} of the test rows have one that no"
+        in last
+    )
 
 
 def test_a_recipe_that_only_extends_is_its_parent(subtests, tmp_path):
@@ -378,31 +461,52 @@ def test_a_protocol_that_a_parent_lacks_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="has no protocol 'time': known: clean, paper"):
         load_recipe(tmp_path / "child.toml", protocol="time")
     (tmp_path / "child.toml").write_text('extends = "frappe/fm"')
-    with pytest.raises(ConfigError, match="has no protocol 'time': the package has none for frappe"):
+    with pytest.raises(
+        ConfigError, match="has no protocol 'time': the package has none for frappe"
+    ):
         load_recipe(tmp_path / "child.toml", protocol="time")
 
 
 def test_an_override_selects_a_protocol(tmp_path):
     asked = load_recipe("movielens-1m/afm", protocol="leave-last-out")
     assert asked.split.order == "user_order"
-    for override in ("protocol=leave-last-out", "protocol = leave-last-out", 'protocol="leave-last-out"'):
+    for override in (
+        "protocol=leave-last-out",
+        "protocol = leave-last-out",
+        'protocol="leave-last-out"',
+    ):
         assert load_recipe("movielens-1m/afm", [override]) == asked
-    lain = load_recipe("movielens-1m/afm", ["split.valid_rows=2", "protocol=time", "protocol=leave-last-out"])
-    assert lain == load_recipe("movielens-1m/afm", ["split.valid_rows=2"], protocol="leave-last-out")
+    lain = load_recipe(
+        "movielens-1m/afm", ["split.valid_rows=2", "protocol=time", "protocol=leave-last-out"]
+    )
+    assert lain == load_recipe(
+        "movielens-1m/afm", ["split.valid_rows=2"], protocol="leave-last-out"
+    )
     assert lain.split.valid_rows == 2
     (tmp_path / "own.toml").write_text(
         'protocol = "weekly"\nschema = { fields = [{ name = "a", kind = "numeric" }], label = { column = "y" } }\n'
         'data = { path = "log.csv" }\nmodel = { name = "lr" }\n'
     )
-    assert load_recipe(tmp_path / "own.toml").protocol == "weekly", "a recipe of one's own may name its split"
-    with pytest.raises(ConfigError, match=r"has no protocol 'time': your own data are split by the recipe's \[split\]"):
+    assert load_recipe(tmp_path / "own.toml").protocol == "weekly", (
+        "a recipe of one's own may name its split"
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r"has no protocol 'time': your own data are split by the recipe's \[split\]",
+    ):
         load_recipe(tmp_path / "own.toml", ["protocol=time"])
     for wrong in ("protocol=3", "protocol.name=time", "protocol="):
         with pytest.raises(ConfigError, match="recipe movielens-1m/afm has no protocol"):
             load_recipe("movielens-1m/afm", [wrong])
-    with pytest.raises(ConfigError, match=r"'tmie': did you mean 'time'\? known: leave-last-out, random, time"):
+    with pytest.raises(
+        ConfigError, match=r"'tmie': did you mean 'time'\? known: leave-last-out, random, time"
+    ):
         load_recipe("movielens-1m/afm", protocol="tmie")
-    with pytest.raises(ConfigError, match="has no protocol 'time': the package has none for frappe"):
+    with pytest.raises(
+        ConfigError, match="has no protocol 'time': the package has none for frappe"
+    ):
         load_recipe("frappe/afm", protocol="time")
     (tmp_path / "own.toml").write_text('extends = "movielens-1m/lr"\n')
-    assert load_recipe(tmp_path / "own.toml", protocol="leave-last-out").split.kind == "leave-last-out"
+    assert (
+        load_recipe(tmp_path / "own.toml", protocol="leave-last-out").split.kind == "leave-last-out"
+    )

@@ -71,7 +71,11 @@ def by_hand(first, prepared) -> torch.nn.Module:
     optimizer = torch.optim.Adam(network.parameters())
     order = torch.Generator().manual_seed(first.recipe.seed)
     rates = [one.learning_rate for one in first.history.evaluations]
-    steps, done, wanted = len(batch_starts(len(table), 64)), 0, first.history.evaluations.index(first.history.best) + 1
+    steps, done, wanted = (
+        len(batch_starts(len(table), 64)),
+        0,
+        first.history.evaluations.index(first.history.best) + 1,
+    )
     torch.manual_seed(first.recipe.seed)
     for _ in itertools.count():
         permutation = torch.randperm(len(table), generator=order)
@@ -87,15 +91,21 @@ def by_hand(first, prepared) -> torch.nn.Module:
 
 
 def test_the_second_training_repeats_epochs_and_learning_rates_on_both_parts(prepared, first):
-    until_best = first.history.evaluations[: first.history.evaluations.index(first.history.best) + 1]
-    assert len({one.learning_rate for one in until_best}) > 1, "the case has a drop before its best evaluation"
+    until_best = first.history.evaluations[
+        : first.history.evaluations.index(first.history.best) + 1
+    ]
+    assert len({one.learning_rate for one in until_best}) > 1, (
+        "the case has a drop before its best evaluation"
+    )
     again = fit_again(first, prepared.train, prepared.valid)
     assert again.refit is not None
     assert again.refit.rows == len(prepared.train.table) + len(prepared.valid.table)
     assert again.refit.best.epoch == pytest.approx(first.history.best.epoch, abs=0.05)
     assert again.history == first.history
     for name, weights in by_hand(first, prepared).state_dict().items():
-        torch.testing.assert_close(again.bundle.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            again.bundle.network.state_dict()[name], weights, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_raw_validation_rows_are_not_read_before_evaluation(prepared):
@@ -122,20 +132,30 @@ def test_values_of_validation_rows_are_known_afterwards(prepared):
 
 def test_rows_without_weights_get_the_mean_of_the_others_and_columns_have_one_type(prepared):
     weights = np.linspace(1, 3, len(prepared.train.table), dtype=np.float32)
-    train = dataclasses.replace(prepared.train, table=dataclasses.replace(prepared.train.table, weight=weights))
+    train = dataclasses.replace(
+        prepared.train, table=dataclasses.replace(prepared.train.table, weight=weights)
+    )
     _, table = encoded_together(train, prepared.valid, recipe().schema)
-    np.testing.assert_allclose(table.weight, [*weights, *[2.0] * len(prepared.valid.table)], rtol=1e-6)
-    lists = prepared.valid.frame.with_columns(pl.col(recipe().schema.columns[0]).cast(pl.Utf8).str.split(""))
+    np.testing.assert_allclose(
+        table.weight, [*weights, *[2.0] * len(prepared.valid.table)], rtol=1e-6
+    )
+    lists = prepared.valid.frame.with_columns(
+        pl.col(recipe().schema.columns[0]).cast(pl.Utf8).str.split("")
+    )
     other = dataclasses.replace(prepared.valid, rows=lists)
     with pytest.raises(DataError, match="same types of values in both tables"):
         encoded_together(prepared.train, other, recipe().schema)
 
 
-def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundle(prepared, first, run, tmp_path):
+def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundle(
+    prepared, first, run, tmp_path
+):
     assert run.valid == first.history.best.metrics
     assert run.test != evaluate_on_test(first, prepared, spent=0.0).test
     y, z = prepared.test.main.astype(np.float64), run.bundle.score(prepared.test.frame)
-    assert run.test["logloss"] == pytest.approx(np.mean(np.logaddexp(0, np.where(y > 0.5, -z, z))), rel=1e-6)
+    assert run.test["logloss"] == pytest.approx(
+        np.mean(np.logaddexp(0, np.where(y > 0.5, -z, z))), rel=1e-6
+    )
     assert run.record()["refit"]["rows"] == len(prepared.train.table) + len(prepared.valid.table)
     run.bundle.save(tmp_path / "b")
     np.testing.assert_array_equal(Bundle.load(tmp_path / "b").score(prepared.test.frame), z)
@@ -143,7 +163,10 @@ def test_a_run_keeps_the_first_metrics_of_validation_rows_and_measures_its_bundl
 
 
 def test_validation_rows_count_as_trained_on(prepared, run):
-    with pytest.raises(DataError, match=r"trained on the recipe's validation rows too \(training.refit\): give --data"):
+    with pytest.raises(
+        DataError,
+        match=r"trained on the recipe's validation rows too \(training.refit\): give --data",
+    ):
         rows_of_run(run.bundle, recipe(), prepared, "valid", "give --data FILE")
     assert rows_of_run(run.bundle, recipe(), prepared, "test", "")[1]
     seen = rows_trained(run.bundle, prepared.valid.frame)
@@ -160,20 +183,28 @@ def test_a_warm_start_from_it_has_not_held_out_the_validation_rows(prepared, run
     assert not next_run.warm_start.same_valid_rows
 
 
-@pytest.mark.parametrize(("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
+@pytest.mark.parametrize(
+    ("how", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")]
+)
 def test_an_interrupted_second_training_keeps_the_first_network(prepared, first, how, stopped):
     kept = fit_again(first, prepared.train, prepared.valid, [Ends(step=3, how=how)])
     assert kept.bundle is first.bundle
     assert kept.refit is None
     assert kept.history.stopped == stopped
-    interrupted = dataclasses.replace(first, history=dataclasses.replace(first.history, stopped="interrupted"))
+    interrupted = dataclasses.replace(
+        first, history=dataclasses.replace(first.history, stopped="interrupted")
+    )
     assert fit_again(interrupted, prepared.train, prepared.valid) == interrupted
 
 
 def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
     """Over the first training's rows, so that both networks are equal."""
-    settings = TrainingSettings(average=0.9, batch_size=64, epochs=3, learning_rate=0.05, monitor="logloss")
-    networks = [build_network(FM(embedding_dim=4), prepared.encoder.layout, 0, labels=1) for _ in range(2)]
+    settings = TrainingSettings(
+        average=0.9, batch_size=64, epochs=3, learning_rate=0.05, monitor="logloss"
+    )
+    networks = [
+        build_network(FM(embedding_dim=4), prepared.encoder.layout, 0, labels=1) for _ in range(2)
+    ]
     train, more = prepared.train.table, {"settings": settings, "objective": Objective(), "seed": 0}
     first = Training(networks[0], train, prepared.valid.table, **more).run()
     again = Training(networks[1], train, first, **more).run()
@@ -185,7 +216,9 @@ def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
 def test_a_recommender_trains_again_and_says_so():
     X, y = FRAME.drop("liked"), FRAME["liked"]
     plain, both = (
-        Recommender(model=FM(), training=TrainingSettings(epochs=2, batch_size=64, refit=refit), seed=1).fit(X, y)
+        Recommender(
+            model=FM(), training=TrainingSettings(epochs=2, batch_size=64, refit=refit), seed=1
+        ).fit(X, y)
         for refit in (False, True)
     )
     assert both.bundle_.about["refit"]["rows"] == len(FRAME)

@@ -13,7 +13,10 @@ import fieldwise
 yaml = pytest.importorskip("yaml", reason="PyYAML is absent: pip install 'fieldwise[docs]'")
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
+FORMS = sorted(
+    set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"}
+)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
 
 
@@ -25,17 +28,27 @@ def read(path):
 def test_a_workflow_runs_what_exists_and_may_write_nothing(path):
     workflow = read(path)
     assert workflow["permissions"] == {"contents": "read"}
-    assert set(workflow[True]) <= {"push", "pull_request", "workflow_dispatch"}, "YAML reads the key `on` as true"
-    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
-    assert {result for text in commands for result in re.findall(r"^make (\S+)", text, re.M)} <= TARGETS
+    assert set(workflow[True]) <= {"push", "pull_request", "workflow_dispatch"}, (
+        "YAML reads the key `on` as true"
+    )
+    commands = [
+        step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step
+    ]
+    assert {
+        result for text in commands for result in re.findall(r"^make (\S+)", text, re.M)
+    } <= TARGETS
 
 
 def test_every_supported_python_and_every_wheel_is_tested():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    pythons = read(ROOT / ".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
+    pythons = read(ROOT / ".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"][
+        "python"
+    ]
     assert pythons == ["3.11", "3.12", "3.13", "3.14"]
     assert settings["project"]["requires-python"] == f">={pythons[0]}"
-    assert (ROOT / settings["tool"]["cibuildwheel"]["test-command"].removeprefix("python {project}/")).is_file()
+    assert (
+        ROOT / settings["tool"]["cibuildwheel"]["test-command"].removeprefix("python {project}/")
+    ).is_file()
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda p: p.name)

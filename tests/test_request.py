@@ -35,7 +35,8 @@ SCHEMA = Schema(
         Bag("tags", role="context", hash_buckets=5),
         Numeric("hour", encoding="quantile", bins=3),
         Numeric("age", role="user"),
-        Categorical("shown_user", role="user", column="user", hash_buckets=7),  # two fields read one column
+        # two fields read one column
+        Categorical("shown_user", role="user", column="user", hash_buckets=7),
     ),
     label=Label("click"),
     more_labels=(),
@@ -48,7 +49,9 @@ def log(rows=40, seed=0):
     rng = np.random.default_rng(seed)
 
     def lists(letter, most):
-        return [[f"{letter}{k}" for k in rng.integers(0, 5, n)] for n in rng.integers(0, most, rows)]
+        return [
+            [f"{letter}{k}" for k in rng.integers(0, 5, n)] for n in rng.integers(0, most, rows)
+        ]
 
     return pl.DataFrame(
         {
@@ -85,7 +88,10 @@ def test_candidates_score_as_whole_rows(subtests):
         with subtests.test(name=name):
             bundle, fresh = make(MODELS[name]()), log(30, seed=1)
             bundle.network.double()
-            context, candidates = fresh[:1].select(USER_COLUMNS), fresh.select([*ITEM_COLUMNS, "unrelated"])
+            context, candidates = (
+                fresh[:1].select(USER_COLUMNS),
+                fresh.select([*ITEM_COLUMNS, "unrelated"]),
+            )
             expected = bundle.score(whole_rows(context, candidates))
             for given in (context, plain(context), {**plain(context), "another": object()}):
                 result = bundle.score_candidates(given, candidates)
@@ -97,16 +103,32 @@ def test_candidates_score_as_whole_rows(subtests):
 def test_a_field_is_of_the_side_that_has_its_column():
     """An item's column may be the same for all candidates, and a context's may differ between them."""
     bundle, fresh = make(AutoInt(embedding_dim=4, attention_dim=6)), log(30, seed=1)
-    for own in (["user", "genres"], ["history", "item", "age"], ["hour"], [*USER_COLUMNS, "price", "item"]):
-        context, candidates = fresh[3:4].select(own), fresh.select([*ITEM_COLUMNS, *USER_COLUMNS]).drop(own)
+    for own in (
+        ["user", "genres"],
+        ["history", "item", "age"],
+        ["hour"],
+        [*USER_COLUMNS, "price", "item"],
+    ):
+        context, candidates = (
+            fresh[3:4].select(own),
+            fresh.select([*ITEM_COLUMNS, *USER_COLUMNS]).drop(own),
+        )
         expected = bundle.score(whole_rows(context, candidates))
-        np.testing.assert_allclose(bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(
+            bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6
+        )
 
 
 def test_any_number_of_candidates_and_labels(subtests):
-    more = Schema(fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression"),))
+    more = Schema(
+        fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression"),)
+    )
     fresh = log(SCORING_BATCH + 1, seed=2)
-    for rows, schema, shape in [(0, SCHEMA, (0,)), (0, more, (0, 2)), (len(fresh), more, (len(fresh), 2))]:
+    for rows, schema, shape in [
+        (0, SCHEMA, (0,)),
+        (0, more, (0, 2)),
+        (len(fresh), more, (len(fresh), 2)),
+    ]:
         with subtests.test(rows=rows, shape=shape):
             context, candidates = fresh[:1].select(USER_COLUMNS), fresh[:rows].select(ITEM_COLUMNS)
             bundle = make(schema=schema)
@@ -119,18 +141,38 @@ def test_any_number_of_candidates_and_labels(subtests):
 def test_values_never_seen_and_absent_ones():
     bundle, fresh = make(), log(5, seed=1)
     context = {"user": "nobody", "history": "", "tags": None, "hour": None, "age": float("nan")}
-    candidates = fresh.select(ITEM_COLUMNS).with_columns(item=pl.Series(["new", None, "", "i1", "i2"]))
+    candidates = fresh.select(ITEM_COLUMNS).with_columns(
+        item=pl.Series(["new", None, "", "i1", "i2"])
+    )
     row = pl.DataFrame({c: [v] for c, v in context.items()})
     expected = bundle.score(whole_rows(row, candidates))
-    np.testing.assert_allclose(bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(
+        bundle.score_candidates(context, candidates), expected, atol=1e-6, rtol=1e-6
+    )
 
 
 def test_a_column_is_on_one_side(subtests):
     for context, candidates, message in [
-        (USER_COLUMNS, ["item", "genres"], r"'price' \(field 'price', role item\) in neither: give it to the cand"),
-        (USER_COLUMNS[1:], ITEM_COLUMNS, r"'user' \(field 'user', role user\) in neither: .* context"),
-        (USER_COLUMNS, [*ITEM_COLUMNS, "age"], r"found 'age' \(field 'age'\) in both: remove it from one"),
-        ([], [*USER_COLUMNS, *ITEM_COLUMNS], "found none in the context: to score whole rows, use score"),
+        (
+            USER_COLUMNS,
+            ["item", "genres"],
+            r"'price' \(field 'price', role item\) in neither: give it to the cand",
+        ),
+        (
+            USER_COLUMNS[1:],
+            ITEM_COLUMNS,
+            r"'user' \(field 'user', role user\) in neither: .* context",
+        ),
+        (
+            USER_COLUMNS,
+            [*ITEM_COLUMNS, "age"],
+            r"found 'age' \(field 'age'\) in both: remove it from one",
+        ),
+        (
+            [],
+            [*USER_COLUMNS, *ITEM_COLUMNS],
+            "found none in the context: to score whole rows, use score",
+        ),
         ([*USER_COLUMNS, *ITEM_COLUMNS], ["unrelated"], "found none in the candidates"),
     ]:
         with subtests.test(context=context, candidates=candidates, message=message):
@@ -143,9 +185,15 @@ def test_a_column_is_on_one_side(subtests):
 
 
 def test_a_wrong_context_or_value_is_one_sentence():
-    bundle, candidates, context = make(), log(3).select(ITEM_COLUMNS), plain(log(1).select(USER_COLUMNS))
+    bundle, candidates, context = (
+        make(),
+        log(3).select(ITEM_COLUMNS),
+        plain(log(1).select(USER_COLUMNS)),
+    )
     for rows in (0, 2):
-        with pytest.raises(DataError, match=f"in one context, found {rows} context rows: give one row"):
+        with pytest.raises(
+            DataError, match=f"in one context, found {rows} context rows: give one row"
+        ):
             bundle.score_candidates(log(rows).select(USER_COLUMNS), candidates)
     for value in (["a", 1, {}], object()):
         with pytest.raises(DataError) as caught:
@@ -171,7 +219,9 @@ def test_an_estimator_scores_candidates_of_any_table():
     expected = recommender.decision_function(whole_rows(context, candidates))
     pandas = pd.DataFrame({c: candidates[c].to_list() for c in candidates.columns})
     for given, table in ((context, candidates), (plain(context), pandas)):
-        np.testing.assert_allclose(recommender.score_candidates(given, table), expected, atol=1e-6, rtol=1e-6)
+        np.testing.assert_allclose(
+            recommender.score_candidates(given, table), expected, atol=1e-6, rtol=1e-6
+        )
 
 
 def test_few_texts_are_looked_up_as_many_are():

@@ -1,6 +1,7 @@
 """The rooms of the package and who may import whom; no circle of modules.
 
-A room may import what stands above it in ROOMS, and nothing below. Imports inside functions and for types count too.
+A room may import what stands above it in ROOMS, and nothing below. Imports inside functions and for
+types count too.
 """
 
 import ast
@@ -14,7 +15,8 @@ errors version config display schema layout storage charts distributed data ops 
 training bundle runs explain serving report estimator testing automatic cli __main__
 """
 ROOMS = FROM_TOP_TO_BOTTOM.split()
-DATA = ("fieldwise", "recipes")  # the package's own module, which imports lazily what it offers; TOML alone
+# the package's own module, which imports lazily what it offers; TOML alone
+DATA = ("fieldwise", "recipes")
 
 
 def modules() -> dict[str, Path]:
@@ -41,7 +43,8 @@ def import_nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST]]:
     """The imports of a module that are loaded with it, and all of its imports."""
     tree = ast.parse(path.read_text())
     found = [
-        [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))] for nodes in (tree.body, statements(tree))
+        [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))]
+        for nodes in (tree.body, statements(tree))
     ]
     return found[0], found[1]
 
@@ -50,7 +53,9 @@ def imports(path: Path, *, top: bool = False) -> Iterator[str]:
     """Modules of the package that a module imports; with `top` those that are loaded with it."""
     for node in import_nodes(path)[0 if top else 1]:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "fieldwise")
+            yield from (
+                alias.name for alias in node.names if alias.name.split(".")[0] == "fieldwise"
+            )
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fieldwise":
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
@@ -64,30 +69,46 @@ def position(module: str) -> int:
 def test_modules_import_rooms_above_their_own_alone():
     for module in MODULES.keys() - {"fieldwise"}:
         targets = set(imports(MODULES[module])) - {module}
-        assert "fieldwise" not in targets, f"{module} imports the package itself: import the module that has the name"
+        assert "fieldwise" not in targets, (
+            f"{module} imports the package itself: import the module that has the name"
+        )
         below = [target for target in targets if position(target) > position(module)]
         assert not below, f"{module} imports {below}, whose rooms stand below its own"
 
 
 def test_concrete_models_are_imported_in_their_room_alone():
-    """What others ask of a model is in the docstring of `fieldwise.models.own`."""
-    tools = {f"fieldwise.models.{name}" for name in ("build", "own", "settings", "twotower")}
+    """What others ask of a model is in the docstring of `fieldwise.models.registry`."""
+    tools = {f"fieldwise.models.{name}" for name in ("build", "registry", "settings", "twotower")}
     for module, path in MODULES.items():
         if module.split(".")[1:2] != ["models"]:
             named = {target for target in imports(path) if target.startswith("fieldwise.models.")}
-            assert named <= tools, f"{module} names a model: let it answer by an attribute or a method"
+            assert named <= tools, (
+                f"{module} names a model: let it answer by an attribute or a method"
+            )
             names = {alias.name for node in import_nodes(path)[1] if isinstance(node, ast.ImportFrom)
                      and node.module == "fieldwise.models" for alias in node.names}  # fmt: skip
-            assert names <= {"*", "MODELS", "EmbeddingSettings", "ModelSettings", "parameter_count"}, module
+            assert names <= {
+                "*",
+                "MODELS",
+                "EmbeddingSettings",
+                "ModelSettings",
+                "parameter_count",
+            }, module
 
 
 def test_every_entry_of_the_package_is_a_room():
-    entries = {p.stem for p in (SRC / "fieldwise").iterdir() if not p.name.startswith((".", "__")) and p.stem != "py"}
+    entries = {
+        p.stem
+        for p in (SRC / "fieldwise").iterdir()
+        if not p.name.startswith((".", "__")) and p.stem != "py"
+    }
     assert entries - set(DATA) == set(ROOMS) - {"__main__"}
 
 
 def test_no_module_is_loaded_in_a_circle():
-    edges = {name: {t for t in imports(path, top=True) if t != name} for name, path in MODULES.items()}
+    edges = {
+        name: {t for t in imports(path, top=True) if t != name} for name, path in MODULES.items()
+    }
     edges["fieldwise"] = set()
     while edges:
         leaves = [name for name, targets in edges.items() if not targets & edges.keys()]

@@ -35,7 +35,11 @@ from fieldwise import (
 QUICK = TrainingSettings(epochs=3, batch_size=64, learning_rate=0.02)
 LOG = simulate(1200, users=30, items=40).to_pandas()
 SCHEMA = Schema(
-    fields=(Categorical("user_id", role="user"), Categorical("device"), Numeric("length", role="item")),
+    fields=(
+        Categorical("user_id", role="user"),
+        Categorical("device"),
+        Numeric("length", role="item"),
+    ),
     label=Label("liked"),
 )
 X, Y = make_classification(600, 6, n_informative=4, random_state=0)
@@ -82,19 +86,25 @@ def test_quick_checks_of_scikit_learn() -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learns_own_checks() -> None:
     result = check_estimator(CHECKED, on_fail=None, on_skip=None)
-    failed = {one["check_name"]: str(one["exception"]) for one in result if one["status"] == "failed"}
+    failed = {
+        one["check_name"]: str(one["exception"]) for one in result if one["status"] == "failed"
+    }
     assert failed.keys() == EXPECTED_FAILED_CHECKS.keys(), failed
     assert sum(one["status"] == "passed" for one in result) > 45
 
 
-@pytest.mark.filterwarnings("ignore:the schema was inferred, and the whole numbers of column .length.")
+@pytest.mark.filterwarnings(
+    "ignore:the schema was inferred, and the whole numbers of column .length."
+)
 def test_the_tools_for_choosing() -> None:
     """Without a schema; with one in tests/test_estimator.py."""
     frame, y = LOG[["user_id", "device", "length"]], LOG["liked"]
     recommender = Recommender(model=LR(), training=QUICK)
     assert is_classifier(recommender)
     own = cross_val_score(recommender, frame, y, cv=2, error_score="raise")
-    theirs = cross_val_score(clone(recommender), frame, y, cv=2, scoring="roc_auc", error_score="raise")
+    theirs = cross_val_score(
+        clone(recommender), frame, y, cv=2, scoring="roc_auc", error_score="raise"
+    )
     np.testing.assert_allclose(own, theirs, rtol=1e-12)
     search = GridSearchCV(recommender, {"training__epochs": [1, 3]}, cv=2, error_score="raise")
     search.fit(frame, y, sample_weight=np.linspace(1, 2, len(y)))
@@ -105,7 +115,9 @@ def test_the_tools_for_choosing() -> None:
 @pytest.mark.parametrize(("method", "kind"), [("sigmoid", "pandas"), ("isotonic", "array")])
 def test_probabilities_are_calibrated(method: str, kind: str) -> None:
     rows, y, schema = (LOG, LOG["liked"], SCHEMA) if kind == "pandas" else (X, Y, None)
-    calibrated = CalibratedClassifierCV(Recommender(schema, LR(), training=QUICK), method=method, cv=2).fit(rows, y)
+    calibrated = CalibratedClassifierCV(
+        Recommender(schema, LR(), training=QUICK), method=method, cv=2
+    ).fit(rows, y)
     p = calibrated.predict_proba(rows)[:, 1]
     assert abs(p.mean() - y.mean()) < 0.05
     assert roc_auc_score(y, p) > 0.6
@@ -115,7 +127,9 @@ def test_probabilities_are_calibrated(method: str, kind: str) -> None:
 def test_partial_dependence() -> None:
     fitted = Recommender(SCHEMA, FM(embedding_dim=4), training=QUICK).fit(LOG)
     rows = LOG[["user_id", "device", "length"]].head(8)
-    result = partial_dependence(fitted, rows, ["device"], categorical_features=["device"], kind="average")
+    result = partial_dependence(
+        fitted, rows, ["device"], categorical_features=["device"], kind="average"
+    )
     devices = result["grid_values"][0]
     by_hand = [fitted.predict_proba(rows.assign(device=device))[:, 1].mean() for device in devices]
     np.testing.assert_allclose(result["average"][0], by_hand, rtol=1e-6)
@@ -123,13 +137,19 @@ def test_partial_dependence() -> None:
     average = partial_dependence(numbers, X[:8], [1], grid_resolution=3)
     moved = X[:8].copy()
     moved[:, 1] = average["grid_values"][0][2]
-    assert average["average"][0][2] == pytest.approx(numbers.predict_proba(moved)[:, 1].mean(), rel=1e-6)
+    assert average["average"][0][2] == pytest.approx(
+        numbers.predict_proba(moved)[:, 1].mean(), rel=1e-6
+    )
 
 
 def test_pipelines_and_importances() -> None:
     pipeline = make_pipeline(StandardScaler(), Recommender(model=LR(), training=QUICK)).fit(X, Y)
-    assert pipeline.score(X, Y) == pytest.approx(roc_auc_score(Y, pipeline.decision_function(X)), abs=1e-12)
-    named = make_pipeline(StandardScaler().set_output(transform="polars"), Recommender(model=LR(), training=QUICK))
+    assert pipeline.score(X, Y) == pytest.approx(
+        roc_auc_score(Y, pipeline.decision_function(X)), abs=1e-12
+    )
+    named = make_pipeline(
+        StandardScaler().set_output(transform="polars"), Recommender(model=LR(), training=QUICK)
+    )
     frame = pd.DataFrame(X, columns=[f"height{k}" for k in range(6)])
     assert named.fit(frame, Y).predict(frame).shape == (600,)
     result = permutation_importance(pipeline, X, Y, n_repeats=2, random_state=0)
@@ -141,7 +161,16 @@ def test_pipelines_and_importances() -> None:
 
 @pytest.mark.parametrize(
     ("negative", "positive"),
-    [("no", "yes"), ("skip", "click"), (False, True), (0, 1), (1, 0), (-1, 1), ("0", "1"), (1.0, 2.0)],
+    [
+        ("no", "yes"),
+        ("skip", "click"),
+        (False, True),
+        (0, 1),
+        (1, 0),
+        (-1, 1),
+        ("0", "1"),
+        (1.0, 2.0),
+    ],
 )
 def test_classes_are_the_labels_own_values(negative: Any, positive: Any, tmp_path: Any) -> None:
     liked = LOG["liked"].to_numpy() == 1
@@ -154,7 +183,9 @@ def test_classes_are_the_labels_own_values(negative: Any, positive: Any, tmp_pat
 
     np.testing.assert_array_equal(fitted.classes_, np.unique(y), strict=True)
     probability = plain.predict_proba(LOG)[:, 1]
-    assert fitted.predict_proba(rows)[:, fitted.classes_.tolist().index(positive)] == pytest.approx(probability)
+    assert fitted.predict_proba(rows)[:, fitted.classes_.tolist().index(positive)] == pytest.approx(
+        probability
+    )
     predicted = fitted.predict(rows)
     assert predicted.tolist() == [positive if p >= 0.5 else negative for p in probability]
     assert accuracy_score(y, predicted) == accuracy_score(liked, probability >= 0.5)
@@ -162,7 +193,9 @@ def test_classes_are_the_labels_own_values(negative: Any, positive: Any, tmp_pat
     np.testing.assert_array_equal(predicted, fitted.classes_[(logit >= 0).astype(int)])
     assert fitted.score(rows, y) == pytest.approx(roc_auc_score(liked, probability))
     fitted.save(tmp_path / "b")
-    np.testing.assert_array_equal(Recommender.load(tmp_path / "b").predict(rows), predicted, strict=True)
+    np.testing.assert_array_equal(
+        Recommender.load(tmp_path / "b").predict(rows), predicted, strict=True
+    )
 
 
 @pytest.mark.parametrize(("negative", "positive"), [("no", "yes"), ("skip", "click")])
@@ -173,7 +206,9 @@ def test_scorers_of_scikit_learn_take_text_labels(negative: str, positive: str) 
     scoring = ("accuracy", "roc_auc", "neg_log_loss")
     rows = LOG[["user_id", "device", "length"]]
     result = cross_validate(own, rows, y, cv=2, scoring=scoring, error_score="raise")
-    expected = cross_validate(numbers, rows, LOG["liked"], cv=2, scoring=scoring, error_score="raise")
+    expected = cross_validate(
+        numbers, rows, LOG["liked"], cv=2, scoring=scoring, error_score="raise"
+    )
     for name in scoring:
         np.testing.assert_allclose(result[f"test_{name}"], expected[f"test_{name}"], atol=1e-6)
     accuracy = cross_val_score(own, rows, y, cv=2, scoring="accuracy", error_score="raise")
@@ -182,11 +217,15 @@ def test_scorers_of_scikit_learn_take_text_labels(negative: str, positive: str) 
 
 def test_classes_of_several_values_are_0_and_1() -> None:
     words = np.where(LOG["liked"] == 1, np.where(LOG["length"] > 100, "like", "superlike"), "pass")
-    schema = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=("like", "superlike")))
+    schema = dataclasses.replace(
+        SCHEMA, label=Label("answer", positive_values=("like", "superlike"))
+    )
     fitted = Recommender(schema, LR(), training=QUICK).fit(LOG, words)
     assert fitted.classes_.tolist() == [0, 1]
     assert set(fitted.predict(LOG)) == {0, 1}
-    both = dataclasses.replace(SCHEMA, label=Label("answer", positive_values=("yes",)), more_labels=(Label("liked"),))
+    both = dataclasses.replace(
+        SCHEMA, label=Label("answer", positive_values=("yes",)), more_labels=(Label("liked"),)
+    )
     answers = LOG.assign(answer=np.where(LOG["liked"] == 1, "yes", "no"))
     fitted = Recommender(both, LR(), training=QUICK).fit(answers)
     assert [classes.tolist() for classes in fitted.classes_] == [["no", "yes"], [0, 1]]
@@ -200,7 +239,8 @@ def test_labels_of_the_table_and_of_y_must_agree() -> None:
     wrong[[3, 9]] = 1 - wrong[[3, 9]]
     fitted = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG, LOG["liked"].astype(bool))
     message = (
-        rf"must agree, found {wrong[3]} in y and {LOG['liked'][3]} in X in row 3 .*2 such rows of 1,200: leave out"
+        rf"must agree, found {wrong[3]} in y and {LOG['liked'][3]} in X in row 3 "
+        r".*2 such rows of 1,200: leave out"
     )
     for method in (fitted.fit, fitted.evaluate, fitted.score):
         with pytest.raises(DataError, match=message):
@@ -208,7 +248,9 @@ def test_labels_of_the_table_and_of_y_must_agree() -> None:
     on_tv = Label("device", positive_values=("tv",))
     rated = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:1], more_labels=(on_tv,))
     with pytest.raises(DataError, match="column 'device' of X must agree"):
-        Recommender(rated, LR(), training=QUICK).fit(LOG, LOG[["liked", "device"]].assign(device="tv"))
+        Recommender(rated, LR(), training=QUICK).fit(
+            LOG, LOG[["liked", "device"]].assign(device="tv")
+        )
 
 
 # Without a schema
@@ -224,7 +266,9 @@ def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_p
     assert {"user_id", "item_id", "device"} <= {f.name for f in fitted.schema_.fields}
     assert (fitted.schema_.time, fitted.schema_.user) == ("timestamp", "user_id")
     assert fitted.inference_.notes["user_id"] in capsys.readouterr().err
-    beside = Recommender(model=LR(), training=QUICK, valid_by="time").fit(frame.drop(columns="liked"), frame["liked"])
+    beside = Recommender(model=LR(), training=QUICK, valid_by="time").fit(
+        frame.drop(columns="liked"), frame["liked"]
+    )
     np.testing.assert_array_equal(beside.decision_function(frame), fitted.decision_function(frame))
     fitted.save(tmp_path / "b")
     again = Recommender.load(tmp_path / "b")
@@ -232,7 +276,9 @@ def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_p
     np.testing.assert_array_equal(again.predict_proba(frame), fitted.predict_proba(frame))
     assert clone(fitted).schema is None
     with pytest.warns(UserWarning, match="the schema was inferred, and it is unknown which of"):
-        Recommender(model=LR(), training=QUICK).fit(frame, np.where(frame["liked"] == 1, "heads", "tails"))
+        Recommender(model=LR(), training=QUICK).fit(
+            frame, np.where(frame["liked"] == 1, "heads", "tails")
+        )
 
 
 def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
@@ -251,7 +297,10 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
     chosen = Recommender(some, LR(), training=QUICK).fit(X, Y)
     assert chosen.predict(X).shape == (600,)
     assert chosen.n_features_in_ == 2
-    words = np.array([["red", "small"], ["blue", "large"], ["blue", "small"], ["red", "large"]] * 50, dtype=object)
+    words = np.array(
+        [["red", "small"], ["blue", "large"], ["blue", "small"], ["red", "large"]] * 50,
+        dtype=object,
+    )
     of_words = Recommender(model=LR(), training=QUICK).fit(words, Y[:200])
     assert [f.kind for f in of_words.schema_.fields] == ["categorical", "categorical"]
 
@@ -259,9 +308,19 @@ def test_columns_of_arrays_have_numbers_for_names(tmp_path: Any) -> None:
 def test_rows_without_an_inferable_label_are_errors(subtests):
     for rows, y, kind, message in [
         (X, None, DataError, "an array has no label: Recommender requires y to be passed"),
-        (X, X[:, 0], DataError, "Only binary classification is supported without a schema, found continuous labels"),
+        (
+            X,
+            X[:, 0],
+            DataError,
+            "Only binary classification is supported without a schema, found continuous labels",
+        ),
         (X, np.arange(600) % 3, DataError, "found multiclass labels of 3 values in 'y'"),
-        (LOG[["device", "user_id"]], LOG["length"] / 7, DataError, "labels of .* values in 'length'"),
+        (
+            LOG[["device", "user_id"]],
+            LOG["length"] / 7,
+            DataError,
+            "labels of .* values in 'length'",
+        ),
         (LOG[["device", "user_id"]], None, SchemaError, "no column looks like a label"),
         (X[0], Y, DataError, "Expected 2D array"),
         ([[1, 2], [3]], [0, 1], DataError, "rows of equal length"),
@@ -274,16 +333,23 @@ def test_rows_without_an_inferable_label_are_errors(subtests):
 def test_arrays_of_another_width_are_refused() -> None:
     fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
     for wrong in (X[:, :2], np.c_[X, X]):
-        with pytest.raises(DataError, match=f"X has {wrong.shape[1]} features, but Recommender is expecting 6"):
+        with pytest.raises(
+            DataError, match=f"X has {wrong.shape[1]} features, but Recommender is expecting 6"
+        ):
             fitted.predict(wrong)
     named = Recommender(SCHEMA, LR(), training=QUICK).fit(LOG)
-    with pytest.raises(DataError, match=r"an array \[N, 3\] has no names; .*columns=\['user_id', 'device', 'length'\]"):
+    with pytest.raises(
+        DataError,
+        match=r"an array \[N, 3\] has no names; .*columns=\['user_id', 'device', 'length'\]",
+    ):
         named.predict(LOG[["user_id", "device", "length"]].to_numpy())
 
 
 def test_a_later_schema_counts() -> None:
     fitted = Recommender(model=LR(), training=QUICK).fit(X, Y)
-    rated = dataclasses.replace(SCHEMA, label=Label("length", task="regression"), fields=SCHEMA.fields[:2])
+    rated = dataclasses.replace(
+        SCHEMA, label=Label("length", task="regression"), fields=SCHEMA.fields[:2]
+    )
     fitted.set_params(schema=rated)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

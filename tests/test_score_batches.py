@@ -23,7 +23,9 @@ class Doubled(nn.Module):
         return 2 * x if self.labels == 1 else torch.stack([2 * x, x * x], dim=1)
 
 
-@pytest.mark.parametrize(("sizes", "labels"), [([], 1), ([4, 4, 4, 1], 1), ([1, 9, 2, 30, 0, 5], 2)])
+@pytest.mark.parametrize(
+    ("sizes", "labels"), [([], 1), ([4, 4, 4, 1], 1), ([1, 9, 2, 30, 0, 5], 2)]
+)
 def test_scores_of_batches_come_in_their_order(sizes, labels, monkeypatch):
     monkeypatch.setattr(module, "KEPT_ROWS", 8)
     ids = torch.split(torch.arange(sum(sizes), dtype=torch.int32)[:, None], sizes)

@@ -51,7 +51,9 @@ def rows() -> pl.DataFrame:
     return simulate(101, users=40, items=15, seed=5).drop("liked", "true_probability")
 
 
-def test_a_file_scored_in_parts_gives_the_predictions_of_the_whole(subtests, bundle, rows, tmp_path, monkeypatch):
+def test_a_file_scored_in_parts_gives_the_predictions_of_the_whole(
+    subtests, bundle, rows, tmp_path, monkeypatch
+):
     for slice_rows, given, out in [
         (7, "parquet", "csv"), (7, "arrow", "tsv.gz"), (7, "csv", "arrow"), (101, "parquet", "parquet"),
         (5000, "csv", "parquet"),
@@ -66,7 +68,9 @@ def test_a_file_scored_in_parts_gives_the_predictions_of_the_whole(subtests, bun
             assert (done.rows, done.columns) == (101, ("user_id", "item_id", "prediction"))
             assert result.select("user_id", "item_id").equals(rows.select("user_id", "item_id"))
             np.testing.assert_allclose(result["prediction"], bundle.predict(rows), rtol=1e-6)
-            assert done.unseen == pytest.approx(bundle.encoder.unseen_in(bundle.encoder.transform(rows)))
+            assert done.unseen == pytest.approx(
+                bundle.encoder.unseen_in(bundle.encoder.transform(rows))
+            )
             assert done.unseen["user_id"] > 0
             assert len(list(folder.iterdir())) == 2
 
@@ -87,7 +91,9 @@ def test_reports_count_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("_short_slices")
-def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, rows, tmp_path, monkeypatch):
+def test_several_files_are_scored_in_the_order_of_their_names(
+    subtests, bundle, rows, tmp_path, monkeypatch
+):
     monkeypatch.setattr(chunked_table, "_WHOLE", 1000)  # text is read in chunks, too
     for kind in ("parquet", "arrow", "csv", "csv.gz"):
         with subtests.test(kind=kind):
@@ -105,14 +111,18 @@ def test_several_files_are_scored_in_the_order_of_their_names(subtests, bundle, 
 
 
 @pytest.mark.usefixtures("_short_slices")
-def test_rows_without_keys_are_numbered_through_all_slices(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+def test_rows_without_keys_are_numbered_through_all_slices(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
+) -> None:
     bare = dataclasses.replace(bundle, schema=dataclasses.replace(SCHEMA, keys=()))
     rows.write_parquet(tmp_path / "rows.parquet", row_group_size=13)
     score_file(bare, tmp_path / "rows.parquet", tmp_path / "out.arrow")
     assert as_table(tmp_path / "out.arrow")["row"].to_list() == list(range(101))
 
 
-def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_table_without_rows_gives_its_columns(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
+) -> None:
     rows.clear().write_parquet(tmp_path / "rows.parquet")
     for suffix in ("parquet", "csv"):
         assert score_file(bundle, tmp_path / "rows.parquet", tmp_path / f"out.{suffix}").rows == 0
@@ -124,10 +134,15 @@ def test_a_table_without_rows_gives_its_columns(bundle: Bundle, rows: pl.DataFra
 def test_a_bad_cell_is_named_by_its_row_in_the_file_and_nothing_is_written(
     bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
 ) -> None:
-    bad = rows.with_columns(length=pl.when(pl.int_range(pl.len()) == 64).then(float("inf")).otherwise("length"))
+    bad = rows.with_columns(
+        length=pl.when(pl.int_range(pl.len()) == 64).then(float("inf")).otherwise("length")
+    )
     bad.write_parquet(tmp_path / "rows.parquet")
     (tmp_path / "out.parquet").write_bytes(b"as it was")
-    with pytest.raises(DataError, match=r"column 'length' \(field 'length'\) holds inf in row 64 \(counting from 0\)"):
+    with pytest.raises(
+        DataError,
+        match=r"column 'length' \(field 'length'\) holds inf in row 64 \(counting from 0\)",
+    ):
         score_file(bundle, tmp_path / "rows.parquet", tmp_path / "out.parquet")
     assert (tmp_path / "out.parquet").read_bytes() == b"as it was"
     assert len(list(tmp_path.iterdir())) == 2
@@ -151,17 +166,26 @@ def test_wrong_files_are_errors_before_any_row_is_scored(bundle, rows, tmp_path,
         score_file(bundle, table, out)
 
 
-def test_a_label_that_is_a_number_has_no_logit(bundle: Bundle, rows: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_label_that_is_a_number_has_no_logit(
+    bundle: Bundle, rows: pl.DataFrame, tmp_path: Path
+) -> None:
     rows.write_parquet(tmp_path / "rows.parquet")
-    plain = dataclasses.replace(SCHEMA, fields=SCHEMA.fields[:2], label=Label("length", task="regression"))
+    plain = dataclasses.replace(
+        SCHEMA, fields=SCHEMA.fields[:2], label=Label("length", task="regression")
+    )
     of_number = random_bundle(bundle.settings, plain, rows)
     with pytest.raises(ConfigError, match="the label 'length' is a number: omit it"):
         score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet", logit=True)
-    assert score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1] == "prediction"
+    assert (
+        score_file(of_number, tmp_path / "rows.parquet", tmp_path / "out.parquet").columns[-1]
+        == "prediction"
+    )
 
 
 def test_bfloat16_multiplies_in_16_bits_and_float32_stays_as_it_was(bundle, rows, tmp_path):
-    autoint = random_bundle(AutoIntPlus(embedding_dim=4, hidden=(16,)), SCHEMA, simulate(300, users=20, items=15))
+    autoint = random_bundle(
+        AutoIntPlus(embedding_dim=4, hidden=(16,)), SCHEMA, simulate(300, users=20, items=15)
+    )
     write_table(rows, tmp_path / "rows.parquet")
     results = {}
     for precision in ("float32", "bfloat16"):

@@ -7,25 +7,45 @@ import pytest
 from fieldwise import ConfigError, load_recipe, prepare_recipe, recipe_names
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.runs.recipe import Choices, Range, check_space, default_space, parse_space, search_space, with_values
+from fieldwise.runs.recipe import (
+    Choices,
+    Range,
+    check_space,
+    default_space,
+    parse_space,
+    search_space,
+    with_values,
+)
 
 
 def test_paths_are_quoted_or_nested():
-    nested = {"training": {"l2": {"embedding.weight": {"low": 0, "high": 1}}}, "model": {"heads": {"choices": [1, 2]}}}
-    quoted = {"training.l2.embedding.weight": {"low": 0, "high": 1}, "model.heads": {"choices": [1, 2]}}
+    nested = {
+        "training": {"l2": {"embedding.weight": {"low": 0, "high": 1}}},
+        "model": {"heads": {"choices": [1, 2]}},
+    }
+    quoted = {
+        "training.l2.embedding.weight": {"low": 0, "high": 1},
+        "model.heads": {"choices": [1, 2]},
+    }
     assert parse_space(nested, "search") == parse_space(quoted, "search")
     assert parse_space(quoted, "search")["model.heads"] == Choices(choices=(1, 2))
 
 
 def test_invalid_ranges_are_refused(subtests):
     for table, sentence in [
-        ({"a": 3}, "search.a must be a table with low and high, or with choices, or false, found 3"),
+        (
+            {"a": 3},
+            "search.a must be a table with low and high, or with choices, or false, found 3",
+        ),
         ({"a": {"low": 2, "high": 1}}, "low must not exceed high, found 2 and 1"),
         ({"a": {"low": 0, "high": 1, "log": True}}, "lies above 0"),
         ({"a": {"low": 1, "high": 2, "log": True, "step": 1}}, "log = true or a step"),
         ({"a": {"low": 1, "hihg": 2}}, "has no setting 'hihg': did you mean 'high'?"),
         ({"a": {"choices": []}}, "at least one value"),
-        ({"a": {"low": 1, "high": 3, "step": 0.5}}, "the step of a range of whole numbers is one, found 0.5"),
+        (
+            {"a": {"low": 1, "high": 3, "step": 0.5}},
+            "the step of a range of whole numbers is one, found 0.5",
+        ),
         ({"a": {"low": 1, "high": 3, "step": 4}}, "at most high - low, found 4"),
     ]:
         with subtests.test(table=table, sentence=sentence):
@@ -37,7 +57,12 @@ def test_invalid_ranges_are_refused(subtests):
 def test_values_reach_their_places():
     recipe = load_recipe("frappe/afm")
     changed = with_values(
-        recipe, {"training.learning_rate": 0.5, "training.l2.embedding.weight": 0.25, "model.attention_dim": 8}
+        recipe,
+        {
+            "training.learning_rate": 0.5,
+            "training.l2.embedding.weight": 0.25,
+            "model.attention_dim": 8,
+        },
     )
     assert (changed.training.learning_rate, changed.model.attention_dim) == (0.5, 8)
     assert changed.training.l2 == {"embedding.weight": 0.25}
@@ -85,8 +110,14 @@ def test_every_l2_of_a_space_names_parameters_of_its_model(tmp_path):
         schema = recipe.schema.to_toml()
         if schema not in layouts:
             layouts[schema] = prepare_recipe(recipe, tmp_path).encoder.layout
-        parameters = [n for n, _ in build_network(recipe.model, layouts[schema], 0).named_parameters()]
-        patterns = [p.removeprefix("training.l2.") for p in search_space(recipe) if p.startswith("training.l2.")]
+        parameters = [
+            n for n, _ in build_network(recipe.model, layouts[schema], 0).named_parameters()
+        ]
+        patterns = [
+            p.removeprefix("training.l2.")
+            for p in search_space(recipe)
+            if p.startswith("training.l2.")
+        ]
         if not patterns:
             without.add(name)
         for pattern in patterns:

@@ -25,7 +25,9 @@ def test_the_table_of_models_is_current():
     text = (ROOT / "docs" / "models" / "README.md").read_text("utf-8")
     assert MADE["models_page"]() == text, "write it again: python scripts/settings_page.py"
     told = re.findall(r"^\| `(.+?)` \| \[.+?\]\((.+?)\) \| .+? \| (.+?) \|", text, re.M)
-    assert [(name, page) for name, page, _ in told] == [(name, f"{name.removesuffix('+')}.md") for name in MODELS]
+    assert [(name, page) for name, page, _ in told] == [
+        (name, f"{name.removesuffix('+')}.md") for name in MODELS
+    ]
     assert [name for name, _, paper in told if not re.search(r" \d{4}", paper)] == ["lr"]
 
 
@@ -46,7 +48,11 @@ def test_every_setting_of_a_model_has_a_meaning_where_the_reference_shows_it():
 
 
 L2_ROW = re.compile(r"^\| (.+) \| `\{ (.+) \}` \|$", re.M)
-FACTORS = {"FuxiCTR": {"x", "y"}, "DeepCTR-Torch": {"2x/B", "2y/B", "2z/B", "2u/B"}, "`weight_decay`": {"x"}}
+FACTORS = {
+    "FuxiCTR": {"x", "y"},
+    "DeepCTR-Torch": {"2x/B", "2y/B", "2z/B", "2u/B"},
+    "`weight_decay`": {"x"},
+}
 """What a strength there is here; tests/training/test_l2_units.py compares the gradients."""
 
 

@@ -42,7 +42,10 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site, in a folder whose name has a space."""
-    if importlib.util.find_spec("material") is None or importlib.util.find_spec("mkdocstrings") is None:
+    if (
+        importlib.util.find_spec("material") is None
+        or importlib.util.find_spec("mkdocstrings") is None
+    ):
         pytest.skip("the site needs MkDocs: pip install 'fieldwise[docs]'")
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
@@ -86,12 +89,20 @@ def test_the_reference_has_every_command_and_option(site):
     commands = {"fieldwise": typer.main.get_command(app)}
     while commands:
         name, command = commands.popitem()
-        commands |= {f"{name} {word}": inner for word, inner in getattr(command, "commands", {}).items()}
+        commands |= {
+            f"{name} {word}": inner for word, inner in getattr(command, "commands", {}).items()
+        }
         if hasattr(command, "commands"):
             continue
-        section = text.split(f"\n{name}¶\n")[1] if f"\n{name}¶\n" in text else text[text.index(f"{name}¶") :]
+        section = (
+            text.split(f"\n{name}¶\n")[1]
+            if f"\n{name}¶\n" in text
+            else text[text.index(f"{name}¶") :]
+        )
         for option in command.params:
-            words = [*option.opts, *option.secondary_opts] if option.param_type_name == "option" else []
+            words = (
+                [*option.opts, *option.secondary_opts] if option.param_type_name == "option" else []
+            )
             assert all(word in section for word in words), f"{name}: {words}"
 
 
@@ -106,7 +117,11 @@ def test_examples_of_docstrings_become_code():
 @pytest.mark.slow
 def test_the_reference_has_every_public_name_and_its_examples_as_code(pages, site):
     ids = pages[site / "reference" / "python.html"].ids
-    missing = [n for n in fieldwise.__all__ if n != "__version__" and not any(i.endswith(f".{n}") for i in ids)]
+    missing = [
+        n
+        for n in fieldwise.__all__
+        if n != "__version__" and not any(i.endswith(f".{n}") for i in ids)
+    ]
     assert not missing
     for name in ("python", "explain", "serving", "operations"):
         html = (site / "reference" / f"{name}.html").read_text("utf-8")
@@ -121,27 +136,47 @@ def test_pages_are_quiet_and_fit_in_chromium(site, pages, width, scheme):
     sync_api = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM.exists():
         pytest.skip(f"{CHROMIUM} is not installed")
-    flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    flags = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+    ]
     wrong: list[str] = []
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=flags)
         view = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = view.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("request", lambda r: None if r.url.startswith(("file:", "data:", "blob:")) else wrong.append(r.url))
+        page.on(
+            "console",
+            lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on(
+            "request",
+            lambda r: (
+                None if r.url.startswith(("file:", "data:", "blob:")) else wrong.append(r.url)
+            ),
+        )
         for path in sorted(pages):
             if path.name == "404.html":
                 continue
             page.goto(path.as_uri())
             result = page.evaluate("document.documentElement.scrollWidth")
-            assert result <= width, f"{path.relative_to(site)} is {result} wide in a window of {width}"
-            assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+            assert result <= width, (
+                f"{path.relative_to(site)} is {result} wide in a window of {width}"
+            )
+            assert (
+                page.evaluate("document.body.dataset.mdColorScheme")
+                == {"light": "default", "dark": "slate"}[scheme]
+            )
         view.close()
         page = browser.new_page()
         page.goto((site / "index.html").as_uri())
         page.keyboard.press("/")
         page.keyboard.type("faithfulness")
-        page.wait_for_selector(".md-search-result__item a[href*='explaining.html']", timeout=120_000)
+        page.wait_for_selector(
+            ".md-search-result__item a[href*='explaining.html']", timeout=120_000
+        )
         browser.close()
     assert wrong == []

@@ -6,7 +6,7 @@ from torch import nn
 
 from fieldwise import AFM, IntTower, testing
 from fieldwise.layers import FieldEmbedding
-from fieldwise.models.own import as_settings
+from fieldwise.models.registry import as_settings
 
 LAYOUT = testing.small_layout()
 MIXING = "a row is scored by itself"
@@ -15,7 +15,10 @@ MIXING = "a row is scored by itself"
 class Sound(nn.Module):
     def __init__(self, layout, *, width: int = 4):
         super().__init__()
-        self.embedding, self.out = FieldEmbedding(layout, width, std=0.5), nn.Linear(width * layout.num_fields, 1)
+        self.embedding, self.out = (
+            FieldEmbedding(layout, width, std=0.5),
+            nn.Linear(width * layout.num_fields, 1),
+        )
 
     def forward(self, batch):
         return self.out(self.embedding(batch).flatten(1)).squeeze(1)

@@ -44,7 +44,9 @@ def test_lost_leading_zeros_are_a_warning_of_every_prediction(model, tmp_path):
     for call in (model.predict, model.predict_proba, model.evaluate):
         with pytest.warns(UserWarning, match=pattern) as heard:
             call(lost)
-        assert [warning.filename for warning in heard if "CHECK" in str(warning.message)] == [__file__]
+        assert [warning.filename for warning in heard if "CHECK" in str(warning.message)] == [
+            __file__
+        ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         expected = model.predict_proba(log(300))
@@ -77,4 +79,6 @@ def test_the_commands_say_it_too(model, tmp_path, capsys):
         for command in (["evaluate"], ["predict", "--overwrite", "--out", str(tmp_path / "p.csv")]):
             assert run([command[0], str(tmp_path / "b"), *command[1:], *data]) == 0
             err = capsys.readouterr().err
-            assert err.count("CHECK: 100 % of the user ids in column 'user_id' are unknown") == count
+            assert (
+                err.count("CHECK: 100 % of the user ids in column 'user_id' are unknown") == count
+            )

@@ -43,16 +43,24 @@ TIMES = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))
 SPANS = st.timedeltas(dt.timedelta(-400), dt.timedelta(400))
 MILLISECOND = dt.timedelta(milliseconds=1)
 WHOLE = st.integers(-100, 100)
-FLOATS = st.one_of(st.floats(-1e30, 1e30), st.sampled_from([0.1, 0.3, 1 / 7, 12.0, 1e-5, 2.0**60, float("nan"), -0.0]))
+FLOATS = st.one_of(
+    st.floats(-1e30, 1e30),
+    st.sampled_from([0.1, 0.3, 1 / 7, 12.0, 1e-5, 2.0**60, float("nan"), -0.0]),
+)
 SHORT = st.one_of(
-    st.floats(-(2.0**100), 2.0**100, width=32), st.sampled_from([float(np.float32(x)) for x in (0.1, 1 / 7)])
+    st.floats(-(2.0**100), 2.0**100, width=32),
+    st.sampled_from([float(np.float32(x)) for x in (0.1, 1 / 7)]),
 )
 TEXTS = st.text(st.sampled_from("ab|é1. ,"), max_size=4)
 NUMBER_TEXTS = st.sampled_from(["1", " 2.5 ", "", " ", "1e3", ".5", "+1", "-0", "007", "4.10"])
 
 
 def in_milliseconds(values):
-    return values.map(lambda value: value - value % MILLISECOND if isinstance(value, dt.timedelta) else floor(value))
+    return values.map(
+        lambda value: (
+            value - value % MILLISECOND if isinstance(value, dt.timedelta) else floor(value)
+        )
+    )
 
 
 def floor(time):
@@ -84,7 +92,13 @@ TYPES = {
 }
 LISTS = {name: TYPES[name] for name in ("i64", "f32", "f64", "bool", "text", "us", "date")}
 CATEGORIES = (Categorical("x"), Categorical("x", hash_buckets=50))
-ONE_VALUE = (*CATEGORIES, Bag("x"), Sequence("x", max_length=2), Numeric("x"), Numeric("x", encoding="quantile"))
+ONE_VALUE = (
+    *CATEGORIES,
+    Bag("x"),
+    Sequence("x", max_length=2),
+    Numeric("x"),
+    Numeric("x", encoding="quantile"),
+)
 
 
 def arrays(table):
@@ -150,8 +164,12 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatc
     if field.cell == "number" and column.dtype.is_temporal():
         bodies = [{"x": None if number != number else number} for number in numbers_of(column)]
     check_equal(arrays(encoder.transform(frame_of(bodies, [field]))), expected, "request")
-    single = [encode_row(encoder, encoder.layout, values_of(body, [field], "row")) for body in bodies]
-    check_equal({"ids": np.concatenate([batch.ids for batch in single])}, {"ids": expected["ids"]}, "cell")
+    single = [
+        encode_row(encoder, encoder.layout, values_of(body, [field], "row")) for body in bodies
+    ]
+    check_equal(
+        {"ids": np.concatenate([batch.ids for batch in single])}, {"ids": expected["ids"]}, "cell"
+    )
 
     (tmp_path / "encoder.json").write_text(encoder.to_json(), "utf-8")
     (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")
@@ -160,7 +178,9 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatc
     check_equal(standalone.encode([{"x": cell} for cell in cells]), expected, "exported")
 
 
-def test_a_number_at_the_edge_of_two_bins_is_in_the_same_one_in_an_exported_encoder(tmp_path, monkeypatch, subtests):
+def test_a_number_at_the_edge_of_two_bins_is_in_the_same_one_in_an_exported_encoder(
+    tmp_path, monkeypatch, subtests
+):
     frame = pl.DataFrame({"x": [0.0, 2.5, 5.0, 7.5, 10.0, None]})
     for closed, expected in [("left", [1, 2, 3, 4, 4, 0]), ("right", [1, 1, 2, 3, 4, 0])]:
         with subtests.test(closed=closed):
@@ -186,8 +206,16 @@ def test_the_text_of_a_value(subtests):
     day = dt.datetime(2026, 1, 2)
     for cells, kind, texts in [
         ([1 / 7, 0.1, 12.0], pl.Float32, ["0.14285715", "0.1", "12"]),
-        ([1 / 7, float(np.float32(1 / 7)), float("nan")], pl.Float64, ["0.14285714285714285", "0.14285715", None]),
-        ([day, day.replace(hour=8, microsecond=250_000)], pl.Datetime("ns"), ["2026-01-02", "2026-01-02 08:00:00.25"]),
+        (
+            [1 / 7, float(np.float32(1 / 7)), float("nan")],
+            pl.Float64,
+            ["0.14285714285714285", "0.14285715", None],
+        ),
+        (
+            [day, day.replace(hour=8, microsecond=250_000)],
+            pl.Datetime("ns"),
+            ["2026-01-02", "2026-01-02 08:00:00.25"],
+        ),
         ([day], pl.Datetime("ms", "Europe/Berlin"), ["2026-01-02 01:00:00+01:00"]),
         ([dt.time(8, 30), dt.time(8, 30, 0, 5)], pl.Time, ["08:30:00", "08:30:00.000005"]),
         ([dt.timedelta(milliseconds=300), dt.timedelta(2)], pl.Duration("ns"), ["0.3", "172800"]),
@@ -203,8 +231,13 @@ def test_numbers_in_a_format_are_read_in_rows_and_in_the_log():
     log = pl.DataFrame({"price": ["999", "1.604", "12.500,75", "", None]})
     expected = [999.0, 1604.0, 12500.75, None, None]
     assert frame_of(log.to_dicts(), [field])["price"].to_list() == expected
-    assert frame_of([{"price": row["price"]} for row in stored_rows(log)], [field])["price"].to_list() == expected
-    assert frame_of([{"price": 1.604}], [field])["price"].to_list() == [1.604], "a number is no text"
+    assert (
+        frame_of([{"price": row["price"]} for row in stored_rows(log)], [field])["price"].to_list()
+        == expected
+    )
+    assert frame_of([{"price": 1.604}], [field])["price"].to_list() == [1.604], (
+        "a number is no text"
+    )
 
 
 def test_an_empty_id_is_no_user_and_no_item():
@@ -216,7 +249,9 @@ def test_an_empty_id_is_no_user_and_no_item():
     assert items["i"].to_list() == ["x", "y"]
     assert users["u"].to_list() == [" ", "a", "b"], "blanks are a value"
     assert UserLog(log, [schema], "u", "i").used("") == []
-    result = recommend(random_bundle(FM(embedding_dim=2), schema, log), log, Catalogue(), n=5, exclude_seen=False)
+    result = recommend(
+        random_bundle(FM(embedding_dim=2), schema, log), log, Catalogue(), n=5, exclude_seen=False
+    )
     assert sorted(set(result["i"])) == ["x", "y"]
     assert sorted(set(result["u"])) == [" ", "a", "b"]
 
@@ -245,9 +280,15 @@ def test_numbers_beyond_the_training_range_are_clipped_and_predictions_finite(mo
     if transform in ("none", "standard"):
         near = pl.DataFrame({"u": ["a"], "x": [high + 0.9 * beyond]})
         values = bundle.encoder.transform(new).values.ravel()
-        np.testing.assert_allclose(bundle.encoder.transform(edge).values.ravel(), values[:2], rtol=1e-6)
+        np.testing.assert_allclose(
+            bundle.encoder.transform(edge).values.ravel(), values[:2], rtol=1e-6
+        )
         assert bundle.encoder.transform(near).values.item() < values[0]
-        (cell,) = encode_row(bundle.encoder, bundle.encoder.layout, {"u": "a", "x": 9.97e36}).values.ravel().tolist()
+        (cell,) = (
+            encode_row(bundle.encoder, bundle.encoder.layout, {"u": "a", "x": 9.97e36})
+            .values.ravel()
+            .tolist()
+        )
         assert cell == pytest.approx(values[0], rel=1e-6)
 
 
@@ -262,8 +303,12 @@ def test_a_column_that_differs_by_rounding_is_constant_as_for_scikit_learn(subte
         np.array([0.0, 1e-300] * 10),
     ]:
         with subtests.test(first=x[0]):
-            (fitted,) = Encoder.fit(pl.DataFrame({"x": x}), Schema(fields=(Numeric("x"),), label=Label("y"))).fitted
-            assert fitted.scale == pytest.approx(StandardScaler().fit(x[:, None]).scale_[0], rel=1e-6)
+            (fitted,) = Encoder.fit(
+                pl.DataFrame({"x": x}), Schema(fields=(Numeric("x"),), label=Label("y"))
+            ).fitted
+            assert fitted.scale == pytest.approx(
+                StandardScaler().fit(x[:, None]).scale_[0], rel=1e-6
+            )
 
 
 def test_a_bundle_of_the_format_before_is_refused(tmp_path):
@@ -272,7 +317,9 @@ def test_a_bundle_of_the_format_before_is_refused(tmp_path):
     random_bundle(FM(embedding_dim=2), schema, frame).save(tmp_path / "b")
     manifest = tmp_path / "b" / "bundle.json"
     manifest.write_text(manifest.read_text("utf-8").replace('"format": 3', '"format": 2'), "utf-8")
-    with pytest.raises(BundleError, match=r"has format 2, .* reads no format before 3: train it again"):
+    with pytest.raises(
+        BundleError, match=r"has format 2, .* reads no format before 3: train it again"
+    ):
         Bundle.load(tmp_path / "b")
 
 
@@ -280,8 +327,13 @@ def test_no_prediction_is_nan():
     frame = pl.DataFrame({"u": ["a", "b"], "x": [1.0, 2.0]})
     schema = Schema(fields=(Categorical("u"), Numeric("x")), label=Label("y"))
     bundle = random_bundle(FM(embedding_dim=4), schema, frame, std=1e30)
-    for surface in (bundle.predict, lambda rows: bundle.score_candidates({"u": "a"}, rows.select("x"))):
-        with pytest.raises(DataError, match=r"a prediction must be a finite number, but found .* row 0"):
+    for surface in (
+        bundle.predict,
+        lambda rows: bundle.score_candidates({"u": "a"}, rows.select("x")),
+    ):
+        with pytest.raises(
+            DataError, match=r"a prediction must be a finite number, but found .* row 0"
+        ):
             surface(frame)
 
 
@@ -291,7 +343,11 @@ def test_the_text_of_a_time_keeps_its_offset_whatever_the_fraction():
         dt.datetime(2000, 1, 1, 10),
         dt.datetime(2000, 1, 1, 10, 0, 0, 500_000),
     ]
-    expected = ["2000-01-01 00:00:00.000001+00:00", "2000-01-01 10:00:00+00:00", "2000-01-01 10:00:00.5+00:00"]
+    expected = [
+        "2000-01-01 00:00:00.000001+00:00",
+        "2000-01-01 10:00:00+00:00",
+        "2000-01-01 10:00:00.5+00:00",
+    ]
     column = pl.Series(times).dt.replace_time_zone("UTC")
     for unit in ("us", "ns"):
         assert as_text(column.dt.cast_time_unit(unit)).to_list() == expected

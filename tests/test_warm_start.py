@@ -41,9 +41,21 @@ from fieldwise.models.build import build_network
 
 LABEL = Label("y")
 OLD = pl.DataFrame(
-    {"a": ["p", "q", "q", "r"], "n": [1.0, 2.0, 3.0, 4.0], "t": ["x", "x|y", "y", "z"], "y": [0, 1, 0, 1]}
+    {
+        "a": ["p", "q", "q", "r"],
+        "n": [1.0, 2.0, 3.0, 4.0],
+        "t": ["x", "x|y", "y", "z"],
+        "y": [0, 1, 0, 1],
+    }
 )
-NEW = pl.DataFrame({"a": ["r", "r", "r", "s"], "n": [0.0, 2.0, 9.0, 4.0], "t": ["w", "y", "y", "x"], "y": [0, 1, 0, 1]})
+NEW = pl.DataFrame(
+    {
+        "a": ["r", "r", "r", "s"],
+        "n": [0.0, 2.0, 9.0, 4.0],
+        "t": ["w", "y", "y", "x"],
+        "y": [0, 1, 0, 1],
+    }
+)
 A, N, T = Categorical("a"), Numeric("n"), Bag("t")
 
 
@@ -55,11 +67,19 @@ def started(settings, fields, bundle, frame=NEW):
     encoder = Encoder.fit(frame, Schema(fields=fields, label=LABEL))
     network = build_network(settings, encoder.layout, seed=2)
     fresh = {name: t.clone() for name, t in network.state_dict().items()}
-    return network, encoder, fresh, warm_start(network, encoder, bundle, labels=bundle.schema.labels)
+    return (
+        network,
+        encoder,
+        fresh,
+        warm_start(network, encoder, bundle, labels=bundle.schema.labels),
+    )
 
 
 def row(encoder, field, value):
-    at = {f.name: (p, s) for f, p, s in zip(encoder.fields, encoder.layout.fields, encoder.fitted, strict=True)}
+    at = {
+        f.name: (p, s)
+        for f, p, s in zip(encoder.fields, encoder.layout.fields, encoder.fitted, strict=True)
+    }
     place, fitted = at[field]
     special = {"missing": 0, "unknown": 1}
     return place.row(special[value] if value in special else fitted.values.index(value) + 2)
@@ -68,13 +88,26 @@ def row(encoder, field, value):
 def test_an_afm_copies_the_vectors_of_an_fm_by_value():
     """Vocabularies differ, and so do the places of a value's row: `r` is the first value here and the last there."""
     bundle = bundle_of(FM(embedding_dim=3), (A, N, T))
-    network, encoder, fresh, report = started(AFM(embedding_dim=3, attention_dim=2), (A, N, T), bundle)
+    network, encoder, fresh, report = started(
+        AFM(embedding_dim=3, attention_dim=2), (A, N, T), bundle
+    )
     for name in ("embedding.weight", "first_order.embedding.weight"):
         new, old = network.state_dict()[name], bundle.network.state_dict()[name]
-        for field, value in [("a", "r"), ("a", "missing"), ("a", "unknown"), ("t", "x"), ("t", "y"), ("t", "unknown")]:
-            assert torch.equal(new[row(encoder, field, value)], old[row(bundle.encoder, field, value)]), (name, value)
+        for field, value in [
+            ("a", "r"),
+            ("a", "missing"),
+            ("a", "unknown"),
+            ("t", "x"),
+            ("t", "y"),
+            ("t", "unknown"),
+        ]:
+            assert torch.equal(
+                new[row(encoder, field, value)], old[row(bundle.encoder, field, value)]
+            ), (name, value)
         for field, value in [("a", "s"), ("t", "w")]:
-            assert torch.equal(new[row(encoder, field, value)], fresh[name][row(encoder, field, value)])
+            assert torch.equal(
+                new[row(encoder, field, value)], fresh[name][row(encoder, field, value)]
+            )
         number = encoder.layout.fields[1].offset + 1
         assert torch.equal(new[number], old[bundle.encoder.layout.fields[1].offset + 1])
     assert torch.equal(network.first_order.bias, bundle.network.first_order.bias)
@@ -92,7 +125,10 @@ def test_the_same_model_and_rows_take_all():
     settings = DeepFM(embedding_dim=3, hidden=(4,))
     bundle = bundle_of(settings, (A, N, T))
     network, _, _, report = started(settings, (A, N, T), bundle, OLD)
-    assert all(torch.equal(t, bundle.network.state_dict()[name]) for name, t in network.state_dict().items())
+    assert all(
+        torch.equal(t, bundle.network.state_dict()[name])
+        for name, t in network.state_dict().items()
+    )
     assert not report.fresh
 
 
@@ -125,7 +161,9 @@ def test_a_table_of_ones_own_is_taken_where_vocabularies_are_equal():
     """Three values here and three others there, which a shape alone does not tell."""
     model, fields = settings_of(ByRow), (Categorical("a"),)
     bundle = bundle_of(model, fields)
-    network, _, fresh, report = started(model, fields, bundle, OLD.with_columns(a=pl.Series(["u", "v", "v", "w"])))
+    network, _, fresh, report = started(
+        model, fields, bundle, OLD.with_columns(a=pl.Series(["u", "v", "v", "w"]))
+    )
     assert report.fresh == {"table.weight": "the vocabularies differ"}
     assert torch.equal(network.table.weight, fresh["table.weight"])
     network, _, _, report = started(model, fields, bundle, OLD)
@@ -148,7 +186,9 @@ def test_a_table_of_ones_own_is_not_taken_from_a_grown_bundle():
         assert torch.equal(new[row(encoder, field, value)], old[row(grown.encoder, field, value)])
 
     model = settings_of(ByRow, mark="by_value")  # the former mark of such a table
-    with pytest.raises(ConfigError, match=r"found by_value in table \(Embedding\): set row_blocks instead") as caught:
+    with pytest.raises(
+        ConfigError, match=r"found by_value in table \(Embedding\): set row_blocks instead"
+    ) as caught:
         started(model, (A,), bundle_of(model, (A,)))
     assert "\n" not in str(caught.value)
 
@@ -160,7 +200,8 @@ def test_weights_by_position_are_not_copied_to_other_fields():
     assert torch.equal(network.head.weight, fresh["head.weight"])
     assert report.fresh["head.weight"] == "the fields differ"
     assert torch.equal(
-        network.embedding.weight[row(encoder, "a", "r")], bundle.network.embedding.weight[row(bundle.encoder, "a", "r")]
+        network.embedding.weight[row(encoder, "a", "r")],
+        bundle.network.embedding.weight[row(bundle.encoder, "a", "r")],
     )
 
 
@@ -168,7 +209,10 @@ def test_columns_of_a_field_aware_table_are_not_copied_to_other_fields():
     """FFM's columns are vectors toward the other fields, in their order; with two fields they are as wide as FM's."""
     aware = replace(FFM(embedding_dim=3), first_order=True)
     bundle = bundle_of(aware, (A, N))
-    for model, reason in ((aware, "the fields differ"), (FM(embedding_dim=3), "a field-aware table and a")):
+    for model, reason in (
+        (aware, "the fields differ"),
+        (FM(embedding_dim=3), "a field-aware table and a"),
+    ):
         _, _, _, report = started(model, (N, A), bundle)
         assert report.fresh["embedding.weight"].startswith(reason)
     same, _, _, report = started(FFM(embedding_dim=3), (A, N), bundle, OLD)
@@ -194,7 +238,9 @@ def test_a_sequence_that_shares_rows_does_not_overwrite_them():
     """The old history had rows of its own: they must not come over those of the field whose rows it shares here."""
     log = OLD.with_columns(h=pl.Series([["p"], ["q", "r"], ["r"], []]))
     bundle = bundle_of(FM(embedding_dim=3), (A, Sequence("h")), log)
-    network, encoder, _, report = started(FM(embedding_dim=3), (A, Sequence("h", shares="a")), bundle, log)
+    network, encoder, _, report = started(
+        FM(embedding_dim=3), (A, Sequence("h", shares="a")), bundle, log
+    )
     for value in ("p", "q", "r", "missing", "unknown"):
         old = bundle.network.embedding.weight[row(bundle.encoder, "a", value)]
         assert torch.equal(network.embedding.weight[row(encoder, "a", value)], old)
@@ -208,7 +254,9 @@ def test_a_field_of_another_role_is_another_field():
     bundle = bundle_of(settings, (user, item))
     _, _, _, same = started(settings, (user, item), bundle, OLD)
     assert not same.fresh
-    _, _, _, report = started(settings, (replace(user, role="item"), replace(item, role="user")), bundle, OLD)
+    _, _, _, report = started(
+        settings, (replace(user, role="item"), replace(item, role="user")), bundle, OLD
+    )
     assert set(report.taken) == {"embedding.weight"}
     assert set(report.fresh.values()) == {"the fields differ"}
 
@@ -227,7 +275,9 @@ def test_a_head_starts_from_the_head_of_its_label(subtests):
         with subtests.test(old=old, new=new, heads=heads):
             settings = DeepFM(embedding_dim=3, hidden=(4,))
             encoder = Encoder.fit(OLD, Schema(fields=(A, T), label=YES))
-            bundle = random_bundle(settings, Schema(fields=(A, T), label=old[0], more_labels=old[1:]), OLD)
+            bundle = random_bundle(
+                settings, Schema(fields=(A, T), label=old[0], more_labels=old[1:]), OLD
+            )
             network = build_network(settings, encoder.layout, 2, labels=len(new))
             report = warm_start(network, encoder, bundle, labels=new)
             former, state = bundle.network.state_dict(), network.state_dict()
@@ -244,7 +294,9 @@ def test_another_width_is_not_copied_and_nothing_in_common_is_an_error():
     _, _, _, report = started(AFM(embedding_dim=5), (A, N), bundle_of(FM(embedding_dim=3), (A, N)))
     assert report.fresh["embedding.weight"] == "width 3 in the bundle, 5 here"
     assert "first_order.embedding.weight" in report.taken
-    with pytest.raises(ConfigError, match="needs matching parameters, but a bundle of lr has none") as caught:
+    with pytest.raises(
+        ConfigError, match="needs matching parameters, but a bundle of lr has none"
+    ) as caught:
         started(AutoInt(embedding_dim=3), (A, N), bundle_of(LR(), (A, N)))
     assert "\n" not in str(caught.value)
 
@@ -256,7 +308,13 @@ def test_another_width_is_not_copied_and_nothing_in_common_is_an_error():
 def trained(tmp_path_factory):
     """A trained FM's folder, its recipe's settings and the rows."""
     folder = tmp_path_factory.mktemp("warm") / "fm"
-    settings = ["data.rows=1500", "data.users=60", "data.items=40", "training.epochs=2", "model.embedding_dim=8"]
+    settings = [
+        "data.rows=1500",
+        "data.users=60",
+        "data.items=40",
+        "training.epochs=2",
+        "model.embedding_dim=8",
+    ]
     recipe = load_recipe("simulated/fm", settings)
     run = train_recipe(recipe, prepare_recipe(recipe, folder))
     run.bundle.save(folder)
@@ -270,10 +328,14 @@ def warm(trained, *more):
 
 
 def test_a_recipe_starts_from_a_bundle_and_records_it(trained):
-    recipe, run = warm(trained, "training.epochs=1", "training.learning_rate=1e-9", "training.l2={}")
+    recipe, run = warm(
+        trained, "training.epochs=1", "training.learning_rate=1e-9", "training.l2={}"
+    )
     assert run.record()["warm_start"]["bundle"] == str(trained[0])
     np.testing.assert_allclose(
-        run.bundle.network.embedding.weight.detach(), trained[2].bundle.network.embedding.weight.detach(), atol=1e-6
+        run.bundle.network.embedding.weight.detach(),
+        trained[2].bundle.network.embedding.weight.detach(),
+        atol=1e-6,
     )
     assert recipe.to_dict()["warm_start"] == str(trained[0])
 
@@ -304,11 +366,16 @@ def test_train_reports_copied_weights_and_warns(trained, tmp_path, capsys):
         assert ("warning" in err) == (unkept is not None)
         assert unkept is None or f"warm start did not hold out this run's {unkept} rows" in err
         record = json.loads(out)["warm_start"]
-        assert (record["source"], record["same_test_rows"], record["same_valid_rows"]) == ("fm", *same)
+        assert (record["source"], record["same_test_rows"], record["same_valid_rows"]) == (
+            "fm",
+            *same,
+        )
 
 
 def test_a_relative_path_counts_from_the_recipe_file_and_needs_a_bundle(tmp_path):
-    (tmp_path / "r.toml").write_text('extends = "simulated/afm"\ndescription = "d"\nwarm_start = "fm"\n')
+    (tmp_path / "r.toml").write_text(
+        'extends = "simulated/afm"\ndescription = "d"\nwarm_start = "fm"\n'
+    )
     assert load_recipe(tmp_path / "r.toml").warm_start == str(tmp_path / "fm")
     recipe = load_recipe("simulated/afm", ["data.rows=500", f"warm_start={tmp_path / 'none'}"])
     with pytest.raises(BundleError, match=r"none is not a bundle"):
@@ -320,10 +387,14 @@ def test_the_estimator_starts_from_a_bundle(trained, tmp_path):
     folder, _, run = trained
     frame = pl.concat([run.bundle.samples.with_columns(liked=pl.Series(np.arange(32) % 2))] * 4)
     settings = TrainingSettings(epochs=1, learning_rate=1e-9)
-    estimator = Recommender(run.bundle.schema, AFM(embedding_dim=8), training=settings, warm_start=str(folder))
+    estimator = Recommender(
+        run.bundle.schema, AFM(embedding_dim=8), training=settings, warm_start=str(folder)
+    )
     estimator.fit(frame)
     assert "first_order.embedding.weight" in estimator.bundle_.about["warm_start"]["taken"]
-    assert np.abs(estimator.bundle_.network.first_order.embedding.weight.detach().numpy()).max() > 0.01
+    assert (
+        np.abs(estimator.bundle_.network.first_order.embedding.weight.detach().numpy()).max() > 0.01
+    )
     estimator.save(tmp_path / "b")
     assert Recommender.load(tmp_path / "b").warm_start == str(folder)
     _, again = warm(trained, "training.epochs=1")

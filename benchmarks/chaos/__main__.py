@@ -40,10 +40,15 @@ class Size:
 
 Attack = Callable[[Path, Size], list[Outcome]]
 ATTACKS: dict[str, Attack] = {
-    "documents": lambda at, size: [documents(at, size.count(3000, 14), size.seed, max(30, size.seconds(80)))],
+    "documents": lambda at, size: [
+        documents(at, size.count(3000, 14), size.seed, max(30, size.seconds(80)))
+    ],
     "replacement": lambda at, size: [replacement(at, size.seconds(20), size.seed)],
     "stores": lambda at, size: stores(at, size.seconds(8)),
-    "writers": lambda at, size: [saves(at, size.count(40, 4)), trainings(at, size.count(4), size.seconds(150))],
+    "writers": lambda at, size: [
+        saves(at, size.count(40, 4)),
+        trainings(at, size.count(4), size.seconds(150)),
+    ],
 }
 
 
@@ -52,7 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     result = campaign(options.only or ATTACKS, Size(options.minutes / MINUTES, options.seed))
     print(table(result))
     about = {
-        "command": " ".join(["python -m benchmarks.chaos", *(sys.argv[1:] if arguments is None else arguments)]),
+        "command": " ".join(
+            ["python -m benchmarks.chaos", *(sys.argv[1:] if arguments is None else arguments)]
+        ),
         "cores": len(CORES),
         "environment": environment(),
         "outcomes": [asdict(one) for one in result],
@@ -67,7 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
     """Attack in turn, each time in a new folder."""
-    began, result = time.monotonic(), []
+    began = time.monotonic()
+    result = []
     with tempfile.TemporaryDirectory(prefix="fieldwise-chaos-") as made:
         for name in names:
             folder = Path(made) / name
@@ -80,9 +88,17 @@ def campaign(names: Iterable[str], size: Size) -> list[Outcome]:
 
 def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description=__doc__)
-    result.add_argument("--minutes", type=float, default=MINUTES, help=f"of {MINUTES:g} for all; more ask for more")
+    result.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"of {MINUTES:g} for all; more ask for more"
+    )
     result.add_argument("--seed", type=int, default=0)
-    result.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", help=f"of {', '.join(ATTACKS)} these")
+    result.add_argument(
+        "--only",
+        nargs="+",
+        choices=ATTACKS,
+        metavar="ATTACK",
+        help=f"of {', '.join(ATTACKS)} these",
+    )
     result.add_argument("--json", type=Path, help="a file for all figures")
     return result
 

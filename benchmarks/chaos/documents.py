@@ -1,8 +1,8 @@
 """Requests drawn from the published OpenAPI document, allowed and not, against the running server.
 
-`python -m benchmarks.chaos.documents PORT REQUESTS SEED SECONDS` prints how many were asked, and what was wrong, as
-JSON. Each operation has an equal part of the requests and of the seconds, whichever ends first; what is missing then is
-asked in further rounds.
+`python -m benchmarks.chaos.documents PORT REQUESTS SEED SECONDS` prints how many were asked, and
+what was wrong, as JSON. Each operation has an equal part of the requests and of the seconds,
+whichever ends first; what is missing then is asked in further rounds.
 """
 
 import json
@@ -28,7 +28,9 @@ from benchmarks.chaos.target import ENDS, result, served, start
 ROUNDS = 10  # the last ones ask for little
 REPORTED = 300  # characters of a fault, whose URL may be huge
 INVALID = "Invalid HTTP request received."
-PAIRS = [(*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] not in NOTHING_TAKEN]
+PAIRS = [
+    (*one, mode) for one in OPERATIONS for mode in GenerationMode if one[1] not in NOTHING_TAKEN
+]
 
 
 def documents(folder: Path, requests: int, seed: int, seconds: float) -> Outcome:
@@ -50,7 +52,12 @@ def ask(port: int, requests: int, seed: int, seconds: float) -> dict[str, Any]:
     """Ask from one thread; every answer is checked against the document."""
     document = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
     faults, asked, end = [], 0, time.monotonic() + seconds
-    quick = settings(deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    quick = settings(
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
     def run(data: st.DataObject, cases: Any, where: str, until: float) -> None:
         nonlocal asked
@@ -70,7 +77,9 @@ def ask(port: int, requests: int, seed: int, seconds: float) -> dict[str, Any]:
         for place, (method, path, mode) in enumerate(PAIRS):
             until = time.monotonic() + (end - time.monotonic()) / (len(PAIRS) - place)
             cases = document[path][method].as_strategy(generation_mode=mode)
-            test = given(st.data(), st.just(cases), st.just(f"{method} {path}"), st.just(until))(run)
+            test = given(st.data(), st.just(cases), st.just(f"{method} {path}"), st.just(until))(
+                run
+            )
             with suppress(SkipTest):
                 seeded(seed + number)(settings(quick, max_examples=each)(test))()
         if asked >= requests or time.monotonic() > end:
@@ -80,7 +89,11 @@ def ask(port: int, requests: int, seed: int, seconds: float) -> dict[str, Any]:
 
 def is_too_long(answer: Response) -> bool:
     """Whether it is uvicorn's own answer to a URL of 64 KiB or more, which the server cannot change."""
-    return answer.status_code == 400 and answer.text == INVALID and len(answer.request.path_url) >= 65_536
+    return (
+        answer.status_code == 400
+        and answer.text == INVALID
+        and len(answer.request.path_url) >= 65_536
+    )
 
 
 if __name__ == "__main__":

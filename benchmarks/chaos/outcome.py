@@ -34,9 +34,15 @@ class Outcome:
 def judge(outcome: Outcome, witness: dict[str, Any], *, allowed: Iterable[str] = ("200",)) -> None:
     """Add what the honest clients saw, and the promises to them that were broken."""
     health = witness["health"]
-    outcome.figures |= {"health_p50": health["p50"], "health_p99": health["p99"], "rate": witness["rate"]}
+    outcome.figures |= {
+        "health_p50": health["p50"],
+        "health_p99": health["p99"],
+        "rate": witness["rate"],
+    }
     if not health["p99"] < HEALTH_MS:
-        outcome.late.append(f"/healthz took {health['p99']:.0f} ms (99 %), {HEALTH_MS:g} ms are promised")
+        outcome.late.append(
+            f"/healthz took {health['p99']:.0f} ms (99 %), {HEALTH_MS:g} ms are promised"
+        )
     other = Counter(witness["statuses"]) - Counter(dict.fromkeys(allowed, 1 << 60))
     if other:
         outcome.broken.append(f"honest clients got {dict(other)}")

@@ -19,7 +19,8 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
     """Good, damaged and good again, in turns."""
     live = folder / "live"
     shutil.copytree(folder, live, ignore=shutil.ignore_patterns("live", "*.log"))
-    done, stop = [0], threading.Event()
+    done = [0]
+    stop = threading.Event()
     rng = random.Random(seed)
 
     def replace() -> None:
@@ -32,7 +33,9 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
                 tower.save(live / "tower", overwrite=True)
                 shutil.rmtree(live / "ranker")
                 shutil.copytree(folder / "ranker", live / "ranker")
-                build_index(tower, catalogue(ITEMS).sample(ITEMS, shuffle=True, seed=done[0]), live / "ix")
+                build_index(
+                    tower, catalogue(ITEMS).sample(ITEMS, shuffle=True, seed=done[0]), live / "ix"
+                )
             done[0] += 1
 
     with served(live, *CASCADE, "--watch", "0.1") as server:
@@ -52,7 +55,9 @@ def replacement(folder: Path, seconds: float, seed: int) -> Outcome:
         ready = wait(server)
         one.figures |= {"replaced": ready["replaced"]}
         if ready["refused"] is not None or ready["watcher"] != "ok":
-            one.broken.append(f"after good files it says {ready['refused']}, the watcher {ready['watcher']}")
+            one.broken.append(
+                f"after good files it says {ready['refused']}, the watcher {ready['watcher']}"
+            )
         if (trouble := log_trouble(server)) is not None:
             one.broken.append(trouble)
     return one
@@ -62,7 +67,8 @@ def damage(folder: Path, rng: random.Random) -> None:
     """Remove a part, or put a truncated or overwritten one in its place: `serve` maps an index's files, so that nothing
     may write into them."""
     files = [file for file in folder.iterdir() if file.is_file()]
-    file, how = rng.choice(files), rng.choice(DAMAGES)
+    file = rng.choice(files)
+    how = rng.choice(DAMAGES)
     if how == "removed":
         file.unlink()
         return

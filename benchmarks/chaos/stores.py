@@ -31,17 +31,23 @@ def stores(folder: Path, seconds: float) -> list[Outcome]:
     ):
         try:
             with contextmanager(server)() as store:
-                results += [lies(folder, name, store, lie, seconds), outage(folder, name, store, seconds)]
+                results += [
+                    lies(folder, name, store, lie, seconds),
+                    outage(folder, name, store, seconds),
+                ]
         except pytest.skip.Exception as e:
             results.append(Outcome(name=f"{name} lies", left_out=f"not tried: {e}"))
     return results
 
 
-def lies(folder: Path, name: str, store: Server, lie: Callable[[Server], str], seconds: float) -> Outcome:
+def lies(
+    folder: Path, name: str, store: Server, lie: Callable[[Server], str], seconds: float
+) -> Outcome:
     """Rows that cannot be read, asked for by a hostile client; the users of honest ones are whole.
 
-    The store has two seconds to answer, not the default 100 ms: a busy machine exceeds these whatever the rows are, and
-    a lookup that is late is no sign that one row's fault reached another.
+    The store has two seconds to answer, not the default 100 ms: a busy machine exceeds these
+    whatever the rows are, and a lookup that is late is no sign that one row's fault reached
+    another.
     """
     load_table(SlicedTable(folder / "users.parquet"), open_store(store.url("users"), "user"))
     url = lie(store)
@@ -50,7 +56,9 @@ def lies(folder: Path, name: str, store: Server, lie: Callable[[Server], str], s
         attack = start("witness", server.port, seconds + 3, ATTACKERS)
         witness = result(start("witness", server.port, seconds), 60 + seconds)
         sent = result(attack, 60 + seconds)
-        one = Outcome(name=f"{name} lies", tried=sum(sent["statuses"].values()), broken=sent["faults"])
+        one = Outcome(
+            name=f"{name} lies", tried=sum(sent["statuses"].values()), broken=sent["faults"]
+        )
         judge(one, witness)
         one.figures |= {"statuses": sent["statuses"]}
         state = server.get("/readyz").json()["stores"]["users"]["state"]
@@ -86,7 +94,18 @@ def outage(folder: Path, name: str, store: Server, seconds: float) -> Outcome:
 
 def over(folder: Path, url: str, *more: object) -> AbstractContextManager[Running]:
     """The cascade with users of a store."""
-    return served(folder, "ranker", "--prerank", "tower", "--index", "ix", "--users", url, *USERS, *map(str, more))
+    return served(
+        folder,
+        "ranker",
+        "--prerank",
+        "tower",
+        "--index",
+        "ix",
+        "--users",
+        url,
+        *USERS,
+        *map(str, more),
+    )
 
 
 def lie_in_redis(store: Any) -> str:
@@ -102,7 +121,9 @@ def lie_in_postgresql(store: Any) -> str:
     """A view that fails at some rows, and a column that no model reads and nobody can."""
     with store.client() as client:
         client.execute("DROP VIEW IF EXISTS lying; DROP TABLE IF EXISTS bad")
-        client.execute("""CREATE TABLE bad AS SELECT 'bad' || n AS "user", n FROM generate_series(0, 99) n""")
+        client.execute(
+            """CREATE TABLE bad AS SELECT 'bad' || n AS "user", n FROM generate_series(0, 99) n"""
+        )
         client.execute(
             """CREATE VIEW lying AS SELECT "user", history, timestamp 'infinity' AS unread FROM users
             UNION ALL SELECT "user", (1 / (n - n))::text, timestamp 'infinity' FROM bad"""

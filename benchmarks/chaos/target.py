@@ -17,10 +17,12 @@ from benchmarks.chaos import ROOT
 from fieldwise import AFM
 from fieldwise.serving import build_index
 
-ITEMS, USERS = 300, 200
+ITEMS = 300
+USERS = 200
 CASCADE = ("ranker", "--prerank", "tower", "--index", "ix", "--users", "users.parquet")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
-SERVER_CORE, OTHER_CORES = {CORES[0]}, set(CORES[1:]) or {CORES[0]}
+SERVER_CORE = {CORES[0]}
+OTHER_CORES = set(CORES[1:]) or {CORES[0]}
 ENDS = 60  # seconds in which a process that was told to end does
 
 
@@ -37,7 +39,11 @@ def prepare(folder: Path) -> None:
 @contextmanager
 def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Running]:
     """`fieldwise serve` on the first core, with the arguments of a cascade if none are given."""
-    first = f"import os; os.sched_setaffinity(0, {SERVER_CORE})" if hasattr(os, "sched_setaffinity") else ""
+    first = (
+        f"import os; os.sched_setaffinity(0, {SERVER_CORE})"
+        if hasattr(os, "sched_setaffinity")
+        else ""
+    )
     with serving(folder, *(arguments or CASCADE), before=first, **environment) as running:
         yield running
 
@@ -45,7 +51,9 @@ def served(folder: Path, *arguments: str, **environment: str) -> Iterator[Runnin
 def start(module: str, *arguments: object) -> "subprocess.Popen[str]":
     """A module of this package as a process on the other cores; its standard output is JSON."""
     command = [sys.executable, "-m", f"benchmarks.chaos.{module}", *map(str, arguments)]
-    pinned = (lambda: os.sched_setaffinity(0, OTHER_CORES)) if hasattr(os, "sched_setaffinity") else None
+    pinned = (
+        (lambda: os.sched_setaffinity(0, OTHER_CORES)) if hasattr(os, "sched_setaffinity") else None
+    )
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=pinned)
 
 

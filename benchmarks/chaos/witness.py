@@ -1,7 +1,8 @@
 """Eight honest clients, each from an address of its own, and one that asks `/healthz` a hundred times a second.
 
-`python -m benchmarks.chaos.witness PORT SECONDS [CLIENTS]` prints rates, percentiles in milliseconds and statuses as
-JSON. With CLIENTS, so many hostile ones ask instead for users whose rows cannot be read, and give way to others.
+`python -m benchmarks.chaos.witness PORT SECONDS [CLIENTS]` prints rates, percentiles in
+milliseconds and statuses as JSON. With CLIENTS, so many hostile ones ask instead for users whose
+rows cannot be read, and give way to others.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ from typing import Any
 
 from benchmarks.wire import Seen, recommend
 
-CLIENTS, EVERY = 8, 0.01
+CLIENTS = 8
+EVERY = 0.01
 USERS = 200  # the server's first users are asked for
 BAD_USERS = 20  # of a store that lies
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -28,11 +30,15 @@ def asking(users: list[str]) -> Iterator[bytes]:
 
 async def watch(port: int, seconds: float, attackers: int = 0) -> dict[str, Any]:
     """Ask for some seconds."""
-    result, health, until = Seen(), Seen(), time.perf_counter() + seconds
+    result = Seen()
+    health = Seen()
+    until = time.perf_counter() + seconds
     if attackers:
         os.nice(10)
         bad = [f"bad{n}" for n in range(BAD_USERS)]
-        clients = [result.ask(port, asking(bad), until, address="127.0.3.1") for _ in range(attackers)]
+        clients = [
+            result.ask(port, asking(bad), until, address="127.0.3.1") for _ in range(attackers)
+        ]
     else:
         clients = [health.ask(port, cycle([HEALTH]), until, address="127.0.2.1", rest=EVERY)]
         for number in range(CLIENTS):
@@ -49,4 +55,8 @@ async def watch(port: int, seconds: float, attackers: int = 0) -> dict[str, Any]
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(watch(int(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:])))))
+    print(
+        json.dumps(
+            asyncio.run(watch(int(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:])))
+        )
+    )

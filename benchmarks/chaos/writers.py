@@ -1,6 +1,7 @@
 """Several writers of one bundle: processes that save, and `train --out` twice.
 
-`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, for the attack below.
+`python -m benchmarks.chaos.writers save FOLDER SEED TIMES` saves one bundle so often, for the
+attack below.
 """
 
 import subprocess
@@ -20,7 +21,10 @@ from fieldwise.errors import FieldwiseError
 SAVERS = 4
 SETTINGS = AFM(embedding_dim=4, attention_dim=3)
 SEEDS = ("1", "2")
-REFUSALS = ("only one training at a time can use", "holds a bundle already, which training would replace")
+REFUSALS = (
+    "only one training at a time can use",
+    "holds a bundle already, which training would replace",
+)
 FITS = ("--set", "training.epochs=1", "--set", "data.rows=3000", "--quiet")
 
 
@@ -31,7 +35,12 @@ def saves(folder: Path, count: int) -> Outcome:
     one = Outcome(name="concurrent saves and loads", tried=SAVERS * -(-count // SAVERS))
     command = [sys.executable, "-m", "benchmarks.chaos.writers", "save", str(place)]
     children = [
-        subprocess.Popen([*command, str(number), str(-(-count // SAVERS))], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(number), str(-(-count // SAVERS))],
+            cwd=ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for number in range(SAVERS)
     ]
     loads = 0
@@ -57,10 +66,12 @@ def save(place: Path, seed: int, times: int) -> None:
 def trainings(folder: Path, rounds: int, seconds: float) -> Outcome:
     """`train --out` twice at once, with two seeds, each time into a new folder, so often or for so long.
 
-    At least one ends well, the other well or with a sentence; the bundle is to the bit that of a seed whose training
-    ended well, as it was trained alone before.
+    At least one ends well, the other well or with a sentence; the bundle is to the bit that of a
+    seed whose training ended well, as it was trained alone before.
     """
-    one, left, end = Outcome(name="train --out twice at once"), Counter[str](), time.monotonic() + seconds
+    one = Outcome(name="train --out twice at once")
+    left = Counter[str]()
+    end = time.monotonic() + seconds
     alone = {seed: folder / f"alone{seed}" for seed in SEEDS}
     for seed, place in alone.items():
         ((status, said),) = together([seed], place)
@@ -73,7 +84,11 @@ def trainings(folder: Path, rounds: int, seconds: float) -> Outcome:
         one.tried += 1
         ends = together(SEEDS, place)
         try:
-            seeds = [seed for seed, bundle in expected.items() if same_weights(Bundle.load(place), bundle)]
+            seeds = [
+                seed
+                for seed, bundle in expected.items()
+                if same_weights(Bundle.load(place), bundle)
+            ]
         except FieldwiseError as e:
             one.broken.append(str(e))
             continue
@@ -91,24 +106,41 @@ def training_faults(ends: Mapping[str, tuple[int, str]], left: Sequence[str]) ->
         left: the seeds whose bundle is there.
     """
     won = [seed for seed, (status, _) in ends.items() if not status]
-    faults = [text for status, text in ends.values() if status and not any(known in text for known in REFUSALS)]
+    faults = [
+        text
+        for status, text in ends.values()
+        if status and not any(known in text for known in REFUSALS)
+    ]
     if not won:
         faults.append("no training ended well")
     if not set(left) & set(won):
         there = ", ".join(left) or "neither seed"
-        faults.append(f"the bundle is that of {there}, and the training that ended well had {', '.join(won)}")
+        faults.append(
+            f"the bundle is that of {there}, and the training that ended well had {', '.join(won)}"
+        )
     return faults
 
 
 def same_weights(one: Bundle, other: Bundle) -> bool:
     """Whether two bundles have the same weights."""
-    a, b = one.network.state_dict(), other.network.state_dict()
+    a = one.network.state_dict()
+    b = other.network.state_dict()
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
 def together(seeds: Sequence[str], place: Path) -> list[tuple[int, str]]:
     """Exit statuses and outputs of small trainings into one folder that start at once."""
-    command = [sys.executable, "-m", "fieldwise", "train", "simulated/fm", "--out", str(place), *FITS, "--set"]
+    command = [
+        sys.executable,
+        "-m",
+        "fieldwise",
+        "train",
+        "simulated/fm",
+        "--out",
+        str(place),
+        *FITS,
+        "--set",
+    ]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     children = [subprocess.Popen([*command, f"seed={seed}"], text=True, **pipes) for seed in seeds]
     said = [child.communicate(timeout=300)[0] for child in children]

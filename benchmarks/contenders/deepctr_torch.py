@@ -10,7 +10,8 @@ import torch
 from benchmarks.case import Timed, steps_to_time
 from benchmarks.log import Log
 
-sys.modules["requests"] = ModuleType("requests")  # with the real one the package asks a registry for its newest version
+# with the real one the package asks a registry for its newest version
+sys.modules["requests"] = ModuleType("requests")
 from deepctr_torch.inputs import SparseFeat  # noqa: E402
 from deepctr_torch.models import AFM  # noqa: E402
 
@@ -34,7 +35,9 @@ def epoch(options: dict[str, Any]) -> Timed:
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     model = build(log, options["settings"])
-    x, y, size = torch.from_numpy(log.ids[:rows]), torch.from_numpy(log.y[:rows]), options["batch"]
+    x = torch.from_numpy(log.ids[:rows])
+    y = torch.from_numpy(log.y[:rows])
+    size = options["batch"]
     batches = [(x[start : start + size], y[start : start + size]) for start in range(0, rows, size)]
 
     def turn() -> dict[str, float]:
@@ -51,4 +54,7 @@ def epoch(options: dict[str, Any]) -> Timed:
             model.optim.step()
         return {"seconds": (time.perf_counter() - began) * share}
 
-    return turn, {"parameters": sum(p.numel() for p in model.parameters() if p.requires_grad), "timed rows": rows}
+    return turn, {
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "timed rows": rows,
+    }

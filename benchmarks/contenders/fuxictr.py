@@ -37,7 +37,9 @@ logging.disable(logging.WARNING)
 class AFM(BaseModel):
     """Pairs, attention over them, a linear unit, and the first-order sum."""
 
-    def __init__(self, feature_map: FeatureMap, *, embedding_dim: int, attention_dim: int, **common: Any) -> None:
+    def __init__(
+        self, feature_map: FeatureMap, *, embedding_dim: int, attention_dim: int, **common: Any
+    ) -> None:
         super().__init__(feature_map, **common)
         self.embeddings = FeatureEmbedding(feature_map, embedding_dim)
         self.pairs = InnerProductInteraction(feature_map.num_fields, output="elementwise_product")
@@ -65,7 +67,8 @@ class SelfAttention(nn.Module):
 
     def __init__(self, inputs: int, size: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.head_size = heads, size // heads
+        self.heads = heads
+        self.head_size = size // heads
         self.query, self.key, self.value = (nn.Linear(inputs, size, bias=False) for _ in range(3))
         self.residual = nn.Linear(inputs, size, bias=False) if inputs != size else None
         self.attend = ScaledDotProductAttention(0.0)
@@ -86,18 +89,29 @@ class AutoInt(BaseModel):
     """Interacting layers and a linear unit; no MLP."""
 
     def __init__(
-        self, feature_map: FeatureMap, *, embedding_dim: int, attention_dim: int, layers: int, heads: int, **common: Any
+        self,
+        feature_map: FeatureMap,
+        *,
+        embedding_dim: int,
+        attention_dim: int,
+        layers: int,
+        heads: int,
+        **common: Any,
     ) -> None:
         super().__init__(feature_map, **common)
         self.embeddings = FeatureEmbedding(feature_map, embedding_dim)
         sizes = [embedding_dim] + [attention_dim] * layers
-        self.layers = nn.Sequential(*(SelfAttention(a, b, heads) for a, b in itertools.pairwise(sizes)))
+        self.layers = nn.Sequential(
+            *(SelfAttention(a, b, heads) for a, b in itertools.pairwise(sizes))
+        )
         self.last = nn.Linear(feature_map.num_fields * attention_dim, 1)
         ready(self)
 
     def forward(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         x = self.embeddings(self.get_inputs(inputs))
-        return {"y_pred": self.output_activation(self.last(torch.flatten(self.layers(x), start_dim=1)))}
+        return {
+            "y_pred": self.output_activation(self.last(torch.flatten(self.layers(x), start_dim=1)))
+        }
 
 
 MODELS = {"afm": AFM, "autoint": AutoInt}
@@ -128,14 +142,21 @@ def build(log: Log, name: str, settings: dict[str, Any], device: str = "cpu") ->
     if device == "cuda" and not torch.cuda.is_available():
         raise NotAvailableError("PyTorch of the peers' environment sees no GPU")
     folder = tempfile.gettempdir()
-    common = {"verbose": 0, "model_root": folder, "metrics": ["AUC"], "gpu": 0 if device == "cuda" else -1}
+    common = {
+        "verbose": 0,
+        "model_root": folder,
+        "metrics": ["AUC"],
+        "gpu": 0 if device == "cuda" else -1,
+    }
     model: BaseModel = MODELS[name](feature_map(log, folder), **settings, **common)
     return model
 
 
 def columns(ids: np.ndarray, y: np.ndarray, batch: int) -> Iterator[dict[str, Tensor]]:
     """Batches as its loaders return them: one tensor per column."""
-    tensors = {f"f{f}": torch.from_numpy(column + 1) for f, column in enumerate(ids.T.astype(np.int64))}
+    tensors = {
+        f"f{f}": torch.from_numpy(column + 1) for f, column in enumerate(ids.T.astype(np.int64))
+    }
     tensors["y"] = torch.from_numpy(y)
     for start in range(0, len(y), batch):
         yield {name: column[start : start + batch] for name, column in tensors.items()}
@@ -150,7 +171,9 @@ def epoch(options: dict[str, Any]) -> Timed:
     batches = list(columns(log.ids[:rows], log.y[:rows], options["batch"]))
 
     def turn() -> dict[str, float]:
-        model._max_gradient_norm, model._eval_steps, model._total_steps = 10.0, math.inf, 0
+        model._max_gradient_norm = 10.0
+        model._eval_steps = math.inf
+        model._total_steps = 0
         model._stop_training = False
         if device == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -162,18 +185,26 @@ def epoch(options: dict[str, Any]) -> Timed:
         seconds = (time.perf_counter() - began) * share
         return {"seconds": seconds, "peak MB": torch.cuda.max_memory_allocated() / 1e6}
 
-    return turn, {"parameters": sum(p.numel() for p in model.parameters() if p.requires_grad), "timed rows": rows}
+    return turn, {
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "timed rows": rows,
+    }
 
 
 def predict(options: dict[str, Any]) -> Timed:
     """From a Parquet file of encoded rows, by its own loader, to a Parquet file of scores."""
-    data, rows = options["data"], options["rows"]
+    data = options["data"]
+    rows = options["rows"]
     model = build(Log.open(options["log"]), "autoint", options["settings"])
 
     def turn() -> dict[str, float]:
         began = time.perf_counter()
         loader = RankDataLoader(
-            model.feature_map, stage="test", test_data=data, batch_size=options["batch"], data_format="parquet"
+            model.feature_map,
+            stage="test",
+            test_data=data,
+            batch_size=options["batch"],
+            data_format="parquet",
         )
         scores = model.predict(loader)
         pl.DataFrame({"score": scores}).write_parquet(options["out"])
@@ -182,7 +213,10 @@ def predict(options: dict[str, Any]) -> Timed:
             raise ValueError(f"{rows} rows were to be scored, found {len(scores)}")
         return {"seconds": seconds, "rows per second": rows / seconds}
 
-    return turn, {"rows": rows, "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad)}
+    return turn, {
+        "rows": rows,
+        "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+    }
 
 
 def preprocess(options: dict[str, Any]) -> Timed:
@@ -190,7 +224,13 @@ def preprocess(options: dict[str, Any]) -> Timed:
     path = Path(options["path"])
     root = path.parent / "fuxictr"
     common = {"active": True, "fill_na": ""}
-    numbers = {"active": True, "dtype": "float", "type": "numeric", "normalizer": "StandardScaler", "fill_na": 0.0}
+    numbers = {
+        "active": True,
+        "dtype": "float",
+        "type": "numeric",
+        "normalizer": "StandardScaler",
+        "fill_na": 0.0,
+    }
     columns = [
         {"name": list(NUMBERS), **numbers},
         {"name": list(CATEGORIES), "dtype": "str", "type": "categorical", **common},
@@ -200,7 +240,10 @@ def preprocess(options: dict[str, Any]) -> Timed:
         shutil.rmtree(root, ignore_errors=True)
         began = time.perf_counter()
         processor = FeatureProcessor(
-            feature_cols=columns, label_col={"name": "label", "dtype": "float"}, dataset_id="log", data_root=str(root)
+            feature_cols=columns,
+            label_col={"name": "label", "dtype": "float"},
+            dataset_id="log",
+            data_root=str(root),
         )
         build_dataset(processor, train_data=str(path), data_format="csv")
         seconds = time.perf_counter() - began

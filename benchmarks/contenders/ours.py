@@ -34,24 +34,34 @@ from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
-SIZE, SMALL = 1024, 256
+SIZE = 1024
+SMALL = 256
 
 
 def epoch(options: dict[str, Any]) -> Timed:
     """The steps of an epoch of `fit`, including batch assembly and shuffling, as in its `seconds_per_epoch`."""
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
-    train, few = table(log, log.ids[:rows], log.y[:rows]), table(log, log.valid_ids[:256], log.valid_y[:256])
-    training = {"batch_size": options["batch"], "epochs": 1, "monitor": "logloss", **options.get("training", {})}
+    train = table(log, log.ids[:rows], log.y[:rows])
+    few = table(log, log.valid_ids[:256], log.valid_y[:256])
+    training = {
+        "batch_size": options["batch"],
+        "epochs": 1,
+        "monitor": "logloss",
+        **options.get("training", {}),
+    }
     here = training.get("device", "cpu").split(":")[0]
     if training.get("precision") == "bfloat16" and (slow := slow_bfloat16(here)):
         raise NotAvailableError(slow)
     settings = TrainingSettings(**training)
-    network, device = build_network(model_from_dict(options["model"]), train.layout, 0), device_of(options)
+    network = build_network(model_from_dict(options["model"]), train.layout, 0)
+    device = device_of(options)
 
     def turn() -> dict[str, float]:
         with use_ops(options.get("ops", "auto")):
-            result = Training(network, train, few, settings=settings, objective=Objective(), seed=0).run()
+            result = Training(
+                network, train, few, settings=settings, objective=Objective(), seed=0
+            ).run()
         assert result.seconds_per_epoch is not None
         return {"seconds": result.seconds_per_epoch * share}
 
@@ -82,7 +92,9 @@ def device_of(options: Mapping[str, Any]) -> torch.device:
         raise NotAvailableError(str(e)) from None
 
 
-def watched(turn: Callable[[], dict[str, float]], device: torch.device) -> Callable[[], dict[str, float]]:
+def watched(
+    turn: Callable[[], dict[str, float]], device: torch.device
+) -> Callable[[], dict[str, float]]:
     """A turn that also measures the most memory of the GPU that tensors took; the turn itself on the CPU."""
     if device.type != "cuda":
         return turn
@@ -97,9 +109,18 @@ def watched(turn: Callable[[], dict[str, float]], device: torch.device) -> Calla
 
 def parquet(options: dict[str, Any]) -> Timed:
     """`fieldwise predict`: a bundle and a Parquet file of raw values to a Parquet file of keys and scores."""
-    folder, precision = Path(options["folder"]), options.get("precision", "float32")
-    bundle, data, out = folder / "bundle", folder / "raw.parquet", folder / options["out"]
-    wanted = {"bundle": bundle, "data": data, "out": out, "reading": Reading(), "precision": precision}
+    folder = Path(options["folder"])
+    precision = options.get("precision", "float32")
+    bundle = folder / "bundle"
+    data = folder / "raw.parquet"
+    out = folder / options["out"]
+    wanted = {
+        "bundle": bundle,
+        "data": data,
+        "out": out,
+        "reading": Reading(),
+        "precision": precision,
+    }
 
     def turn() -> dict[str, float]:
         out.unlink(missing_ok=True)
@@ -136,7 +157,10 @@ def sklearn_encode(path: Path, folder: Path) -> int:
     frame = pd.read_csv(path, dtype=dict.fromkeys(CATEGORIES, "str"))
     # Missing numbers stay NaN in StandardScaler, as OrdinalEncoder keeps missing categories.
     ordinal = OrdinalEncoder(dtype=np.float64, handle_unknown="use_encoded_value", unknown_value=-1)
-    steps = [("numbers", StandardScaler(), list(NUMBERS)), ("categories", ordinal, list(CATEGORIES))]
+    steps = [
+        ("numbers", StandardScaler(), list(NUMBERS)),
+        ("categories", ordinal, list(CATEGORIES)),
+    ]
     encoded = ColumnTransformer(steps).fit_transform(frame)
     np.save(folder / "encoded.npy", encoded)
     np.save(folder / "y.npy", frame["label"].to_numpy(dtype=np.float32))
@@ -146,7 +170,8 @@ def sklearn_encode(path: Path, folder: Path) -> int:
 def encoding(options: dict[str, Any]) -> Timed:
     """A turn encodes a CSV file into a fresh folder, with fieldwise or scikit-learn."""
     encode = fieldwise_encode if options["by"] == "fieldwise" else sklearn_encode
-    path, rows = Path(options["path"]), options["rows"]
+    path = Path(options["path"])
+    rows = options["rows"]
 
     def turn() -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -170,8 +195,11 @@ class PlainAFM(nn.Module):
         for table in [*self.embeddings, *self.weights]:
             nn.init.normal_(table.weight, std=0.01)
         pairs = list(itertools.combinations(range(len(sizes)), 2))
-        self.left, self.right = [i for i, _ in pairs], [j for _, j in pairs]
-        self.attention = nn.Sequential(nn.Linear(dim, attention), nn.ReLU(), nn.Linear(attention, 1, bias=False))
+        self.left = [i for i, _ in pairs]
+        self.right = [j for _, j in pairs]
+        self.attention = nn.Sequential(
+            nn.Linear(dim, attention), nn.ReLU(), nn.Linear(attention, 1, bias=False)
+        )
         self.output = nn.Linear(dim, 1)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -187,12 +215,15 @@ def plain_afm_epoch(options: dict[str, Any]) -> Timed:
     log = Log.open(options["log"])
     rows, share = steps_to_time(len(log.y), options["batch"], options.get("steps"))
     torch.manual_seed(0)
-    model = PlainAFM(log.sizes, options["settings"]["embedding_dim"], options["settings"]["attention_dim"])
+    model = PlainAFM(
+        log.sizes, options["settings"]["embedding_dim"], options["settings"]["attention_dim"]
+    )
     device = device_of(options)
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_of = nn.BCEWithLogitsLoss()
-    ids, y = torch.from_numpy(log.ids[:rows]).long(), torch.from_numpy(log.y[:rows])
+    ids = torch.from_numpy(log.ids[:rows]).long()
+    y = torch.from_numpy(log.y[:rows])
 
     def turn() -> dict[str, float]:
         began = time.perf_counter()
@@ -205,19 +236,25 @@ def plain_afm_epoch(options: dict[str, Any]) -> Timed:
             total += loss.item()
         return {"seconds": (time.perf_counter() - began) * share}
 
-    return watched(turn, device), {"parameters": sum(p.numel() for p in model.parameters()), "timed rows": rows}
+    return watched(turn, device), {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "timed rows": rows,
+    }
 
 
 def rates(_: dict[str, Any]) -> Timed:
     """Matrix products of 1024 x 1024 in float32, of 256 x 256 in bfloat16; a copy of 64 MB (bytes read and written).
 
-    The bfloat16 matrices are small, since a processor without bfloat16 instructions is hundreds of times slower.
+    The bfloat16 matrices are small, since a processor without bfloat16 instructions is hundreds of
+    times slower.
     """
     torch.manual_seed(0)
-    a, b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    a = torch.randn(SIZE, SIZE)
+    b = torch.randn(SIZE, SIZE)
     out = torch.empty(SIZE, SIZE)
     low_a, low_b, low_out = (x[:SMALL, :SMALL].bfloat16().contiguous() for x in (a, b, out))
-    source, target = torch.randn(2**24), torch.empty(2**24)
+    source = torch.randn(2**24)
+    target = torch.empty(2**24)
 
     def best(work: Callable[[], object]) -> float:
         return min(timeit.repeat(work, number=1, repeat=5))
@@ -229,5 +266,8 @@ def rates(_: dict[str, Any]) -> Timed:
             "copy GB/s": 2 * source.nbytes / 1e9 / best(lambda: target.copy_(source)),
         }
 
-    facts = {"PyTorch": torch.__version__, "CPU instructions": torch.backends.cpu.get_cpu_capability()}
+    facts = {
+        "PyTorch": torch.__version__,
+        "CPU instructions": torch.backends.cpu.get_cpu_capability(),
+    }
     return turn, {**facts, "native ops": NATIVE.isa if NATIVE.ready else f"none ({NATIVE.why})"}

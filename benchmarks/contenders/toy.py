@@ -16,7 +16,11 @@ def counting(options: dict[str, Any]) -> Timed:
         calls.append(None)
         return {"count": options["start"] + len(calls) - 1}
 
-    told = {"threads": options["threads"], "OMP": os.environ.get("OMP_NUM_THREADS"), "process": os.getpid()}
+    told = {
+        "threads": options["threads"],
+        "OMP": os.environ.get("OMP_NUM_THREADS"),
+        "process": os.getpid(),
+    }
     return turn, {**told, "waits": os.environ.get("OMP_WAIT_POLICY")}
 
 

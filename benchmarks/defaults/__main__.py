@@ -46,22 +46,41 @@ def _parser() -> argparse.ArgumentParser:
     commands = result.add_subparsers(dest="command", required=True)
     runs = commands.add_parser("run", help="train the runs that are missing in the store")
     shows = commands.add_parser("show", help="print the results of a tag's runs")
-    writes = commands.add_parser("write", help="write the page from the results, after merging a tag's runs into them")
+    writes = commands.add_parser(
+        "write", help="write the page from the results, after merging a tag's runs into them"
+    )
     tables = TABLES | LARGE_TABLES
     for command in (runs, shows, writes):
-        command.add_argument("--tables", type=names_of(tables), default=list(TABLES), help=", ".join(tables))
+        command.add_argument(
+            "--tables", type=names_of(tables), default=list(TABLES), help=", ".join(tables)
+        )
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
     known = {**MODELS, **BASELINE_FITS}
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
-    runs.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="a setting, in TOML")
-    runs.add_argument("--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data")))
+    runs.add_argument(
+        "--set",
+        dest="sets",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, in TOML",
+    )
+    runs.add_argument(
+        "--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data"))
+    )
     runs.add_argument("--threads", type=int, default=1)
-    runs.add_argument("--as-large", action="store_true", help="the rules of larger tables: lazy updates, LR by steps")
+    runs.add_argument(
+        "--as-large",
+        action="store_true",
+        help="the rules of larger tables: lazy updates, LR by steps",
+    )
     runs.add_argument("--again", action="store_true", help="repeat runs that are in the store")
-    writes.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
+    writes.add_argument(
+        "--json", type=Path, default=RESULTS, metavar="FILE", help="the results file"
+    )
     writes.add_argument("--page", type=Path, default=PAGE)
     return result
 
@@ -73,14 +92,19 @@ def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
         names = [name for name in text.split(",") if name]
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(f"must be among {', '.join(known)}, found {name!r}")
+                raise argparse.ArgumentTypeError(
+                    f"must be among {', '.join(known)}, found {name!r}"
+                )
         return names
 
     return read
 
 
 def _run_table(name: str, options: argparse.Namespace) -> None:
-    words = {"folder": options.store, **{name: getattr(options, name) for name in ("tag", "sets", "threads", "again")}}
+    words = {
+        "folder": options.store,
+        **{name: getattr(options, name) for name in ("tag", "sets", "threads", "again")},
+    }
     rows: Rows | None = None
     table = (TABLES | LARGE_TABLES)[name]
     for seed in range(options.seeds):

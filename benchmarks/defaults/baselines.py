@@ -53,7 +53,8 @@ def constant(prepared: Prepared, schema: Schema, threads: int) -> Fit:
 def one_hot(table: EncodedTable) -> sparse.csr_matrix:
     """The encoded rows as a matrix [N, rows of the embedding table], the features of our LR.
 
-    A category or bin is a 1, a number its value; a bag's values share a 1 (`mean`) or have one each.
+    A category or bin is a 1, a number its value; a bag's values share a 1 (`mean`) or have one
+    each.
     """
     rows, singles = table.ids.shape
     weights = np.ones((rows, singles))
@@ -74,9 +75,14 @@ def one_hot(table: EncodedTable) -> sparse.csr_matrix:
 def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     """`LogisticRegression` on the one-hot rows, with the C in `CHOICES` of the lowest validation logloss."""
     del schema, threads
-    train, valid, test = (one_hot(part.table) for part in (prepared.train, prepared.valid, prepared.test))
-    y, y_valid = prepared.train.main, np.asarray(prepared.valid.main, dtype=np.float64)
-    began, best, limit = time.perf_counter(), None, []
+    train, valid, test = (
+        one_hot(part.table) for part in (prepared.train, prepared.valid, prepared.test)
+    )
+    y = prepared.train.main
+    y_valid = np.asarray(prepared.valid.main, dtype=np.float64)
+    began = time.perf_counter()
+    best = None
+    limit = []
     for c in CHOICES:
         model = LogisticRegression(C=c, max_iter=STEPS)
         with warnings.catch_warnings(record=True) as said:
@@ -97,12 +103,23 @@ def trees(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     parts = (prepared.train, prepared.valid, prepared.test)
     (x, categories), (valid, _), (test, _) = (features(part, schema) for part in parts)
     began = time.perf_counter()
-    data = lightgbm.Dataset(x, prepared.train.main, categorical_feature=categories, params={"verbosity": -1})
+    data = lightgbm.Dataset(
+        x, prepared.train.main, categorical_feature=categories, params={"verbosity": -1}
+    )
     quiet = {"objective": "binary", "verbosity": -1, "num_threads": threads, "seed": 0}
     booster = lightgbm.train(quiet, data)
     seconds = time.perf_counter() - began
-    about = {"trees": booster.current_iteration(), "early_stopping": False, "lightgbm": lightgbm.__version__}
-    return Fit(booster.predict(valid, raw_score=True), booster.predict(test, raw_score=True), seconds, about)
+    about = {
+        "trees": booster.current_iteration(),
+        "early_stopping": False,
+        "lightgbm": lightgbm.__version__,
+    }
+    return Fit(
+        booster.predict(valid, raw_score=True),
+        booster.predict(test, raw_score=True),
+        seconds,
+        about,
+    )
 
 
 BASELINE_FITS: dict[str, Callable[[Prepared, Schema, int], Fit]] = {

@@ -1,6 +1,7 @@
 """Large sparse tables by which the rules of lazily updated tables are judged: simulated logs, real ones with crosses.
 
-The simulated ones have a known best possible logloss: their column `true_probability` is not a field.
+The simulated ones have a known best possible logloss: their column `true_probability` is not a
+field.
 """
 
 import dataclasses
@@ -27,8 +28,9 @@ SMALLER = 0.3
 class SparseLog:
     """A simulated click log whose values are many and rare; all rows are independent given the values.
 
-    Each value of each category has a weight and a vector, sampled without regard to its frequency; the logit is the sum
-    of the weights, of the products of all pairs of vectors, and of linear effects of the numbers.
+    Each value of each category has a weight and a vector, sampled without regard to its frequency;
+    the logit is the sum of the weights, of the products of all pairs of vectors, and of linear
+    effects of the numbers.
 
     Args:
         sizes: number of values of each category.
@@ -37,7 +39,8 @@ class SparseLog:
         weight: standard deviation of the weights' sum.
         interaction: standard deviation of the sum of the products.
         latent: size of the vectors.
-        drift: share of a category's values that are replaced by new ones from the first to the last row.
+        drift: share of a category's values that are replaced by new ones from the first to the last
+            row.
         base: the constant of the logit.
     """
 
@@ -97,7 +100,9 @@ def _smaller(name: str, rows: int, log: SparseLog, about: str) -> DevTable:
     """The table `NAME@0.3`, of .3 times the rows and the values."""
     sizes = tuple(max(2, round(SMALLER * size)) for size in log.sizes)
     scaled = dataclasses.replace(log, sizes=sizes)
-    return _simulated(f"{name}@{SMALLER}", round(SMALLER * rows), scaled, f"{about}; all sizes times {SMALLER}")
+    return _simulated(
+        f"{name}@{SMALLER}", round(SMALLER * rows), scaled, f"{about}; all sizes times {SMALLER}"
+    )
 
 
 def _simulated(name: str, rows: int, log: SparseLog, about: str) -> DevTable:
@@ -118,7 +123,9 @@ def _simulated(name: str, rows: int, log: SparseLog, about: str) -> DevTable:
     )
 
 
-def _crossed(name: str, about: str, read: Callable[[Path], pl.DataFrame], label: Label, time: str) -> DevTable:
+def _crossed(
+    name: str, about: str, read: Callable[[Path], pl.DataFrame], label: Label, time: str
+) -> DevTable:
     return DevTable(
         name=name,
         about=about,
@@ -198,7 +205,13 @@ _SIMULATED = (
     (
         "sparse-avazu",
         1_000_000,
-        SparseLog(sizes=(*_sizes(8_000, 19, 3), 80_000, 400_000, 800_000), tail=1.1, weight=0.8, drift=0.2, base=-1.8),
+        SparseLog(
+            sizes=(*_sizes(8_000, 19, 3), 80_000, 400_000, 800_000),
+            tail=1.1,
+            weight=0.8,
+            drift=0.2,
+            base=-1.8,
+        ),
         "Avazu's shape: 22 categories, three of up to 800,000 values, frequencies rank ** -1.1, a fifth replaced",
     ),
     (
@@ -218,7 +231,13 @@ _ALL = (
         Label("rating", positive_above=3),
         "timestamp",
     ),
-    _crossed("completejourney", "purchases by time, with two crossed fields", _shopping, Label("discounted"), "time"),
+    _crossed(
+        "completejourney",
+        "purchases by time, with two crossed fields",
+        _shopping,
+        Label("discounted"),
+        "time",
+    ),
 )
 LARGE_TABLES: dict[str, DevTable] = {table.name: table for table in _ALL}
 """The large tables; they are run only if they are named."""

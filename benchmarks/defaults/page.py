@@ -76,11 +76,18 @@ def body(tables: Mapping[str, Any]) -> str:
         ("## Targets", TARGETS, *_targets([v for _, v in verdicts])),
         ("## AUC / logloss", BOARD, *_by_model(tables, COLUMNS, _figures)),
         (CALIBRATION, None, *_by_model(tables, [*OURS, "sklearn-lr", "lightgbm"], _calibration)),
-        ("## Processor seconds of training", TIMES, *_by_model(tables, OURS, lambda f, _: f"{f['cpu_seconds']:.1f}")),
+        (
+            "## Processor seconds of training",
+            TIMES,
+            *_by_model(tables, OURS, lambda f, _: f"{f['cpu_seconds']:.1f}"),
+        ),
         ("## Missed targets", None, *(missed or ["None."])),
         ("## The tables", None, *_rows(tables)),
     ]
-    return "\n".join("\n".join([title, "", *([text, ""] if text else []), *lines, ""]) for title, text, *lines in parts)
+    return "\n".join(
+        "\n".join([title, "", *([text, ""] if text else []), *lines, ""])
+        for title, text, *lines in parts
+    )
 
 
 def _targets(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -88,7 +95,8 @@ def _targets(verdicts: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = []
     for target in dict.fromkeys(v["target"] for v in verdicts):
         mine = [v for v in verdicts if v["target"] == target]
-        met, mean = sum(v["met"] for v in mine), sum(v["met"] and v["mean"] for v in mine)
+        met = sum(v["met"] for v in mine)
+        mean = sum(v["met"] and v["mean"] for v in mine)
         rows.append((target, f"{met} of {len(mine)}", mean))
     return grid(("target", "met", "by the mean"), "lrr", rows)
 
@@ -97,11 +105,14 @@ def _by_model(
     tables: Mapping[str, Any], names: Iterable[str], cell: Callable[[Mapping[str, Any], float], str]
 ) -> list[str]:
     """A row of each table with a cell of each model that was measured; the constant's logloss is given to it."""
-    names, rows = list(names), []
+    names = list(names)
+    rows = []
     for title, table in tables.items():
         models = table["models"]
         floor = models.get("constant", {}).get("logloss", math.inf)
-        rows.append([title, *(cell(models[name], floor) if name in models else "" for name in names)])
+        rows.append(
+            [title, *(cell(models[name], floor) if name in models else "" for name in names)]
+        )
     return grid(("table", *(COLUMNS[name] for name in names)), "l" * (1 + len(names)), rows)
 
 
@@ -131,7 +142,18 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
         facts = [table["fields"], f"{table['values']:,}", f"{table['base_rate']:.3f}"]
         chosen = table["models"].get("sklearn-lr", {}).get("chosen", {}).get("C", "")
         rows.append([name, table["about"], *counts, *facts, chosen, _seeds(table["models"])])
-    head = ("table", "content", "training", "validation", "test", "fields", "values", "base rate", "C", "seeds")
+    head = (
+        "table",
+        "content",
+        "training",
+        "validation",
+        "test",
+        "fields",
+        "values",
+        "base rate",
+        "C",
+        "seeds",
+    )
     return grid(head, "llrrrrrrrr", rows)
 
 
@@ -143,7 +165,9 @@ def _seeds(models: Mapping[str, Any]) -> str:
 
 def _provenance(tables: Mapping[str, Any]) -> str:
     where = {
-        name: ", ".join(sorted({one for table in tables.values() for one in table["environment"][name]}))
+        name: ", ".join(
+            sorted({one for table in tables.values() for one in table["environment"][name]})
+        )
         for name in ("date", "machine", "commit")
     }
     made = f"{where['date']}, rules of commit {where['commit']}, {where['machine']}, with other work running"

@@ -32,7 +32,9 @@ from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
 
-MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {"autoint-plus": "autoint+"}
+MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {
+    "autoint-plus": "autoint+"
+}
 SEEDS = range(100)
 
 
@@ -63,7 +65,11 @@ def data_digest(prepared: Prepared) -> str:
         table = part.table
         for array in (table.ids, table.values, table.bag_ids, table.bag_offsets, part.main):
             result.update(np.ascontiguousarray(array).tobytes())
-    result.update(repr([(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]).encode())
+    result.update(
+        repr(
+            [(f.kind, f.offset, f.rows, f.pooling) for f in prepared.encoder.layout.fields]
+        ).encode()
+    )
     return result.hexdigest()[:12]
 
 
@@ -96,7 +102,15 @@ def key_of(table: str, model: str, which: int | str) -> str:
 
 
 def kept_run(
-    rows: Rows, model: str, seed: int, *, folder: Path, tag: str, sets: Sequence[str], threads: int, again: bool
+    rows: Rows,
+    model: str,
+    seed: int,
+    *,
+    folder: Path,
+    tag: str,
+    sets: Sequence[str],
+    threads: int,
+    again: bool,
 ) -> RunRecord | None:
     """Train, score once and store the run; None if it is in the store and not wanted again."""
     store = store_of(folder, tag, model)
@@ -105,7 +119,12 @@ def kept_run(
         return None
     torch.set_num_threads(threads)
     prepared = rows.prepared
-    about: dict[str, Any] = {"table": rows.table.name, "model": model, "seed": seed, "data": rows.digest}
+    about: dict[str, Any] = {
+        "table": rows.table.name,
+        "model": model,
+        "seed": seed,
+        "data": rows.digest,
+    }
     if model in BASELINE_FITS:
         fit = BASELINE_FITS[model](prepared, rows.schema, threads)
         about |= {"seconds": fit.seconds, "chosen": fit.about}
@@ -118,7 +137,8 @@ def kept_run(
         "test": _figures(y, fit.test),
         "valid": {"logloss": logloss_from_logits(y_valid, fit.valid)},
         "counts": dict(prepared.counts),
-        "rows": rows.table.rows or sum(map(len, (prepared.train.main, prepared.valid.main, prepared.test.main))),
+        "rows": rows.table.rows
+        or sum(map(len, (prepared.train.main, prepared.valid.main, prepared.test.main))),
         "base_rate": float(prepared.train.main.mean()),
         "fields": len(prepared.encoder.layout.fields),
         "embedding_rows": prepared.encoder.layout.num_rows,
@@ -211,7 +231,9 @@ def summary(folder: Path, tag: str, table: str) -> dict[str, Any] | None:
 
 def _means(runs: Sequence[RunRecord]) -> dict[str, Any]:
     results = {metric: mean_of(runs, "test", metric) for metric in ("auc", "logloss", "ece")}
-    spread = float(np.std([run["test"]["logloss"] for run in runs], ddof=1)) if len(runs) > 1 else None
+    spread = (
+        float(np.std([run["test"]["logloss"] for run in runs], ddof=1)) if len(runs) > 1 else None
+    )
     results |= {"seeds": len(runs), "logloss_deviation": spread, "seconds": _mean(runs, "seconds")}
     for name in ("cpu_seconds", "epochs", "parameters"):
         if name in runs[0].about:

@@ -1,7 +1,8 @@
 """The development tables: raw rows, and a schema with the corrections that a user would make to the inferred one.
 
-Nothing here is tuned. Corrections state only what anyone who knows the table knows: the meaning of the label, which
-numbers are ids, which columns are not fields. Bins, vocabularies and everything else are as inferred.
+Nothing here is tuned. Corrections state only what anyone who knows the table knows: the meaning of
+the label, which numbers are ids, which columns are not fields. Bins, vocabularies and everything
+else are as inferred.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,12 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.infer.schema import infer_schema
-from fieldwise.data.prepare.settings import ColumnSplit, NegativeSampling, RandomSplit, SplitSettings
+from fieldwise.data.prepare.settings import (
+    ColumnSplit,
+    NegativeSampling,
+    RandomSplit,
+    SplitSettings,
+)
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.schema import Categorical, Label, Role, Schema
@@ -28,7 +34,14 @@ mig_chg_msa mig_chg_reg mig_move_reg mig_same mig_prev_sunbelt num_emp fam_under
 country_mother country_self citizenship own_or_self vet_question vet_benefits weeks_worked year income_50k
 """
 CENSUS_NUMBERS = (
-    *("age", "wage_per_hour", "capital_gains", "capital_losses", "stock_dividends", "instance_weight"),
+    *(
+        "age",
+        "wage_per_hour",
+        "capital_gains",
+        "capital_losses",
+        "stock_dividends",
+        "instance_weight",
+    ),
     *("num_emp", "weeks_worked"),
 )
 
@@ -47,7 +60,8 @@ class DevTable:
         time: the column that orders rows.
         group: the column of the user.
         keys: columns that identify a row.
-        rows: number of rows used for development, if there are additional test rows; else all rows are used.
+        rows: number of rows used for development, if there are additional test rows; else all rows
+            are used.
         by_seed: whether every seed has its own rows; otherwise all seeds have the same rows.
     """
 
@@ -113,8 +127,11 @@ def _at_random(rows: int, more: int) -> Callable[[Path, int], pl.DataFrame]:
     """Ratings sampled once (seed 0) from all, in the file's order: `rows` for the table and `more` test rows."""
 
     def read(data_dir: Path, _: int) -> pl.DataFrame:
-        frame, rng = _ratings(data_dir), np.random.default_rng([0, rows])
-        return _parted(frame[np.sort(rng.choice(frame.height, rows + more, replace=False))], more, rng)
+        frame = _ratings(data_dir)
+        rng = np.random.default_rng([0, rows])
+        return _parted(
+            frame[np.sort(rng.choice(frame.height, rows + more, replace=False))], more, rng
+        )
 
     return read
 
@@ -234,7 +251,9 @@ _ALL = (
         group="user",
         keys=("user", "item"),
         split=ColumnSplit(column="split"),
-        negatives=NegativeSampling(user="user", item="item", per_positive=2, parts=("train",), only_where_missing=True),
+        negatives=NegativeSampling(
+            user="user", item="item", per_positive=2, parts=("train",), only_where_missing=True
+        ),
     ),
 )
 TABLES: dict[str, DevTable] = {table.name: table for table in _ALL}

@@ -1,12 +1,13 @@
 """Targets of the defaults on a table, tested by paired differences of test logloss.
 
-A difference is ours minus theirs, mean over seeds; its 95 % interval is a bootstrap over rows with fixed seeds. `below`
-is met if the mean difference is below 0; `no worse` if the interval is not entirely above 0, and `mean` then says
-whether the mean alone meets the target.
+A difference is ours minus theirs, mean over seeds; its 95 % interval is a bootstrap over rows with
+fixed seeds. `below` is met if the mean difference is below 0; `no worse` if the interval is not
+entirely above 0, and `mean` then says whether the mean alone meets the target.
 
-Calibration errors are means over bins of absolute differences, which are positive by chance: with 3,000 rows even the
-true probabilities have an error of .02. So the bound is met by an error within it (`mean`), or by an error not larger
-than the 95 % quantile for labels sampled from the model's own probabilities (`chance`).
+Calibration errors are means over bins of absolute differences, which are positive by chance: with
+3,000 rows even the true probabilities have an error of .02. So the bound is met by an error within
+it (`mean`), or by an error not larger than the 95 % quantile for labels sampled from the model's
+own probabilities (`chance`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,8 @@ from fieldwise.runs.records import RunRecord
 __all__ = ["CALIBRATION", "chance", "difference", "judge", "mean_of"]
 
 LARGE = 10_000  # number of rows from which the bound on calibration is tighter
-ECE_LARGE, ECE_SMALL = 0.02, 0.05
+ECE_LARGE = 0.02
+ECE_SMALL = 0.05
 REPLICATES = 500
 DRAWS = 200
 CALIBRATION = f"calibration error at most {ECE_LARGE} above {LARGE:,} rows, {ECE_SMALL} otherwise"
@@ -43,7 +45,8 @@ def mean_of(runs: Sequence[RunRecord], part: str, metric: str) -> float:
 def difference(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> dict[str, float]:
     """Mean test logloss of ours minus theirs with its 95 % interval, paired by seed on the same rows.
 
-    Seeds may have different rows. The other model may have fewer runs: a deterministic one has one run for all seeds.
+    Seeds may have different rows. The other model may have fewer runs: a deterministic one has one
+    run for all seeds.
     """
     pairs = [(one, theirs[min(k, len(theirs) - 1)]) for k, one in enumerate(ours)]
     for one, other in pairs:
@@ -64,17 +67,22 @@ def difference(ours: Sequence[RunRecord], theirs: Sequence[RunRecord]) -> dict[s
 def chance(run: RunRecord) -> float:
     """The 95 % quantile of the calibration error of labels sampled from the model's own probabilities."""
     p = sigmoid(run.test_rows[1])
-    place = ((rankdata(p) - 0.5) * BINS / len(p)).astype(np.int64)  # bins as in `fieldwise.evaluation.calibration`
+    # bins as in `fieldwise.evaluation.calibration`
+    place = ((rankdata(p) - 0.5) * BINS / len(p)).astype(np.int64)
     total = np.bincount(place, p)
     rng = np.random.default_rng(0)
-    errors = [np.abs(np.bincount(place, rng.random(len(p)) < p) - total).sum() / len(p) for _ in range(DRAWS)]
+    errors = [
+        np.abs(np.bincount(place, rng.random(len(p)) < p) - total).sum() / len(p)
+        for _ in range(DRAWS)
+    ]
     return float(np.quantile(errors, 0.95))
 
 
 def judge(runs: Runs, rows: int) -> Iterator[dict[str, Any]]:
     """The targets that a table's runs can be tested for: whether each is `met`, and whether the `mean` alone meets it.
 
-    Each names our `model`, and has the other model (`against`) and the difference (`found`), or the `value` of a bound.
+    Each names our `model`, and has the other model (`against`) and the difference (`found`), or the
+    `value` of a bound.
 
     Args:
         runs: our runs and the baselines, by name; targets of absent runs are omitted.
@@ -95,18 +103,22 @@ def judge(runs: Runs, rows: int) -> Iterator[dict[str, Any]]:
             if name in runs:
                 yield _compared(runs, "AutoInt+, IntTower no worse than FM, LR", name, better)
     if ours and "lightgbm" in runs:
-        best = min(ours, key=lambda name: mean_of(runs[name], "valid", "logloss"))  # as a user would choose
+        # as a user would choose
+        best = min(ours, key=lambda name: mean_of(runs[name], "valid", "logloss"))
         yield _compared(runs, "the best of ours no worse than LightGBM", best, "lightgbm")
     bound = ECE_LARGE if rows > LARGE else ECE_SMALL
     for name in ours:
-        value, by_chance = mean_of(runs[name], "test", "ece"), float(np.mean([chance(run) for run in runs[name]]))
+        value = mean_of(runs[name], "test", "ece")
+        by_chance = float(np.mean([chance(run) for run in runs[name]]))
         within = value <= bound
         met = within or value <= by_chance
         about = {"target": CALIBRATION, "model": name, "against": None}
         yield {**about, "met": met, "mean": within, "found": None, "value": value}
 
 
-def _compared(runs: Runs, target: str, one: str, other: str, *, below: bool = False) -> dict[str, Any]:
+def _compared(
+    runs: Runs, target: str, one: str, other: str, *, below: bool = False
+) -> dict[str, Any]:
     result = difference(runs[one], runs[other])
     mean = result["value"] < 0 if below else result["value"] <= 0
     met = mean if below else result["low"] <= 0
@@ -115,7 +127,9 @@ def _compared(runs: Runs, target: str, one: str, other: str, *, below: bool = Fa
 
 
 def _resampled_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.array([values[rng.integers(0, len(values), len(values))].mean() for _ in range(REPLICATES)])
+    return np.array(
+        [values[rng.integers(0, len(values), len(values))].mean() for _ in range(REPLICATES)]
+    )
 
 
 def _name(run: RunRecord) -> str:

@@ -1,9 +1,10 @@
 """Tables as people log them (`tables.txt`): headers, forms of columns (`worlds`), sizes and kinds of file.
 
-A table is a line `name: trade, language, rows x users x items, rate, file` and a line of `header = side.form` or
-`header = time how` or `header = label how`. `~.1` empties a tenth of a column's cells, `!2` breaks two of them. `as ID`
-marks a column that may be taken as the id of its side. `+label` is a second label, which is known too late for a field.
-`judged` is what `infer_schema` makes of a table, against what its columns mean.
+A table is a line `name: trade, language, rows x users x items, rate, file` and a line of
+`header = side.form` or `header = time how` or `header = label how`. `~.1` empties a tenth of a
+column's cells, `!2` breaks two of them. `as ID` marks a column that may be taken as the id of its
+side. `+label` is a second label, which is known too late for a field. `judged` is what
+`infer_schema` makes of a table, against what its columns mean.
 """
 
 import zlib
@@ -81,16 +82,31 @@ def _column(w: World, header: str, words: list[str]) -> Column:
     form, *given = words
     if form == "time":
         week = given[0] == "week"
-        return Column(name=header, cells=times(w, given[0]), kinds=frozenset(() if week else ("time",)), check=week)
+        return Column(
+            name=header,
+            cells=times(w, given[0]),
+            kinds=frozenset(() if week else ("time",)),
+            check=week,
+        )
     if form == "label":
         cells, yes, no = labels(w, *given)
         return Column(
-            name=header, cells=cells, kinds=frozenset(("label",)), positive=frozenset(yes), negative=frozenset(no)
+            name=header,
+            cells=cells,
+            kinds=frozenset(("label",)),
+            positive=frozenset(yes),
+            negative=frozenset(no),
         )
     if form == "+label":  # of the positives alone
         later = pl.Series((w.y & (w.rng.random(w.rows) < 0.3)).astype(int))
         kinds = frozenset(("label", "omitted"))
-        return Column(name=header, cells=later, kinds=kinds, positive=frozenset((1,)), negative=frozenset((0,)))
+        return Column(
+            name=header,
+            cells=later,
+            kinds=kinds,
+            positive=frozenset((1,)),
+            negative=frozenset((0,)),
+        )
     side, _, how = form.partition(".")
     gaps = next((float(word[1:]) for word in given if word[0] == "~"), 0.0)
     broken = next((int(word[1:]) for word in given if word[0] == "!"), 0)
@@ -101,7 +117,13 @@ def _column(w: World, header: str, words: list[str]) -> Column:
         kinds = OMITTED  # another value in every row
     if gaps or broken:
         cells = _damaged(w, cells, gaps, broken)
-    roles = {side} if w.given[side] else {"context"} if side == "row" and any(w.given.values()) else ROLES
+    roles = (
+        {side}
+        if w.given[side]
+        else {"context"}
+        if side == "row" and any(w.given.values())
+        else ROLES
+    )
     return Column(
         name=header,
         cells=cells,
@@ -123,10 +145,11 @@ def _damaged(w: World, cells: pl.Series, gaps: float, broken: int) -> pl.Series:
 def judged(table: Table) -> dict[str, Any]:
     """How a table is read without options, or where it is not, with its label given; ids in doubt are confirmed.
 
-    `unread` is why it was not read without options, `wrong` says by column what is wrong, and `ids` by side whether the
-    right column was found, for those sides that have one.
+    `unread` is why it was not read without options, `wrong` says by column what is wrong, and `ids`
+    by side whether the right column was found, for those sides that have one.
     """
-    unread, guess = "", None
+    unread = ""
+    guess = None
     for label in (None, *table.named("label")):
         try:
             guess = infer_schema(table.path, label=label)
@@ -136,7 +159,12 @@ def judged(table: Table) -> dict[str, Any]:
         except FieldwiseError as e:
             unread = unread or str(e)
     sides = {side: table.ids(side) for side in ("user", "item")}
-    asked = {side: name for side, names in sides.items() for name in names if f"{side} may be {name!r}" in unread}
+    asked = {
+        side: name
+        for side, names in sides.items()
+        for name in names
+        if f"{side} may be {name!r}" in unread
+    }
     if guess is None and len(asked) == 2:  # of a log of events
         guess = infer_schema(table.path, **asked)
         unread = ""
@@ -144,8 +172,14 @@ def judged(table: Table) -> dict[str, Any]:
         "name": table.path.stem,
         "columns": len(table.columns),
         "unread": unread,
-        "wrong": dict.fromkeys(table.columns, "not read") if guess is None else dict(_wrong(table, guess)),
-        "ids": {s: guess is not None and getattr(guess.schema, s) in right for s, right in sides.items() if right},
+        "wrong": dict.fromkeys(table.columns, "not read")
+        if guess is None
+        else dict(_wrong(table, guess)),
+        "ids": {
+            s: guess is not None and getattr(guess.schema, s) in right
+            for s, right in sides.items()
+            if right
+        },
     }
 
 

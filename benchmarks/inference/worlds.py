@@ -1,8 +1,8 @@
 """Events of users with items, drawn with a seed, and the columns in which people log them, each with what it means.
 
-An entity (`user`, `item` or `row`) has three hidden traits. They decide the label, and columns of the entity show one
-of them with noise. Popularity and activity have a long tail, times grow within users. Nothing here follows from how
-fieldwise infers a schema.
+An entity (`user`, `item` or `row`) has three hidden traits. They decide the label, and columns of
+the entity show one of them with noise. Popularity and activity have a long tail, times grow within
+users. Nothing here follows from how fieldwise infers a schema.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,9 @@ import polars as pl
 
 __all__ = ["Column", "World", "labels", "made", "times"]
 
-CATEGORY, NUMBER, OMITTED = frozenset({"category"}), frozenset({"number"}), frozenset({"omitted"})
+CATEGORY = frozenset({"category"})
+NUMBER = frozenset({"number"})
+OMITTED = frozenset({"omitted"})
 EITHER = CATEGORY | NUMBER
 START = 1_690_000_000  # July 2023
 DAY = 86_400
@@ -65,22 +67,36 @@ class World:
         rate: the share of positive events.
     """
 
-    def __init__(self, *, seed: int, rows: int, users: int, items: int, language: str, rate: float) -> None:
+    def __init__(
+        self, *, seed: int, rows: int, users: int, items: int, language: str, rate: float
+    ) -> None:
         self.rng = rng = np.random.default_rng(seed)
-        self.rows, self.language = rows, language
+        self.rows = rows
+        self.language = language
         self.given = {"user": users > 0, "item": items > 0, "row": False}
         self.sizes = {"user": users or rows, "item": items or rows, "row": rows}
-        self.index = {"user": self._drawn(users, 1.1), "item": self._drawn(items, 1.3), "row": np.arange(rows)}
+        self.index = {
+            "user": self._drawn(users, 1.1),
+            "item": self._drawn(items, 1.3),
+            "row": np.arange(rows),
+        }
         joined = rng.uniform(0, 300, self.sizes["user"])
         stay = rng.exponential(25, rows)
         days = joined[self.index["user"]] + np.minimum(stay, 120)
         order = np.argsort(days)
         self.seconds = (START + days[order] * DAY).astype(np.int64)
-        self.index |= {side: self.index[side][order] for side in ("user", "item") if self.given[side]}
+        self.index |= {
+            side: self.index[side][order] for side in ("user", "item") if self.given[side]
+        }
         self.traits = {side: rng.standard_normal((n, 3)) for side, n in self.sizes.items()}
         u, i, r = (self.traits[side][self.index[side]] for side in ("user", "item", "row"))
         noise = rng.logistic(0, 0.6, rows)
-        self.liking = 0.8 * (u[:, 0] + i[:, 0] + r[:, 0]) + 0.5 * (u * i).sum(1) + 0.4 * (u[:, 1] + i[:, 2]) + noise
+        self.liking = (
+            0.8 * (u[:, 0] + i[:, 0] + r[:, 0])
+            + 0.5 * (u * i).sum(1)
+            + 0.4 * (u[:, 1] + i[:, 2])
+            + noise
+        )
         self.y = self.liking > np.quantile(self.liking, 1 - rate)
 
     def _drawn(self, count: int, spread: float) -> np.ndarray:
@@ -102,8 +118,14 @@ class World:
     def word(self, syllables: int) -> str:
         consonants, vowels = LETTERS.get(self.language, LATIN)
         if self.language == "zh":
-            return "".join(self.rng.choice(list(consonants), syllables)) + str(self.rng.choice(list(vowels)))
-        letters = (str(self.rng.choice(list(kind))) for _ in range(syllables) for kind in (consonants, vowels))
+            return "".join(self.rng.choice(list(consonants), syllables)) + str(
+                self.rng.choice(list(vowels))
+            )
+        letters = (
+            str(self.rng.choice(list(kind)))
+            for _ in range(syllables)
+            for kind in (consonants, vowels)
+        )
         return "".join(letters).capitalize()
 
     def words(self, count: int) -> list[str]:
@@ -122,7 +144,9 @@ class World:
 
 def spaced(w: World, count: int) -> np.ndarray:
     """Different integers with gaps, in no order."""
-    return w.rng.permutation(np.cumsum(w.rng.integers(1, 40, count)) + 10 ** int(w.rng.integers(3, 7)))
+    return w.rng.permutation(
+        np.cumsum(w.rng.integers(1, 40, count)) + 10 ** int(w.rng.integers(3, 7))
+    )
 
 
 def uuid(text: str) -> str:
@@ -132,7 +156,10 @@ def uuid(text: str) -> str:
 
 def handles(w: World, side: str) -> list[str]:
     """Names that people choose; one that is taken gets a number."""
-    names = [f"{w.word(2)}{w.word(1)}".lower() + (str(k % 100) if k % 3 else "") for k in range(w.sizes[side])]
+    names = [
+        f"{w.word(2)}{w.word(1)}".lower() + (str(k % 100) if k % 3 else "")
+        for k in range(w.sizes[side])
+    ]
     return [name if names.index(name) == k else f"{name}_{k}" for k, name in enumerate(names)]
 
 
@@ -156,7 +183,8 @@ def commas(w: World, side: str, median: str) -> list[str]:
 
 def bags(w: World, side: str, separator: str, count: str) -> list[str]:
     """One to four different words."""
-    names, mark = w.words(int(count)), {"comma": ", ", "semicolon": ";", "pipe": "|", "slash": "/"}[separator]
+    names = w.words(int(count))
+    mark = {"comma": ", ", "semicolon": ";", "pipe": "|", "slash": "/"}[separator]
     first = w.ranked(side, len(names))
     drawn = [dict.fromkeys([k, *w.rng.choice(len(names), w.rng.integers(0, 4))]) for k in first]
     return [mark.join(names[k] for k in kept) for kept in drawn]
@@ -178,46 +206,88 @@ Kinds = frozenset[str]
 ENTITY: dict[str, tuple[Kinds, Callable[..., Any]]] = {
     "int": (CATEGORY, lambda w, side: spaced(w, w.sizes[side])),
     "seq": (CATEGORY, lambda w, side: w.rng.permutation(w.sizes[side]) + 1),
-    "hex": (CATEGORY, lambda w, side, length="12": w.each(side, lambda _: w.rng.bytes(8).hex()[: int(length)])),
+    "hex": (
+        CATEGORY,
+        lambda w, side, length="12": w.each(side, lambda _: w.rng.bytes(8).hex()[: int(length)]),
+    ),
     "uuid": (CATEGORY, lambda w, side: w.each(side, lambda _: uuid(w.rng.bytes(16).hex()))),
-    "prefixed": (CATEGORY, lambda w, side, prefix: [f"{prefix}{n}" for n in spaced(w, w.sizes[side])]),
+    "prefixed": (
+        CATEGORY,
+        lambda w, side, prefix: [f"{prefix}{n}" for n in spaced(w, w.sizes[side])],
+    ),
     "handle": (CATEGORY, handles),
-    "email": (CATEGORY, lambda w, side: w.each(side, lambda n: f"{w.rng.bytes(4).hex()}@mail{n % 5}.example")),
+    "email": (
+        CATEGORY,
+        lambda w, side: w.each(side, lambda n: f"{w.rng.bytes(4).hex()}@mail{n % 5}.example"),
+    ),
     "name": (CATEGORY, lambda w, side: w.words(w.sizes[side])),
     "isbn": (CATEGORY, lambda w, side: [f"978{n:09d}X" for n in spaced(w, w.sizes[side])]),
-    "hashes": (CATEGORY, lambda w, side, n: chosen(w, side, [w.rng.bytes(4).hex() for _ in range(int(n))])),
-    "words": (CATEGORY, lambda w, side, count, *given: chosen(w, side, given or w.words(int(count)))),
+    "hashes": (
+        CATEGORY,
+        lambda w, side, n: chosen(w, side, [w.rng.bytes(4).hex() for _ in range(int(n))]),
+    ),
+    "words": (
+        CATEGORY,
+        lambda w, side, count, *given: chosen(w, side, given or w.words(int(count))),
+    ),
     "code": (CATEGORY, lambda w, side, count: chosen(w, side, spaced(w, int(count)))),
-    "zip": (CATEGORY, lambda w, side: chosen(w, side, [f"{n:05d}" for n in w.rng.choice(99_999, 150, replace=False)])),
+    "zip": (
+        CATEGORY,
+        lambda w, side: chosen(
+            w, side, [f"{n:05d}" for n in w.rng.choice(99_999, 150, replace=False)]
+        ),
+    ),
     "bool": (CATEGORY, lambda w, side: w.trait(side) > 0.4),
     "choice": (CATEGORY, lambda w, side, yes, no: np.where(w.trait(side) > 0.4, yes, no)),
     "flag": (EITHER, lambda w, side: (w.trait(side) > 0.4).astype(int)),
     "small": (EITHER, lambda w, side, count: w.ranked(side, int(count)) + 1),
     "year": (
         EITHER,
-        lambda w, side, last="2023", back="40": int(last) - (int(back) * np.abs(w.trait(side)) / 3).astype(int),
+        lambda w, side, last="2023", back="40": (
+            int(last) - (int(back) * np.abs(w.trait(side)) / 3).astype(int)
+        ),
     ),
     "age": (NUMBER, lambda w, side: np.clip(38 + 13 * w.trait(side), 16, 90).astype(int)),
-    "count": (NUMBER, lambda w, side, mean="20": np.floor(float(mean) * np.exp(1.1 * w.trait(side)) / 1.8).astype(int)),
+    "count": (
+        NUMBER,
+        lambda w, side, mean="20": np.floor(float(mean) * np.exp(1.1 * w.trait(side)) / 1.8).astype(
+            int
+        ),
+    ),
     "few": (NUMBER, lambda w, side: w.rng.poisson(np.exp(0.5 * w.trait(side)))),
-    "money": (NUMBER, lambda w, side, median="20": (float(median) * np.exp(0.7 * w.trait(side))).round(2)),
+    "money": (
+        NUMBER,
+        lambda w, side, median="20": (float(median) * np.exp(0.7 * w.trait(side))).round(2),
+    ),
     "comma": (NUMBER, commas),
     "real": (
         NUMBER,
-        lambda w, side, mean, spread, digits: (float(mean) + float(spread) * w.trait(side)).round(int(digits)),
+        lambda w, side, mean, spread, digits: (float(mean) + float(spread) * w.trait(side)).round(
+            int(digits)
+        ),
     ),
     "whole": (
         NUMBER,
-        lambda w, side, mean, spread: np.maximum(0, float(mean) + float(spread) * w.trait(side)).astype(int),
+        lambda w, side, mean, spread: np.maximum(
+            0, float(mean) + float(spread) * w.trait(side)
+        ).astype(int),
     ),
     "mean": (  # what a site shows as an entity's rating, from all who rated it
         NUMBER | OMITTED,
-        lambda w, side, top="5": np.clip(float(top) * (0.7 + 0.12 * w.traits[side][:, 0]), 1, float(top)).round(1),
+        lambda w, side, top="5": np.clip(
+            float(top) * (0.7 + 0.12 * w.traits[side][:, 0]), 1, float(top)
+        ).round(1),
     ),
-    "title": (CATEGORY | OMITTED, lambda w, side: w.each(side, lambda _: f"{w.word(2)} {w.word(3)} {w.word(1)}")),
+    "title": (
+        CATEGORY | OMITTED,
+        lambda w, side: w.each(side, lambda _: f"{w.word(2)} {w.word(3)} {w.word(1)}"),
+    ),
     "bag": (frozenset({"bag"}), bags),
     "text": (OMITTED, texts),
-    "url": (OMITTED, lambda w, side: w.each(side, lambda _: f"https://cdn.example/{w.rng.bytes(5).hex()}.jpg")),
+    "url": (
+        OMITTED,
+        lambda w, side: w.each(side, lambda _: f"https://cdn.example/{w.rng.bytes(5).hex()}.jpg"),
+    ),
     "date": (OMITTED, dates),
 }
 """Forms of columns of an entity: the right kinds, and the value of each entity."""
@@ -225,14 +295,22 @@ ROW: dict[str, tuple[Kinds, Callable[..., Any]]] = {
     "session": (CATEGORY | OMITTED, sessions),
     "weekday": (CATEGORY, lambda w, *names: np.array(names)[(w.seconds // DAY + 3) % 7]),
     "hour": (EITHER, lambda w: (w.seconds % DAY) // 3600),
-    "rank": (EITHER, lambda w, last="10": w.rng.integers(1, int(last) + 1, w.rows)),  # the position in a list
+    # the position in a list
+    "rank": (EITHER, lambda w, last="10": w.rng.integers(1, int(last) + 1, w.rows)),
     "constant": (OMITTED, lambda w: ["web"] * w.rows),
     "empty": (OMITTED, lambda w: pl.Series([None] * w.rows, dtype=pl.String)),
     "number": (OMITTED, lambda w: np.arange(w.rows) + int(w.rng.integers(1, 10**6))),  # of the row
-    "part": (OMITTED, lambda w, *names: w.rng.choice(names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1))),
+    "part": (
+        OMITTED,
+        lambda w, *names: w.rng.choice(
+            names or ("train", "valid", "test"), w.rows, p=(0.8, 0.1, 0.1)
+        ),
+    ),
     "leak": (  # an amount that is known where the label is positive alone
         OMITTED,
-        lambda w: pl.Series(np.exp(3 + w.rng.standard_normal(w.rows)).round(2)).set(pl.Series(~w.y), None),
+        lambda w: pl.Series(np.exp(3 + w.rng.standard_normal(w.rows)).round(2)).set(
+            pl.Series(~w.y), None
+        ),
     ),
 }
 """Forms of columns of rows: the right kinds, and the cells."""

@@ -42,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m benchmarks.published", description=__doc__)
     commands = result.add_subparsers(dest="command", required=True)
-    runs = commands.add_parser("run", help="train the missing runs of tables and merge their figures into the results")
+    runs = commands.add_parser(
+        "run", help="train the missing runs of tables and merge their figures into the results"
+    )
     runs.add_argument("tables", nargs="+", metavar="TABLE", help=", ".join(tables))
     runs.add_argument("--data-dir", type=Path, required=True)
     runs.add_argument("--store", type=Path, default=Path("runs/results"))
@@ -50,7 +52,9 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
     for command in (runs, writes):
-        command.add_argument("--json", type=Path, default=RESULTS, metavar="FILE", help="the results file")
+        command.add_argument(
+            "--json", type=Path, default=RESULTS, metavar="FILE", help="the results file"
+        )
     return result
 
 
@@ -71,7 +75,9 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
             runs[row.name] = tree_runs(row.load(table.protocol), seeds, name=row.name, **given)
     boards = leaderboards(runs, base=table.base, metric=table.metrics[0])
     if len(boards) != 1:
-        raise SystemExit(f"the recipes of table {table.name} must share their test rows, found {len(boards)} sets")
+        raise SystemExit(
+            f"the recipes of table {table.name} must share their test rows, found {len(boards)} sets"
+        )
     board = boards[0].to_plain()
     for line in board["lines"]:
         del line["runs"]  # folders of one machine
@@ -81,13 +87,22 @@ def run(table: Table, options: argparse.Namespace) -> dict[str, Any]:
     for row in table.rows:
         if row.name not in table.draws:
             continue
-        name, result = row.name, drawn_runs(row.load(table.protocol), seeds, given)
-        draws[name] = {m: [[r.about["test"][m] for r in of_draw] for of_draw in result] for m in table.metrics}
+        name = row.name
+        result = drawn_runs(row.load(table.protocol), seeds, given)
+        draws[name] = {
+            m: [[r.about["test"][m] for r in of_draw] for of_draw in result] for m in table.metrics
+        }
         records += [record for of_draw in result for record in of_draw]
-    return {"board": board, "environment": environments(records), **({"draws": draws} if draws else {})}
+    return {
+        "board": board,
+        "environment": environments(records),
+        **({"draws": draws} if draws else {}),
+    }
 
 
-def drawn_runs(recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]) -> list[list[RunRecord]]:
+def drawn_runs(
+    recipe: Recipe, seeds: Sequence[int], given: Mapping[str, Any]
+) -> list[list[RunRecord]]:
     """Runs of a recipe with every seed, for every sample of its negatives."""
     drawn = [dataclasses.replace(recipe, data_seed=draw) for draw in range(DRAWS)]
     return [recorded_runs([one], seeds, **given)[recipe.name] for one in drawn]

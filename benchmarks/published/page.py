@@ -36,7 +36,14 @@ its code. The results of models with default settings are on [another page](defa
 
 def page(tables: Mapping[str, Table], results: Mapping[str, Any]) -> str:
     """The text of the page; tables without runs are omitted."""
-    parts = [HEAD, *(_section(t, results["tables"][name]) for name, t in tables.items() if name in results["tables"])]
+    parts = [
+        HEAD,
+        *(
+            _section(t, results["tables"][name])
+            for name, t in tables.items()
+            if name in results["tables"]
+        ),
+    ]
     return "\n".join(parts)
 
 
@@ -47,9 +54,19 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     some_published = any(row.published for row in rows)
     head = ["model"]
     for metric in table.metrics:
-        head += [*([f"published {shown_name(metric)}"] if some_published else []), f"our {shown_name(metric)}"]
-    head += [f"minus {board['base'].rpartition('/')[2]}'s", "p", "parameters", "epochs", "seconds per run"]
-    by_row = all("commits" in line for line in lines.values())  # older results have commits only for the whole table
+        head += [
+            *([f"published {shown_name(metric)}"] if some_published else []),
+            f"our {shown_name(metric)}",
+        ]
+    head += [
+        f"minus {board['base'].rpartition('/')[2]}'s",
+        "p",
+        "parameters",
+        "epochs",
+        "seconds per run",
+    ]
+    # older results have commits only for the whole table
+    by_row = all("commits" in line for line in lines.values())
     head += ["commit"] if by_row else []
     out = [f"## {table.title}", "", " ".join(table.about.split()), ""]
     cells = [_row(row, lines[row.name], table, some_published, by_row) for row in rows]
@@ -60,15 +77,23 @@ def _section(table: Table, found: Mapping[str, Any]) -> str:
     return "\n".join(out)
 
 
-def _row(row: Row, line: Mapping[str, Any], table: Table, some_published: bool, by_row: bool) -> list[str]:
+def _row(
+    row: Row, line: Mapping[str, Any], table: Table, some_published: bool, by_row: bool
+) -> list[str]:
     cells = [f"{row.model}{_recipe(row)}"]
     for metric in table.metrics:
-        ours, published = line["metrics"][metric], row.published.get(metric)
+        ours = line["metrics"][metric]
+        published = row.published.get(metric)
         shown = f"{ours['value']:.4f} [{ours['low']:.4f}, {ours['high']:.4f}]"
         if published is not None:
-            better = ours["value"] >= published if METRICS[metric].higher else ours["value"] <= published
+            better = (
+                ours["value"] >= published if METRICS[metric].higher else ours["value"] <= published
+            )
             shown = f"**{shown}**" if better else shown
-        cells += [*([f"{published:.4f}" if published is not None else ""] if some_published else []), shown]
+        cells += [
+            *([f"{published:.4f}" if published is not None else ""] if some_published else []),
+            shown,
+        ]
     against = (line.get("against") or {}).get(table.metrics[0])
     if against is None:
         cells += ["", ""]
@@ -85,7 +110,9 @@ def _p(value: float) -> str:
 
 def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> list[str]:
     """The effect of sampling negatives again: the standard deviation of the means, and the one expected from seeds."""
-    draws = ", ".join(f"`{draw}`" for draw in range(len(next(iter(next(iter(found.values())).values())))))
+    draws = ", ".join(
+        f"`{draw}`" for draw in range(len(next(iter(next(iter(found.values())).values()))))
+    )
     text = (
         f"With negatives sampled again, by `--set data_seed=` {draws}: the means over seeds, their standard deviation "
         "between samples, and the standard deviation of such means that the variance between seeds explains."
@@ -95,9 +122,15 @@ def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[floa
         for metric in table.metrics:
             values = np.array(metrics[metric])  # [draws, seeds]
             means = ", ".join(f"{value:.4f}" for value in values.mean(axis=1))
-            seeds = np.sqrt(values.var(axis=1, ddof=1).mean() / values.shape[1]) if values.shape[1] > 1 else np.nan
+            seeds = (
+                np.sqrt(values.var(axis=1, ddof=1).mean() / values.shape[1])
+                if values.shape[1] > 1
+                else np.nan
+            )
             between = values.mean(axis=1).std(ddof=1)
-            rows.append((f"`{recipe}`", shown_name(metric), means, f"{between:.5f}", f"{seeds:.5f}"))
+            rows.append(
+                (f"`{recipe}`", shown_name(metric), means, f"{between:.5f}", f"{seeds:.5f}")
+            )
     head = ("recipe", "metric", "means by sample", "standard deviation", "explained by seeds")
     return [text, "", *grid(head, "lllrr", rows)]
 

@@ -42,7 +42,9 @@ class Row:
 
     def load(self, protocol: str | None) -> Recipe:
         """Its recipe, under its name."""
-        return dataclasses.replace(load_recipe(self.recipe, self.set, protocol=protocol), name=self.name)
+        return dataclasses.replace(
+            load_recipe(self.recipe, self.set, protocol=protocol), name=self.name
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +55,8 @@ class Table:
         metrics: metrics that are shown; models are compared by the first.
         protocol: protocol that replaces the recipes' own.
         base: the recipe that others are tested against; by default the first row's.
-        draws: recipes whose runs are repeated with other samples of the data's negatives (`data_seed` 0, 1 and 2).
+        draws: recipes whose runs are repeated with other samples of the data's negatives
+            (`data_seed` 0, 1 and 2).
     """
 
     name: str
@@ -83,5 +86,7 @@ def read_tables(path: Path = TABLES) -> dict[str, Table]:
         names = [row.name for row in table.rows]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ConfigError(f"table {table.name} must name each recipe once, found {twice[0]} twice")
+            raise ConfigError(
+                f"table {table.name} must name each recipe once, found {twice[0]} twice"
+            )
     return {table.name: table for table in tables}

@@ -1,9 +1,9 @@
 """LightGBM on a recipe's rows, the standard baseline for tabular data.
 
-It uses the same training, validation and test rows as the recipe, and the same fields, in the form in which `auto`
-gives them to LightGBM. Settings are chosen from `CHOICES` by validation AUC of the first seed, on at most `CHOICE_ROWS`
-training rows sampled at random; the number of trees by early stopping on validation AUC, for every seed. Test rows are
-scored once.
+It uses the same training, validation and test rows as the recipe, and the same fields, in the form
+in which `auto` gives them to LightGBM. Settings are chosen from `CHOICES` by validation AUC of the
+first seed, on at most `CHOICE_ROWS` training rows sampled at random; the number of trees by early
+stopping on validation AUC, for every seed. Test rows are scored once.
 """
 
 import hashlib
@@ -42,10 +42,15 @@ BASE = {
 CHOICES: tuple[dict[str, float], ...] = tuple(
     {"num_leaves": leaves, "min_data_in_leaf": rows, **categories}
     for leaves, rows in ((15, 20), (63, 20), (63, 100), (255, 50))
-    for categories in ({"cat_smooth": 10, "cat_l2": 10}, {"cat_smooth": 100, "cat_l2": 100, "max_cat_threshold": 256})
+    for categories in (
+        {"cat_smooth": 10, "cat_l2": 10},
+        {"cat_smooth": 100, "cat_l2": 100, "max_cat_threshold": 256},
+    )
 )
-TREES, PATIENCE = 4000, 100
-CHOICE_ROWS = 100_000  # with more rows, choosing among all settings takes as long as training the models
+TREES = 4000
+PATIENCE = 100
+# with more rows, choosing among all settings takes as long as training the models
+CHOICE_ROWS = 100_000
 FORMAT = 2  # of the features; a change repeats all runs
 
 
@@ -56,7 +61,9 @@ Rows = tuple[np.ndarray, np.ndarray]
 def _parts(prepared: Prepared, schema: Schema) -> tuple[dict[str, Rows], list[int]]:
     """The rows of every part, and the columns of the matrix that are categories."""
     if some := left_out(prepared.train):
-        raise ConfigError(f"LightGBM reads no sequence, and bags of at most 256 values: found {', '.join(some)}")
+        raise ConfigError(
+            f"LightGBM reads no sequence, and bags of at most 256 values: found {', '.join(some)}"
+        )
     parts = {"train": prepared.train, "valid": prepared.valid, "test": prepared.test}
     results = {name: features(part, schema) for name, part in parts.items()}
     return {name: (x, parts[name].main) for name, (x, _) in results.items()}, results["train"][1]
@@ -77,10 +84,13 @@ def fit_trees(
     )
 
 
-def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, context: RunContext) -> list[RunRecord]:
+def tree_runs(
+    recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, context: RunContext
+) -> list[RunRecord]:
     """Runs of LightGBM on the recipe's rows with every seed; runs in the store are not repeated.
 
-    A run takes seconds: two processes that share a store may make the same run, and the later one is kept.
+    A run takes seconds: two processes that share a store may make the same run, and the later one
+    is kept.
 
     Args:
         recipe: the recipe whose rows and fields are used.
@@ -98,11 +108,21 @@ def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, 
         "trees": [TREES, PATIENCE],
         "lightgbm": lightgbm.__version__,
     }
-    parts, categories, settings, choosing, result = dict[str, Rows](), list[int](), dict[str, float](), 0.0, []
+    parts = dict[str, Rows]()
+    categories = list[int]()
+    settings = dict[str, float]()
+    choosing = 0.0
+    result = []
     for one in (with_seed(recipe, seed) for seed in seeds):
-        about = {"data": data_settings(one), "files": dict(inputs.files), "how": how, "seeds": [seeds[0], one.seed]}
+        about = {
+            "data": data_settings(one),
+            "files": dict(inputs.files),
+            "how": how,
+            "seeds": [seeds[0], one.seed],
+        }
         key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:20]
-        record, done = store.get(key), "kept"
+        record = store.get(key)
+        done = "kept"
         if record is None:
             prepared = prepare_recipe(one, context.data_dir, cache=context.cache)
             if not parts:
@@ -114,8 +134,12 @@ def tree_runs(recipe: Recipe, seeds: Sequence[int], *, name: str, store: Store, 
             booster = fit_trees(parts["train"], parts["valid"], categories, settings, one.seed)
             took = {"seconds": time.perf_counter() - began, "seconds_choosing": choosing}
             about, logit = _about(one, name, prepared, parts, booster)
-            about |= {"model": {"name": "lightgbm", **settings}, **{k: round(v, 3) for k, v in took.items()}}
-            record, done = store.put(key, about, np.asarray(parts["test"][1], dtype=np.float64), logit), "done"
+            about |= {
+                "model": {"name": "lightgbm", **settings},
+                **{k: round(v, 3) for k, v in took.items()},
+            }
+            record = store.put(key, about, np.asarray(parts["test"][1], dtype=np.float64), logit)
+            done = "done"
         result.append(with_words(record, one))
         context.note(f"{name} seed {one.seed}: {done}, {len(result)} of {len(seeds)} runs")
     return result
@@ -126,15 +150,22 @@ def _choose(parts: Mapping[str, Rows], categories: list[int], seed: int) -> dict
     x, y = parts["train"]
     if len(y) > CHOICE_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(len(y), CHOICE_ROWS, replace=False))
-        x, y = x[some], y[some]
+        x = x[some]
+        y = y[some]
     return max(
         CHOICES,
-        key=lambda settings: fit_trees((x, y), parts["valid"], categories, settings, seed).best_score["valid_0"]["auc"],
+        key=lambda settings: fit_trees(
+            (x, y), parts["valid"], categories, settings, seed
+        ).best_score["valid_0"]["auc"],
     )
 
 
 def _about(
-    recipe: Recipe, name: str, prepared: Prepared, parts: Mapping[str, Rows], booster: lightgbm.Booster
+    recipe: Recipe,
+    name: str,
+    prepared: Prepared,
+    parts: Mapping[str, Rows],
+    booster: lightgbm.Booster,
 ) -> tuple[dict[str, Any], np.ndarray]:
     """What the store keeps of a run, without settings and seconds, and the logits of the test rows."""
     logits = {part: booster.predict(parts[part][0], raw_score=True) for part in ("valid", "test")}
@@ -147,7 +178,10 @@ def _about(
         "epochs": booster.current_iteration(),
         "seconds_per_epoch": None,
         "counts": dict(prepared.counts),
-        **{part: binary_metrics(parts[part][1], logit, group=groups[part]) for part, logit in logits.items()},
+        **{
+            part: binary_metrics(parts[part][1], logit, group=groups[part])
+            for part, logit in logits.items()
+        },
         "benchmark": recipe.benchmark,
         "protocol": recipe.protocol,
         "task": recipe.schema.label.task,

@@ -1,9 +1,9 @@
 """A minimal reference server of the cascade: FastAPI, plain PyTorch, one request at a time.
 
-`python -m benchmarks.serving.plain FOLDER PORT THREADS` serves the data that `prepare` wrote to FOLDER. Networks,
-weights and encoders are fieldwise's, so both servers give the same responses. Operations are plain PyTorch, the item
-heads are in memory, and contexts are encoded by fieldwise's encoder of single rows: making a table for each request
-would take 10 ms.
+`python -m benchmarks.serving.plain FOLDER PORT THREADS` serves the data that `prepare` wrote to
+FOLDER. Networks, weights and encoders are fieldwise's, so both servers give the same responses.
+Operations are plain PyTorch, the item heads are in memory, and contexts are encoded by fieldwise's
+encoder of single rows: making a table for each request would take 10 ms.
 """
 
 import sys
@@ -47,9 +47,12 @@ class Side:
 
     def __init__(self, folder: Path, items: pl.DataFrame) -> None:
         self.bundle = Bundle.load(folder)
-        schema, encoder = self.bundle.schema, self.bundle.encoder
+        schema = self.bundle.schema
+        encoder = self.bundle.encoder
         own = {f.column for f in schema.with_role("item")}
-        self.split = split_columns(encoder, encoder.layout, [c for c in schema.columns if c not in own], own)
+        self.split = split_columns(
+            encoder, encoder.layout, [c for c in schema.columns if c not in own], own
+        )
         self.items = encoder.transform(items, part=self.split.candidates.layout)
 
     def batch(self, values: dict[str, Any], rows: torch.Tensor) -> Any:
@@ -62,8 +65,12 @@ def application(folder: Path) -> FastAPI:
     index = open_index(folder / "index")
     items = index.items
     heads_NKP = index.stored.heads.clone()
-    tower, ranker = Side(folder / "inttower", items), Side(folder / "autoint", items)
-    users = {row["user_id"]: row for row in pl.read_parquet(folder / "users.parquet").iter_rows(named=True)}
+    tower = Side(folder / "inttower", items)
+    ranker = Side(folder / "autoint", items)
+    users = {
+        row["user_id"]: row
+        for row in pl.read_parquet(folder / "users.parquet").iter_rows(named=True)
+    }
     app = FastAPI()
 
     @app.post("/v1/recommend")
@@ -89,7 +96,10 @@ def application(folder: Path) -> FastAPI:
             prerank = prerank_score[order].tolist()
         rows_of = zip(result.iter_rows(named=True), prerank, prediction, strict=True)
         return Answer(
-            items=[Item(id=row["item_id"], fields=row, prerank_score=s, prediction=p) for row, s, p in rows_of]
+            items=[
+                Item(id=row["item_id"], fields=row, prerank_score=s, prediction=p)
+                for row, s, p in rows_of
+            ]
         )
 
     return app
@@ -97,4 +107,6 @@ def application(folder: Path) -> FastAPI:
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[3]))
-    uvicorn.run(application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", access_log=False)
+    uvicorn.run(
+        application(Path(sys.argv[1])), port=int(sys.argv[2]), log_level="warning", access_log=False
+    )

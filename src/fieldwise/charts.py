@@ -1,7 +1,8 @@
 """Charts as SVG, in light and dark colours: for the report's page, notebooks and files.
 
-A chart is about 320 units wide, narrower than a phone, so that its text stays readable there; a wide page shows
-several side by side. `charts.css` has the colours. Elements are built as a tree, which escapes all text and values.
+A chart is about 320 units wide, narrower than a phone, so that its text stays readable there; a
+wide page shows several side by side. `charts.css` has the colours. Elements are built as a tree,
+which escapes all text and values.
 """
 
 import math
@@ -23,10 +24,16 @@ WIDTH = 320.0
 TOP = 10.0
 LEGEND_LINE = 17.0
 HEIGHT = 230.0  # of a line chart without a legend
-LEFT, RIGHT, BOTTOM = 50.0, 10.0, 40.0
-LONGEST_LEGEND, LONGEST_NAME = 40, 22  # characters of a line's name, and of a value's
+LEFT = 50.0
+RIGHT = 10.0
+BOTTOM = 40.0
+# characters of a line's name, and of a value's
+LONGEST_LEGEND = 40
+LONGEST_NAME = 22
 MOST_POINTS = 240  # of a drawn curve
-LEAST_TILE, MOST_TILE, LETTER = 15.0, 26.0, 6.3
+LEAST_TILE = 15.0
+MOST_TILE = 26.0
+LETTER = 6.3
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 FAINTEST = 0.05  # opacity of a tile at 0, so that it stays visible
 
@@ -69,7 +76,9 @@ class Chart(str):
 
     def _styled(self) -> str:
         root, end, content = self.partition(">")
-        return f'{root} xmlns="http://www.w3.org/2000/svg"{end}<style>{chart_style()}</style>{content}'
+        return (
+            f'{root} xmlns="http://www.w3.org/2000/svg"{end}<style>{chart_style()}</style>{content}'
+        )
 
 
 @cache
@@ -107,12 +116,18 @@ def _colour(number: int) -> str:
 
 def _root(width: float, height: float, title: str) -> ElementTree.Element:
     about = {"class": "fieldwise", "role": "img", "aria-label": _legal(title)}
-    return ElementTree.Element("svg", {"viewBox": f"0 0 {_rounded(width)} {_rounded(height)}", **about})
+    return ElementTree.Element(
+        "svg", {"viewBox": f"0 0 {_rounded(width)} {_rounded(height)}", **about}
+    )
 
 
-def _add(svg: ElementTree.Element, tag: str, style: str, **places: float | str) -> ElementTree.Element:
+def _add(
+    svg: ElementTree.Element, tag: str, style: str, **places: float | str
+) -> ElementTree.Element:
     """Append an element of class `style`, and return it."""
-    attributes = {name: value if isinstance(value, str) else _rounded(value) for name, value in places.items()}
+    attributes = {
+        name: value if isinstance(value, str) else _rounded(value) for name, value in places.items()
+    }
     return ElementTree.SubElement(svg, tag, {"class": style, **attributes})
 
 
@@ -131,7 +146,9 @@ def _text(
 
 def _legal(text: str, longest: int | None = None) -> str:
     """The text, shortened, with U+FFFD for what XML 1.0 does not allow: control characters, halves of surrogates."""
-    return NOT_XML.sub("\ufffd", text if longest is None or len(text) <= longest else text[: longest - 1] + "…")
+    return NOT_XML.sub(
+        "\ufffd", text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+    )
 
 
 def _rounded(value: float) -> str:
@@ -179,30 +196,48 @@ def line_chart(
 ) -> Chart:
     """A line chart with the axes' labels `x` and `y`, and `title` for screen readers.
 
-    An axis without a span holds all points with a margin; `unit` follows the vertical one's numbers. There are dashed
-    lines at marks, and with `diagonal` where y = x.
+    An axis without a span holds all points with a margin; `unit` follows the vertical one's
+    numbers. There are dashed lines at marks, and with `diagonal` where y = x.
     """
     named = [line for line in lines if line.name]
     top = TOP + LEGEND_LINE * len(named) + (4 if named else 0)
     height = HEIGHT + top - TOP
     svg = _root(WIDTH, height, title)
     x_span = x_span or _span([line.x for line in lines])
-    y_span = y_span or _span([v for line in lines for v in (line.y, line.low, line.high) if v is not None])
-    right, bottom = WIDTH - RIGHT, height - BOTTOM
-    across, up = _scale(x_span, LEFT, right), _scale(y_span, bottom, top)
+    y_span = y_span or _span(
+        [v for line in lines for v in (line.y, line.low, line.high) if v is not None]
+    )
+    right = WIDTH - RIGHT
+    bottom = height - BOTTOM
+    across = _scale(x_span, LEFT, right)
+    up = _scale(y_span, bottom, top)
     for k, line in enumerate(named):
         level = TOP + LEGEND_LINE * k + 5
         _line(svg, f"line {_colour(line.colour)}", LEFT, LEFT + 18, level, level)
         _text(svg, LEFT + 24, level + 4, _legal(line.name, LONGEST_LEGEND), "legend")
     for tick in nice_ticks(*y_span):
         _line(svg, "grid", LEFT, right, up(tick), up(tick))
-        _text(svg, LEFT - 6, up(tick) + 4, _tick(tick, y_span[1] - y_span[0]) + unit, "tick", anchor="end")
-    _draw_scale(svg, across, top, bottom, {tick: _tick(tick, x_span[1] - x_span[0]) for tick in nice_ticks(*x_span)})
+        _text(
+            svg,
+            LEFT - 6,
+            up(tick) + 4,
+            _tick(tick, y_span[1] - y_span[0]) + unit,
+            "tick",
+            anchor="end",
+        )
+    _draw_scale(
+        svg,
+        across,
+        top,
+        bottom,
+        {tick: _tick(tick, x_span[1] - x_span[0]) for tick in nice_ticks(*x_span)},
+    )
     _text(svg, (LEFT + right) / 2, bottom + BOTTOM - 6, x, "label", anchor="middle")
     side = _text(svg, 12, (top + bottom) / 2, y, "label", anchor="middle")
     side.set("transform", f"rotate(-90 12 {_rounded((top + bottom) / 2)})")
     if diagonal:
-        low, high = max(x_span[0], y_span[0]), min(x_span[1], y_span[1])
+        low = max(x_span[0], y_span[0])
+        high = min(x_span[1], y_span[1])
         _line(svg, "rule", across(low), across(high), up(low), up(high))
     if x_mark is not None:
         _line(svg, "rule", across(x_mark), across(x_mark), top, bottom)
@@ -223,7 +258,9 @@ def _scale(span: tuple[float, float], start: float, end: float) -> Scale:
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
-def _draw_scale(svg: ElementTree.Element, across: Scale, top: float, bottom: float, ticks: Mapping[float, str]) -> None:
+def _draw_scale(
+    svg: ElementTree.Element, across: Scale, top: float, bottom: float, ticks: Mapping[float, str]
+) -> None:
     """Draw upright grid lines, with what to write below each."""
     for tick, text in ticks.items():
         _line(svg, "grid", across(tick), across(tick), top, bottom)
@@ -239,19 +276,29 @@ def _draw(svg: ElementTree.Element, line: Line, across: Scale, up: Scale) -> Non
         for (x, _), low, high in zip(dots, line.low, line.high, strict=True):
             _line(svg, f"reach {colour}", x, x, up(float(low)), up(float(high)))
     if line.joined and len(dots) > 1:
-        _add(svg, "polyline", f"line {colour}", points=" ".join(f"{_rounded(x)},{_rounded(y)}" for x, y in dots))
+        _add(
+            svg,
+            "polyline",
+            f"line {colour}",
+            points=" ".join(f"{_rounded(x)},{_rounded(y)}" for x, y in dots),
+        )
     if line.points or not line.joined or len(dots) == 1:
         for x, y in dots:
             _add(svg, "circle", f"dot {colour}", cx=x, cy=y, r=3)
 
 
-def _thinned(x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _thinned(
+    x: Sequence[float] | np.ndarray, y: Sequence[float] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The curve's points, or a subset of them that is evenly spaced along the curve."""
-    x, y = np.asarray(x), np.asarray(y)
+    x = np.asarray(x)
+    y = np.asarray(y)
     if len(x) <= MOST_POINTS:
         return x, y
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-    some = np.unique(np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1))
+    some = np.unique(
+        np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1)
+    )
     return x[some], y[some]
 
 
@@ -263,7 +310,8 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """
     step = 10 ** math.floor(math.log10((high - low) / about))
     step *= next(m for m in (1, 2, 5, 10) if (high - low) / (step * m) <= about + 1e-9)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
     return [float(f"{k * step:.12g}") for k in range(first, last + 1)]
 
 
@@ -275,7 +323,8 @@ def _tick(value: float, span: float) -> str:
 
 def _span(values: Sequence[Sequence[float] | np.ndarray]) -> tuple[float, float]:
     every = np.concatenate([np.asarray(v, dtype=np.float64) for v in values])
-    low, high = float(every.min()), float(every.max())
+    low = float(every.min())
+    high = float(every.max())
     return wider(low, high, max(abs(low) * 0.05, 0.5))
 
 
@@ -293,17 +342,23 @@ def dot_chart(
 ) -> Chart:
     """A chart with a dot for each named value, from top to bottom, on a scale that other charts may share.
 
-    `low` and `high` are the ends of intervals, `unit` follows the scale's numbers, and a dashed line is at `rule`.
+    `low` and `high` are the ends of intervals, `unit` follows the scale's numbers, and a dashed
+    line is at `rule`.
     """
-    shown, height = [_legal(name, LONGEST_NAME) for name in names], 20.0
-    left, bottom = 10 + LETTER * max(map(len, shown), default=0), TOP + height * len(shown)
+    shown = [_legal(name, LONGEST_NAME) for name in names]
+    height = 20.0
+    left = 10 + LETTER * max(map(len, shown), default=0)
+    bottom = TOP + height * len(shown)
     svg = _root(WIDTH, bottom + 22, title)
     place = _scale(span, left + 8, WIDTH - 20)
-    _draw_scale(svg, place, TOP, bottom, {tick: f"{tick:g}{unit}" for tick in nice_ticks(*span, about=4)})
+    _draw_scale(
+        svg, place, TOP, bottom, {tick: f"{tick:g}{unit}" for tick in nice_ticks(*span, about=4)}
+    )
     if rule is not None:
         _line(svg, "rule", place(rule), place(rule), TOP, bottom)
     for k, (name, value) in enumerate(zip(shown, values, strict=True)):
-        y, colour = TOP + height * (k + 0.5), _colour(0 if colours is None else int(colours[k]))
+        y = TOP + height * (k + 0.5)
+        colour = _colour(0 if colours is None else int(colours[k]))
         _text(svg, left, y + 4, name, "tick", anchor="end")
         if low is not None and high is not None:
             _line(svg, f"reach {colour}", place(float(low[k])), place(float(high[k])), y, y)
@@ -312,7 +367,12 @@ def dot_chart(
 
 
 def heat_map(
-    values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, title: str, most: float | None = None
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str,
+    most: float | None = None,
 ) -> Chart:
     """A heat map, with shades from 0 to `most`; hovering over a tile shows its number.
 
@@ -332,7 +392,8 @@ def heat_map(
     svg.set("class", "fieldwise heat fits" if width <= 1.25 * WIDTH else "fieldwise heat")
     svg.set("width", _rounded(width))
     for k, name in enumerate(columns):
-        x, y = left + tile * (k + 0.5) + 3, above - 6
+        x = left + tile * (k + 0.5) + 3
+        y = above - 6
         _text(svg, x, y, name, "tick").set("transform", f"rotate(-60 {_rounded(x)} {_rounded(y)})")
     for r, row in enumerate(rows):
         _text(svg, left - 6, above + tile * (r + 0.5) + 4, row, "tick", anchor="end")
@@ -341,7 +402,12 @@ def heat_map(
             if math.isnan(value):
                 continue
             share = min(1.0, max(0.0, value / most)) if most > 0 else 0.0
-            size = {"x": left + tile * c, "y": above + tile * r, "width": tile - 1, "height": tile - 1}
+            size = {
+                "x": left + tile * c,
+                "y": above + tile * r,
+                "width": tile - 1,
+                "height": tile - 1,
+            }
             shade = _add(svg, "rect", "shade", **size)
             shade.set("fill-opacity", f"{FAINTEST + (1 - FAINTEST) * share:.2f}")
             ElementTree.SubElement(shade, "title").text = _legal(f"{row}, {column}: {value:.3f}")

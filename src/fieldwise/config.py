@@ -15,30 +15,37 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from fieldwise.errors import ConfigError, FieldwiseError
 
 T = TypeVar("T")
-_hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)  # half of the time of `parse`
+# half of the time of `parse`
+_hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)
 MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
 """Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
 KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
-LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")  # the time to parse one grows with its square
+# the time to parse one grows with its square
+LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")
 
 
 class Settings:
     """Base class of settings that remember which values were given.
 
-    A recipe or an estimator chooses the others from the data before training (`fieldwise.runs.default_settings`). Until
-    then they have the class's defaults, which a network built directly from the settings uses. Settings with equal
-    values are equal, whichever were given.
+    A recipe or an estimator chooses the others from the data before training
+    (`fieldwise.runs.default_settings`). Until then they have the class's defaults, which a network
+    built directly from the settings uses. Settings with equal values are equal, whichever were
+    given.
     """
 
     def __new__(cls, *unnamed: Any, **settings: Any) -> "Settings":
         """A new object, before `__init__` fills it; a ConfigError for settings without a name, and unknown names."""
         known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
         if unnamed:
-            example = f", as in {cls.__name__}({known[0]}={unnamed[0]!r})" if known else ", and has none"
-            raise ConfigError(f"{cls.__name__} takes settings by name{example}; found {unnamed[0]!r} without a name")
+            example = (
+                f", as in {cls.__name__}({known[0]}={unnamed[0]!r})" if known else ", and has none"
+            )
+            raise ConfigError(
+                f"{cls.__name__} takes settings by name{example}; found {unnamed[0]!r} without a name"
+            )
         for name in settings:
             if name not in known:
                 raise ConfigError(unknown_setting(cls.__name__, name, known))
@@ -59,7 +66,11 @@ def given(settings: Any) -> frozenset[str]:
     ['embedding_dim']
     """
     names: tuple[str, ...] | None = getattr(settings, "_given", None)
-    return frozenset(f.name for f in dataclasses.fields(settings) if f.init) if names is None else frozenset(names)
+    return (
+        frozenset(f.name for f in dataclasses.fields(settings) if f.init)
+        if names is None
+        else frozenset(names)
+    )
 
 
 def convert_settings(settings: Any) -> None:
@@ -114,7 +125,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if not options:
         return "none are known"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    shown = options if len(options) <= MOST_SHOWN else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
+    shown = (
+        options
+        if len(options) <= MOST_SHOWN
+        else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
+    )
     listing = ("known: " if shown is options else f"nearest of {len(options)}: ") + ", ".join(shown)
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
@@ -133,14 +148,17 @@ def _below(where: str, key: str) -> str:
     return f"{where} {key}" if where.endswith(":") else f"{where}.{key}"
 
 
-def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[FieldwiseError] = ConfigError) -> T:
+def parse(
+    cls: type[T], data: Mapping[str, Any], where: str, error: type[FieldwiseError] = ConfigError
+) -> T:
     """Build dataclass `cls` from a mapping; unknown keys, missing keys and wrong types raise `error`.
 
     Args:
-        cls: a dataclass whose annotations use bool, int, float, str, Literal, tuple, dict, unions with None,
-            other dataclasses, and unions of dataclasses distinguished by a `kind` field.
+        cls: a dataclass whose annotations use bool, int, float, str, Literal, tuple, dict, unions
+            with None, other dataclasses, and unions of dataclasses distinguished by a `kind` field.
         data: the mapping, as read from TOML or JSON.
-        where: the path that errors name, such as `training.l2`, or the whole, with a colon, such as `recipe a.toml:`.
+        where: the path that errors name, such as `training.l2`, or the whole, with a colon, such as
+            `recipe a.toml:`.
         error: the class of errors raised.
     """
     whole = where.removesuffix(":")
@@ -155,7 +173,9 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise error(f"{whole} needs the setting {name!r}, which is missing")
-    values = {key: _convert(value, hints[key], _below(where, key), error) for key, value in data.items()}
+    values = {
+        key: _convert(value, hints[key], _below(where, key), error) for key, value in data.items()
+    }
     try:
         return cls(**values)
     except FieldwiseError as e:
@@ -165,7 +185,11 @@ def parse(cls: type[T], data: Mapping[str, Any], where: str, error: type[Fieldwi
 def to_plain(value: Any) -> Any:
     """The inverse of `parse`: dataclasses as dicts, tuples as lists, without entries that are None or `LOCAL`."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value) if "local" not in f.metadata)
+        items = (
+            (f.name, getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if "local" not in f.metadata
+        )
         return {k: to_plain(v) for k, v in items if v is not None}
     if isinstance(value, Mapping):
         return {k: to_plain(v) for k, v in value.items()}
@@ -182,12 +206,17 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """
     results: dict[str, Any] = {}
     for key, value in values.items():
-        results |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+        results |= (
+            flat(value, f"{above}{key}.")
+            if isinstance(value, Mapping) and value
+            else {f"{above}{key}": value}
+        )
     return results
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:
-    origin, args = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    args = get_args(hint)
     if hint is Any:
         return value
     if origin is Literal:
@@ -204,7 +233,10 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
         if not many and len(value) != len(args):
             raise error(f"{path} must hold {len(args)} values, found {len(value)}")
         inner = args[:1] * len(value) if many else args
-        return tuple(_convert(v, a, f"{path}[{i}]", error) for i, (v, a) in enumerate(zip(value, inner, strict=True)))
+        return tuple(
+            _convert(v, a, f"{path}[{i}]", error)
+            for i, (v, a) in enumerate(zip(value, inner, strict=True))
+        )
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise error(f"{path} must be a table of settings, found {value!r}")
@@ -226,7 +258,9 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
     return value
 
 
-def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[FieldwiseError]) -> Any:
+def _convert_union(
+    value: Any, args: tuple[Any, ...], path: str, error: type[FieldwiseError]
+) -> Any:
     options: list[Any] = [a for a in args if a is not type(None)]
     if value is None and len(options) < len(args):
         return None
@@ -243,7 +277,9 @@ def _convert_union(value: Any, args: tuple[Any, ...], path: str, error: type[Fie
     if isinstance(value, tuple(classes.values())):
         return value
     if len(classes) == len(options):
-        raise error(f"{path} must be a table of settings with a kind ({', '.join(sorted(classes))}), found {value!r}")
+        raise error(
+            f"{path} must be a table of settings with a kind ({', '.join(sorted(classes))}), found {value!r}"
+        )
     failures: list[str] = []
     for option in sorted(options, key=lambda o: o is float):
         try:
@@ -265,7 +301,9 @@ def toml_tables(text: str) -> dict[str, Any]:
     >>> toml_tables("a.b = 1")
     {'a': {'b': 1}}
     """
-    deep = tomllib.TOMLDecodeError(f"tables and arrays must have at most {MOST_LEVELS} levels, found more")
+    deep = tomllib.TOMLDecodeError(
+        f"tables and arrays must have at most {MOST_LEVELS} levels, found more"
+    )
     if LONG_KEY.search(text):
         raise deep
     try:
@@ -274,7 +312,9 @@ def toml_tables(text: str) -> dict[str, Any]:
         raise deep from None
     level: list[Any] = [result]
     for _ in range(MOST_LEVELS):
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+        ]
         level = [one for one in level if isinstance(one, (dict, list))]
     if level:
         raise deep

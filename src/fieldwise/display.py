@@ -42,7 +42,8 @@ class Table:
         """
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-        above, below = f"<p><b>{escape(self.title)}</b></p>", f"<p>{escape(self.note)}</p>" if self.note else ""
+        above = f"<p><b>{escape(self.title)}</b></p>"
+        below = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
@@ -69,11 +70,14 @@ def number(value: float, sign: str = "") -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, bool) or value is None:
-        text, side = {True: "yes", False: "", None: ""}[value], "left"
+        text = {True: "yes", False: "", None: ""}[value]
+        side = "left"
     elif isinstance(value, int | float):
-        text, side = (f"{value:,}" if isinstance(value, int) else f"{value:.4g}"), "right"
+        text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        side = "right"
     else:
-        text, side = str(value), "left"
+        text = str(value)
+        side = "left"
     cut = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return f'<td style="text-align:{side}">{escape(cut)}</td>'
 
@@ -93,4 +97,6 @@ def pandas_frame(data: Any, types: Mapping[str, Any] | None = None) -> "pd.DataF
     try:
         return pl.DataFrame(data, schema_overrides=types, infer_schema_length=None).to_pandas()
     except ImportError:
-        raise MissingExtraError("to_pandas needs pandas and pyarrow: pip install 'fieldwise[pandas]'") from None
+        raise MissingExtraError(
+            "to_pandas needs pandas and pyarrow: pip install 'fieldwise[pandas]'"
+        ) from None

@@ -1,7 +1,7 @@
 """The exceptions that fieldwise raises: FieldwiseError, and the others directly below it.
 
-Every message is one sentence: the rule, what was found and where, what to do. The command line prints it
-without a traceback and exits with code 2.
+Every message is one sentence: the rule, what was found and where, what to do. The command line
+prints it without a traceback and exits with code 2.
 """
 
 

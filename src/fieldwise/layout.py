@@ -1,6 +1,7 @@
 """The interface between data and models: the layout of the encoded fields, bags of ids, and a batch of encoded rows.
 
-Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fields, N values of all bags in a batch.
+Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fields, N values of all
+bags in a batch.
 """
 
 from collections.abc import Iterable
@@ -21,14 +22,17 @@ class FieldLayout:
     """The position of one field in the shared embedding table.
 
     Args:
-        kind: `id` (a category or a bin), `value` (a number times a vector), `bag` (several ids, pooled).
-        offset: the first row of the field in the shared table: that of missing values; that of unknown ones follows.
+        kind: `id` (a category or a bin), `value` (a number times a vector), `bag` (several ids,
+            pooled).
+        offset: the first row of the field in the shared table: that of missing values; that of
+            unknown ones follows.
         rows: how many rows it has, missing and unknown included.
         ordered: whether the order of a bag's ids has a meaning (a history).
         shares: the field whose rows this one uses (offset and rows are then that field's).
-        unknown: whether its second row is for values not seen in training (fields with a vocabulary).
-        extents: where its rows go on elsewhere, once per growth: a row within the field, and that row in the shared
-            table. Rows up to the first of them follow `offset`.
+        unknown: whether its second row is for values not seen in training (fields with a
+            vocabulary).
+        extents: where its rows go on elsewhere, once per growth: a row within the field, and that
+            row in the shared table. Rows up to the first of them follow `offset`.
 
     >>> field = FieldLayout(name="app", kind="id", role="item", offset=4, rows=6, extents=((3, 20), (5, 30)))
     >>> field.all_rows().tolist(), field.row(4), field.to_table(np.array([5, 0])).tolist()
@@ -48,7 +52,11 @@ class FieldLayout:
 
     def all_rows(self) -> np.ndarray:
         """The field's rows in the shared table, in the field's order [rows], int32."""
-        return self._grown if self.extents else np.arange(self.offset, self.offset + self.rows, dtype=np.int32)
+        return (
+            self._grown
+            if self.extents
+            else np.arange(self.offset, self.offset + self.rows, dtype=np.int32)
+        )
 
     def row(self, local: int) -> int:
         """The row in the shared table of a row within the field."""
@@ -57,7 +65,8 @@ class FieldLayout:
     def to_table(self, local: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """`row` of many, int32; written to `out` if given."""
         if self.extents:
-            return np.asarray(np.take(self._grown, local, out=out, mode="clip"))  # other modes copy `out`
+            # other modes copy `out`
+            return np.asarray(np.take(self._grown, local, out=out, mode="clip"))
         return np.asarray(np.add(local, np.int32(self.offset), out=out))
 
     @cached_property
@@ -65,7 +74,9 @@ class FieldLayout:
         starts = [(0, self.offset), *self.extents]
         ends = [*(local for local, _ in self.extents), self.rows]
         runs = zip(starts, ends, strict=True)
-        return np.concatenate([np.arange(row, row + end - local, dtype=np.int32) for (local, row), end in runs])
+        return np.concatenate(
+            [np.arange(row, row + end - local, dtype=np.int32) for (local, row), end in runs]
+        )
 
 
 @dataclass(frozen=True)
@@ -82,10 +93,13 @@ class Layout:
     @classmethod
     def of_sizes(cls, sizes: list[int], roles: list[Role] | None = None) -> "Layout":
         """A layout of categorical fields only: field f has `sizes[f]` rows. For models used without an encoder."""
-        fields, offset = [], 0
+        fields = []
+        offset = 0
         for f, rows in enumerate(sizes):
             role: Role = roles[f] if roles else "context"
-            fields.append(FieldLayout(name=f"field_{f}", kind="id", role=role, offset=offset, rows=rows))
+            fields.append(
+                FieldLayout(name=f"field_{f}", kind="id", role=role, offset=offset, rows=rows)
+            )
             offset += rows
         return cls(tuple(fields))
 
@@ -147,7 +161,9 @@ def check_batch(batch: object, layout: Layout) -> None:
         )
     ids = batch.ids.long().cpu()
     is_row = (ids >= 0) & (ids < layout.num_rows)
-    block = layout.block_of_row[ids.clamp(0, max(layout.num_rows - 1, 0))] if layout.num_rows else ids
+    block = (
+        layout.block_of_row[ids.clamp(0, max(layout.num_rows - 1, 0))] if layout.num_rows else ids
+    )
     is_wrong = ~is_row | (block != torch.tensor([f.offset for f in singles]))
     if is_wrong.any():
         row, column = is_wrong.nonzero()[0].tolist()
@@ -190,7 +206,9 @@ class Bags:
             return every[0]
         weights = [one.weights for one in every if one.weights is not None]
         lengths = torch.cat([one.lengths for one in every])
-        return cls.of(torch.cat([one.ids for one in every]), lengths, torch.cat(weights) if weights else None)
+        return cls.of(
+            torch.cat([one.ids for one in every]), lengths, torch.cat(weights) if weights else None
+        )
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -222,7 +240,9 @@ class Bags:
         first, last, _ = rows.indices((len(self.offsets) - 1) // groups)
         offsets = self.offsets[first * groups : max(first, last) * groups + 1]
         ids = slice(int(offsets[0]), int(offsets[-1]))
-        return Bags(self.ids[ids], offsets - offsets[0], None if self.weights is None else self.weights[ids])
+        return Bags(
+            self.ids[ids], offsets - offsets[0], None if self.weights is None else self.weights[ids]
+        )
 
     def shares(self, means_G: Tensor) -> Tensor:
         """Weights for the ids of whole rows [N], float32: 1 / n in a bag of n whose pooling is `mean`, else 1."""
@@ -233,11 +253,13 @@ class Bags:
 class Batch(NamedTuple):
     """A batch of B encoded rows. Row ids include their field's offset, so they index the shared table.
 
-    A layout without bags does not need the last three tensors; for categorical fields only, use `Batch.of_ids`.
+    A layout without bags does not need the last three tensors; for categorical fields only, use
+    `Batch.of_ids`.
 
     Shape:
-        ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order. Networks check that those
-            of int64, as are made by hand, are rows of their fields; encoded tables have int32.
+        ids: [B, S] integer, row ids of the fields of kind `id` and `value`, in layout order.
+            Networks check that those of int64, as are made by hand, are rows of their fields;
+            encoded tables have int32.
         values: [B, V] float, the numbers of the fields of kind `value` (0 if missing).
         bag_ids: [N] integer, row ids of all bags, row by row and within a row in layout order.
         bag_segments: [N] int64, b * G + g of each value, not decreasing.
@@ -266,8 +288,14 @@ class Batch(NamedTuple):
         torch.Size([2])
         """
         if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
-            found = f"a tensor of type {ids.dtype}" if isinstance(ids, Tensor) else f"a {type(ids).__name__}"
-            raise DataError(f"ids must be a tensor of whole numbers [rows, fields], found {found}: convert it")
+            found = (
+                f"a tensor of type {ids.dtype}"
+                if isinstance(ids, Tensor)
+                else f"a {type(ids).__name__}"
+            )
+            raise DataError(
+                f"ids must be a tensor of whole numbers [rows, fields], found {found}: convert it"
+            )
         empty = torch.empty(0, device=ids.device)
         return cls(ids, empty.new_empty(ids.shape[0], 0), empty.long(), empty.long(), empty)
 
@@ -289,7 +317,9 @@ class Batch(NamedTuple):
 
     def rows(self, rows: slice | Tensor, groups: int) -> "Batch":
         """Some rows, of `groups` bags each: by row numbers, or by a slice, whose ids and values are views."""
-        ids, values = (x[rows] if isinstance(rows, slice) else x.index_select(0, rows) for x in self[:2])
+        ids, values = (
+            x[rows] if isinstance(rows, slice) else x.index_select(0, rows) for x in self[:2]
+        )
         if not groups:
             return self._replace(ids=ids, values=values)
         return Batch.of_bags(ids, values, self.bags(groups).rows(rows, groups))
@@ -303,8 +333,12 @@ class Batch(NamedTuple):
         return Batch._make(tensor.to(device) for tensor in self)
 
     def __repr__(self) -> str:
-        if not all(isinstance(tensor, Tensor) for tensor in self):  # `torch.export` puts shapes here
+        # `torch.export` puts shapes here
+        if not all(isinstance(tensor, Tensor) for tensor in self):
             return f"Batch{tuple(self)!r}"
-        kind = {name: f"{list(t.shape)} {t.dtype}".replace("torch.", "") for name, t in self._asdict().items()}
+        kind = {
+            name: f"{list(t.shape)} {t.dtype}".replace("torch.", "")
+            for name, t in self._asdict().items()
+        }
         bags = f"bag values={len(self.bag_ids)}"
         return f"Batch(rows={self.size}, ids={kind['ids']}, values={kind['values']}, {bags}, device={self.ids.device})"

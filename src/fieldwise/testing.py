@@ -1,7 +1,7 @@
 """Tools for testing your own model: checks that every model must pass, and small logs, layouts and batches.
 
-The checks are the contract of models, which training, saving and serving rely on. Each takes settings and a layout and
-raises an AssertionError that describes the failure.
+The checks are the contract of models, which training, saving and serving rely on. Each takes
+settings and a layout and raises an AssertionError that describes the failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,23 @@ from torch.nn import functional as F
 
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.models.build import build_network
-from fieldwise.models.own import as_settings
+from fieldwise.models.registry import as_settings
 from fieldwise.models.settings import ModelSettings
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Pooling, Role, Schema, Sequence
 
-__all__ = ["CHECKS", "check_model", "random_batch", "rows_of", "small_layout", "small_log", "small_schema"]
+__all__ = [
+    "CHECKS",
+    "check_model",
+    "random_batch",
+    "rows_of",
+    "small_layout",
+    "small_log",
+    "small_schema",
+]
 
 CLOSE = 1e-4
-STEPS, LEARNED = 250, 0.6
+STEPS = 250
+LEARNED = 0.6
 _Field = tuple[Literal["id", "value", "bag"], Role, int, Pooling]
 _CATEGORICAL: tuple[_Field, ...] = (
     ("id", "user", 5, "mean"),
@@ -71,7 +80,9 @@ def small_log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "user": [f"u{k}" for k in rng.integers(0, 6, rows)],
-            "history": ["|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)],
+            "history": [
+                "|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)
+            ],
             "item": [f"i{k}" for k in rng.integers(0, 9, rows)],
             "genres": [[f"g{k}" for k in rng.integers(0, 4, n)] for n in rng.integers(0, 4, rows)],
             "price": rng.normal(size=rows),
@@ -87,15 +98,25 @@ def small_layout(kind: Literal["categorical", "mixed"] = "mixed") -> Layout:
     >>> small_layout("categorical").num_fields, small_layout().num_fields
     (4, 7)
     """
-    fields, offset = [], 0
+    fields = []
+    offset = 0
     for i, (what, role, rows, pooling) in enumerate(_MIXED if kind == "mixed" else _CATEGORICAL):
-        fields.append(FieldLayout(name=f"f{i}", kind=what, role=role, offset=offset, rows=rows, pooling=pooling))
+        fields.append(
+            FieldLayout(
+                name=f"f{i}", kind=what, role=role, offset=offset, rows=rows, pooling=pooling
+            )
+        )
         offset += rows
     return Layout(tuple(fields))
 
 
 def random_batch(
-    layout: Layout, rows: int, seed: int = 0, *, ids: torch.dtype = torch.int32, numbers: torch.dtype = torch.float32
+    layout: Layout,
+    rows: int,
+    seed: int = 0,
+    *,
+    ids: torch.dtype = torch.int32,
+    numbers: torch.dtype = torch.float32,
 ) -> Batch:
     """B rows of random ids, numbers and bags of 0 to 3 values, of the types that an encoder returns.
 
@@ -140,7 +161,8 @@ def check_model(model: Any, layout: Layout | None = None) -> None:
 
     Args:
         model: settings, or a class of a network or of settings, as for `Recommender`.
-        layout: the fields to build it on; `small_layout()`, which has every kind of field, if omitted.
+        layout: the fields to build it on; `small_layout()`, which has every kind of field, if
+            omitted.
 
     Errors:
         AssertionError: a check fails. ConfigError: it is not a model.
@@ -157,14 +179,19 @@ def _one_logit_a_row(settings: ModelSettings, layout: Layout) -> None:
     network = build_network(settings, layout, 0).eval()
     for rows in (0, 1, 7):
         logit = network(random_batch(layout, rows))
-        assert isinstance(logit, Tensor), f"forward(batch) must return a tensor, found {type(logit).__name__}"
-        assert logit.shape == (rows,), f"a batch of {rows} rows must have logits [{rows}], found {list(logit.shape)}"
+        assert isinstance(logit, Tensor), (
+            f"forward(batch) must return a tensor, found {type(logit).__name__}"
+        )
+        assert logit.shape == (rows,), (
+            f"a batch of {rows} rows must have logits [{rows}], found {list(logit.shape)}"
+        )
         assert logit.dtype == torch.float32, f"logits must be float32, found {logit.dtype}"
         assert bool(torch.isfinite(logit).all()), f"logits of a batch of {rows} rows must be finite"
 
 
 def _a_row_is_scored_by_itself(settings: ModelSettings, layout: Layout) -> None:
-    network, batch = _randomized(settings, layout), random_batch(layout, 6)
+    network = _randomized(settings, layout)
+    batch = random_batch(layout, 6)
     with torch.no_grad():
         whole = network(batch)
         single = torch.cat([network(rows_of(layout, batch, [b])) for b in range(6)])
@@ -175,7 +202,8 @@ def _a_row_is_scored_by_itself(settings: ModelSettings, layout: Layout) -> None:
 
 
 def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> None:
-    network, batch = _randomized(settings, layout).train(), random_batch(layout, 24)
+    network = _randomized(settings, layout).train()
+    batch = random_batch(layout, 24)
     label = (torch.arange(batch.size) % 2).float()
     own: Any = getattr(network, "forward_with_auxiliary", None)  # as in the training loop
     logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
@@ -183,15 +211,21 @@ def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> Non
     assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in network.named_parameters():
-        assert parameter.grad is not None, f"the parameter {name} has no gradient: use it or remove it"
-        gradient = parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
+        assert parameter.grad is not None, (
+            f"the parameter {name} has no gradient: use it or remove it"
+        )
+        gradient = (
+            parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
+        )
         assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} must be finite"
 
 
 def _a_seed_decides_the_weights(settings: ModelSettings, layout: Layout) -> None:
     one, two = (build_network(settings, layout, 3).state_dict() for _ in range(2))
     for name in one:
-        assert torch.equal(one[name], two[name]), f"one seed must give the same weights, but {name} differs"
+        assert torch.equal(one[name], two[name]), (
+            f"one seed must give the same weights, but {name} differs"
+        )
 
 
 def _seeded_training_repeats(settings: ModelSettings, layout: Layout) -> None:
@@ -203,11 +237,14 @@ def _seeded_training_repeats(settings: ModelSettings, layout: Layout) -> None:
             _trained(network, random_batch(layout, 16), steps=3)
         states.append(network.state_dict())
     for name in states[0]:
-        assert torch.equal(states[0][name], states[1][name]), f"seeded training must repeat itself: {name} differs"
+        assert torch.equal(states[0][name], states[1][name]), (
+            f"seeded training must repeat itself: {name} differs"
+        )
 
 
 def _weights_are_all_there_is(settings: ModelSettings, layout: Layout) -> None:
-    network, batch = _randomized(settings, layout), random_batch(layout, 7)
+    network = _randomized(settings, layout)
+    batch = random_batch(layout, 7)
     other = build_network(settings, layout, 1).eval()
     other.load_state_dict(network.state_dict())
     assert torch.equal(other(batch), network(batch)), (
@@ -217,17 +254,25 @@ def _weights_are_all_there_is(settings: ModelSettings, layout: Layout) -> None:
 
 
 def _evaluation_changes_nothing(settings: ModelSettings, layout: Layout) -> None:
-    network, batch = _randomized(settings, layout), random_batch(layout, 16)
+    network = _randomized(settings, layout)
+    batch = random_batch(layout, 16)
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    assert torch.equal(network(batch), network(batch)), "in evaluation a batch must have the same logits every time"
+    assert torch.equal(network(batch), network(batch)), (
+        "in evaluation a batch must have the same logits every time"
+    )
     for name, tensor in network.state_dict().items():
-        assert torch.equal(tensor, before[name]), f"evaluation must change no tensor, but it changed {name}"
+        assert torch.equal(tensor, before[name]), (
+            f"evaluation must change no tensor, but it changed {name}"
+        )
 
 
 def _it_learns(settings: ModelSettings, layout: Layout) -> None:
-    network = build_network(settings, layout, 0).eval()  # without dropout, to test what it can represent
+    # without dropout, to test what it can represent
+    network = build_network(settings, layout, 0).eval()
     loss = _trained(network, random_batch(layout, 32), steps=STEPS, until=LEARNED)
-    assert loss < LEARNED, f"32 rows must be learned to a logloss below {LEARNED}, found {loss:.3f} after {STEPS} steps"
+    assert loss < LEARNED, (
+        f"32 rows must be learned to a logloss below {LEARNED}, found {loss:.3f} after {STEPS} steps"
+    )
 
 
 CHECKS: Mapping[str, Callable[[ModelSettings, Layout], None]] = {
@@ -256,7 +301,8 @@ def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
 def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:
     """The last step's loss on the logits, after `steps` steps of Adam or when it is below `until`."""
     optimizer = torch.optim.Adam(network.parameters(), lr=0.03)
-    label, result = (torch.arange(batch.size) % 2).float(), float("inf")
+    label = (torch.arange(batch.size) % 2).float()
+    result = float("inf")
     for _ in range(steps):
         optimizer.zero_grad()
         loss = F.binary_cross_entropy_with_logits(network(batch), label)

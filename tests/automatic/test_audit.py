@@ -35,7 +35,8 @@ def test_columns_that_are_left_out(subtests):
         (Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
         (-Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
         ([1.0 if y else None for y in Y], Numeric("x"), "label-like"),  # absence tells
-        (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "label-like"),  # tells, but not by its order
+        # tells, but not by its order
+        (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "label-like"),
         ([["hit"] if y else ["miss"] for y in Y], Bag("x"), "label-like"),
         (["hit|a" if y else "miss|a" for y in Y], Sequence("x"), "label-like"),
     ]:
@@ -49,7 +50,8 @@ def test_columns_that_stay(subtests):
         (RNG.random(ROWS), Numeric("x")),
         (Y + RNG.normal(0, 1, ROWS), Numeric("x")),
         ([["a"] if k % 2 else None for k in range(ROWS)], Bag("x")),
-        ([f"r{k // 2}" for k in range(ROWS)], Categorical("x")),  # each value twice: no name of single rows
+        # each value twice: no name of single rows
+        ([f"r{k // 2}" for k in range(ROWS)], Categorical("x")),
         (RNG.permutation(ROWS), Numeric("x")),  # all different, but in no order: a measurement
     ]:
         with subtests.test(column=column, field=field):
@@ -102,7 +104,9 @@ def test_a_kept_column_is_reported_all_the_same():
 def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
     fields = (Categorical("x"), Sequence("past", shares="x"), Categorical("other"))
     schema = Schema(fields=fields, label=Label("y"))
-    frame = pl.DataFrame({"x": ["a"] * ROWS, "past": ["a|b"] * (ROWS - 1) + ["b"], "other": RNG.integers(0, 3, ROWS)})
+    frame = pl.DataFrame(
+        {"x": ["a"] * ROWS, "past": ["a|b"] * (ROWS - 1) + ["b"], "other": RNG.integers(0, 3, ROWS)}
+    )
     left = without(schema, audit(frame, Y, schema))
     assert [f.name for f in left.fields] == ["past", "other"]
     assert left.fields[0].shares is None
@@ -110,5 +114,7 @@ def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
 
 def test_no_column_left_is_one_sentence():
     schema = Schema(fields=(Categorical("x"),), label=Label("y"))
-    with pytest.raises(SchemaError, match=r"no column is left to learn from: column 'x' is constant"):
+    with pytest.raises(
+        SchemaError, match=r"no column is left to learn from: column 'x' is constant"
+    ):
         without(schema, audit(pl.DataFrame({"x": ["a"] * ROWS}), Y, schema))

@@ -39,12 +39,16 @@ FIELDS = (
     Categorical("item_id", role="item"),
     Numeric("length", role="item", encoding="quantile", transform="none"),
 )
-SCHEMA = Schema(fields=FIELDS, label=Label("liked"), time="timestamp", group="user_id", keys=("user_id",))
+SCHEMA = Schema(
+    fields=FIELDS, label=Label("liked"), time="timestamp", group="user_id", keys=("user_id",)
+)
 
 
 def run(data, said=None, **settings):
     heard = [] if said is None else said
-    return run_auto(data, AutoSettings(**{"minutes": MINUTES, "schema": SCHEMA, **settings}), heard.append)
+    return run_auto(
+        data, AutoSettings(**{"minutes": MINUTES, "schema": SCHEMA, **settings}), heard.append
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +67,25 @@ def made(log, tmp_path_factory):
 def test_the_audit_is_printed_and_its_columns_are_not_read(made):
     result, said, _ = made
     read = set(result.schema.columns)
-    assert not read & {"minutes_watched", "country", "row_id", "true_probability", "timestamp", "liked"}
+    assert not read & {
+        "minutes_watched",
+        "country",
+        "row_id",
+        "true_probability",
+        "timestamp",
+        "liked",
+    }
     assert {"user_id", "item_id"} <= read
-    loud = [line for line in said if line.startswith("LEFT OUT: column 'minutes_watched' alone predicts the label")]
+    loud = [
+        line
+        for line in said
+        if line.startswith("LEFT OUT: column 'minutes_watched' alone predicts the label")
+    ]
     assert len(loud) == 1
     assert "AUC 1.0000 on training rows" in loud[0]
-    assert loud[0].endswith("keep it: --keep minutes_watched, or in Python keep=['minutes_watched']")
+    assert loud[0].endswith(
+        "keep it: --keep minutes_watched, or in Python keep=['minutes_watched']"
+    )
     for column in ("country", "row_id"):
         assert any(f"column '{column}'" in line for line in said)
     split = "split into 1,600 train, 200 valid, 200 test rows: the latest rows by 'timestamp'"
@@ -91,7 +108,9 @@ def test_the_figures_are_those_of_the_bundle_on_the_latest_rows(made, log):
     assert judged.model in result.learned
     assert not any("NOTHING WAS LEARNED" in sentence for sentence in result.sentences())
     gained = judged.against["constant"]["logloss"]
-    assert gained.value == pytest.approx(judged.metrics["logloss"].value - guess.metrics["logloss"].value)
+    assert gained.value == pytest.approx(
+        judged.metrics["logloss"].value - guess.metrics["logloss"].value
+    )
     assert gained.low < gained.value < gained.high
 
 
@@ -109,7 +128,14 @@ def test_the_choice_is_by_validation_rows_among_networks(made):
 def test_the_folder_holds_everything_and_the_recipe_repeats_the_model(made):
     result, _, folder = made
     out = folder / "out"
-    names = {"schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle", "report.html"}
+    names = {
+        "schema.toml",
+        "recipe.toml",
+        "leaderboard.json",
+        "leaderboard.md",
+        "bundle",
+        "report.html",
+    }
     assert {p.name for p in out.iterdir()} == names
     assert Schema.from_toml(out / "schema.toml") == result.schema
     assert json.loads((out / "leaderboard.json").read_text())["chosen"] == result.chosen.model
@@ -129,7 +155,9 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     frame = result.leaderboard
     assert frame["model"].to_list() == [line.model for line in result.lines]
     assert frame["chosen"].sum() == 1
-    assert {"auc", "auc_low", "auc_high", "logloss_less_lr", "logloss_less_constant_high"} <= set(frame.columns)
+    assert {"auc", "auc_low", "auc_high", "logloss_less_lr", "logloss_less_constant_high"} <= set(
+        frame.columns
+    )
     text = repr(result)
     assert text.startswith("model ")
     assert f"{result.judged.model} against a constant: " in text
@@ -145,7 +173,9 @@ def candidate(title, y, z):
 def tried_on(y, *networks):
     """Trials of networks by title and scores, after the constant."""
     tried = trials.Trials.__new__(trials.Trials)
-    tried.task = SimpleNamespace(metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y)))
+    tried.task = SimpleNamespace(
+        metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y))
+    )
     constant = dataclasses.replace(candidate("constant", y, y * 0.0), trained=None)
     tried.trials = [constant, *(candidate(title, y, z) for title, z in networks)]
     return tried
@@ -158,10 +188,15 @@ def test_the_simplest_is_chosen_unless_another_is_significantly_better():
 
     def errors(z):
         """How many standard errors of the paired difference are gained."""
-        gain = np.logaddexp(0, np.where(y > 0, -simple, simple)) - np.logaddexp(0, np.where(y > 0, -z, z))
+        gain = np.logaddexp(0, np.where(y > 0, -simple, simple)) - np.logaddexp(
+            0, np.where(y > 0, -z, z)
+        )
         return gain.mean() / (gain.std(ddof=1) / 20)
 
-    moves = [0.05 * np.where(rng.permutation(400) < 4 * right, 1, -1) * (2 * y - 1) for right in range(50, 61)]
+    moves = [
+        0.05 * np.where(rng.permutation(400) < 4 * right, 1, -1) * (2 * y - 1)
+        for right in range(50, 61)
+    ]
     gained = [errors(simple + move) for move in moves]
     assert any(0.5 < e < 0.95 for e in gained)
     assert any(1.05 < e < 3 for e in gained)
@@ -184,10 +219,14 @@ def test_a_network_that_has_learned_is_chosen_before_a_simpler_one_that_has_not(
 @pytest.mark.usefixtures("few_models")
 def test_test_labels_have_no_say_in_anything_but_the_figures(log):
     last = log["timestamp"].sort()[-200]
-    flipped = pl.when(pl.col("timestamp") >= last).then(1 - pl.col("liked")).otherwise(pl.col("liked"))
+    flipped = (
+        pl.when(pl.col("timestamp") >= last).then(1 - pl.col("liked")).otherwise(pl.col("liked"))
+    )
     one, two = run(log), run(log.with_columns(liked=flipped))
     assert one.recipe == two.recipe
-    assert {line.model: line.valid for line in one.lines} == {line.model: line.valid for line in two.lines}
+    assert {line.model: line.valid for line in one.lines} == {
+        line.model: line.valid for line in two.lines
+    }
     np.testing.assert_array_equal(one.best.score(log), two.best.score(log))
     assert one.chosen.metrics["auc"].value == pytest.approx(1 - two.chosen.metrics["auc"].value)
 
@@ -202,7 +241,9 @@ def test_a_kept_column_stays_and_a_given_schema_is_audited_too(log):
     kept = run(log, schema=schema, keep=["minutes_watched"])
     assert "minutes_watched" in kept.schema.columns
     assert kept.chosen.metrics["auc"].value > 0.99
-    with pytest.raises(ConfigError, match="keep must name a column that a field reads, found 'nope'"):
+    with pytest.raises(
+        ConfigError, match="keep must name a column that a field reads, found 'nope'"
+    ):
         run(log, keep=["nope"])
 
 
@@ -214,7 +255,9 @@ def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
     test = log.sort("timestamp").tail(200)
     y, mean = test["length"].to_numpy(), log.sort("timestamp").head(1600)["length"].mean()
     line, guess = result.chosen, result.line("constant")
-    assert line.metrics["rmse"].value == pytest.approx(mean_squared_error(y, result.best.predict(test)) ** 0.5)
+    assert line.metrics["rmse"].value == pytest.approx(
+        mean_squared_error(y, result.best.predict(test)) ** 0.5
+    )
     assert guess.metrics["rmse"].value == pytest.approx(np.sqrt(np.mean((y - mean) ** 2)))
     assert line.calibration_error is None
     assert "RMSE" in repr(result)
@@ -233,7 +276,9 @@ def test_models_without_time_or_package_are_skipped_with_a_note(log, monkeypatch
     assert result.line("FM") is None
     assert any(line.startswith("FM is left out: an epoch takes about") for line in said)
     assert any("FM was left out" in sentence for sentence in result.sentences())
-    assert result.sentences()[-1] == "CHECK FM: left out for time, give more minutes to have them too"
+    assert (
+        result.sentences()[-1] == "CHECK FM: left out for time, give more minutes to have them too"
+    )
 
 
 @pytest.mark.usefixtures("few_models")
@@ -255,14 +300,23 @@ def test_a_choice_that_is_no_better_than_the_constant_is_warned_about(log, monke
         return dataclasses.replace(one, valid=flat, value=value, stopped="time")
 
     monkeypatch.setattr(trials, "fit_one", untrained)
-    monkeypatch.setattr(trials, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here")))
+    monkeypatch.setattr(
+        trials, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here"))
+    )
     hurried = run(log)
     patient = dataclasses.replace(
         hurried, lines=tuple(dataclasses.replace(one, stopped="patience") for one in hurried.lines)
     )
     ended = "the time for LR ended its training: more minutes may improve it"
-    for result, remedy in ((hurried, "give more minutes"), (patient, "use more rows or other columns")):
-        (said,) = [sentence for sentence in result.sentences() if sentence.startswith("CHECK LR: NOTHING WAS LEARNED")]
+    for result, remedy in (
+        (hurried, "give more minutes"),
+        (patient, "use more rows or other columns"),
+    ):
+        (said,) = [
+            sentence
+            for sentence in result.sentences()
+            if sentence.startswith("CHECK LR: NOTHING WAS LEARNED")
+        ]
         assert remedy in said
         assert (ended in result.sentences()) == (result is hurried)
         assert not result.to_plain()["learned"]
@@ -316,7 +370,9 @@ def test_without_a_time_rows_are_split_at_random_and_that_is_reported(log):
     said: list[str] = []
     plain = Schema(fields=FIELDS, label=Label("liked"))
     assert run(log, said, schema=plain).recipe.split.stratify
-    assert any(line.endswith("rows are split at random: no column orders the rows") for line in said)
+    assert any(
+        line.endswith("rows are split at random: no column orders the rows") for line in said
+    )
 
 
 @pytest.mark.slow
@@ -334,7 +390,9 @@ def test_a_column_can_name_the_parts(log):
         run(named, split=ColumnSplit(column="nope"))
 
 
-def test_in_python_nothing_is_written_without_a_folder(log, tmp_path, monkeypatch, capsys, few_models):
+def test_in_python_nothing_is_written_without_a_folder(
+    log, tmp_path, monkeypatch, capsys, few_models
+):
     monkeypatch.chdir(tmp_path)
     result = fieldwise.auto(log.head(600).to_pandas(), "liked", minutes=MINUTES, quiet=True)
     assert capsys.readouterr() == ("", "")
@@ -360,15 +418,21 @@ def test_too_few_rows_of_a_class_are_one_sentence(log):
 @pytest.mark.usefixtures("few_models")
 def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     line = Platt(slope=0.5, intercept=0.1)
-    monkeypatch.setattr("fieldwise.automatic.trials.calibrated", lambda _, z, **__: (line.logit(z), line))
+    monkeypatch.setattr(
+        "fieldwise.automatic.trials.calibrated", lambda _, z, **__: (line.logit(z), line)
+    )
     result = run(log)
     test = log.sort("timestamp").tail(200)
     y, z = test["liked"].to_numpy(), result.best.score(test)
     record = result.best.about["calibration"]
     assert set(record["figures"]) == {"validation rows", "test rows"}
     figures = record["figures"]["test rows"]["liked"]
-    assert figures["before"]["logloss"] == pytest.approx(log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5)
-    assert figures["after"]["logloss"] == pytest.approx(log_loss(y, result.best.predict(test)), rel=1e-5)
+    assert figures["before"]["logloss"] == pytest.approx(
+        log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5
+    )
+    assert figures["after"]["logloss"] == pytest.approx(
+        log_loss(y, result.best.predict(test)), rel=1e-5
+    )
     assert figures["after"]["logloss"] == pytest.approx(result.chosen.metrics["logloss"].value)
     said = f"test logloss {figures['before']['logloss']:.4f} without it, {figures['after']['logloss']:.4f} with it"
     assert any(said in sentence for sentence in result.sentences())
@@ -409,16 +473,26 @@ def test_a_run_that_took_all_its_epochs_is_a_warning(made):
     assert any(one.startswith(said) for one in ended)
     lines = tuple(dataclasses.replace(line, epochs=1) for line in lines)
     said = f"{result.judged.model} ended after its only epoch, and more may improve it"
-    assert any(sentence.startswith(said) for sentence in dataclasses.replace(result, lines=lines).sentences())
+    assert any(
+        sentence.startswith(said)
+        for sentence in dataclasses.replace(result, lines=lines).sentences()
+    )
 
 
 @pytest.mark.usefixtures("few_models")
 def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch):
-    monkeypatch.setattr("fieldwise.automatic.trials.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
-    monkeypatch.setattr("fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1]))
+    monkeypatch.setattr(
+        "fieldwise.automatic.trials.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0
+    )
+    monkeypatch.setattr(
+        "fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1])
+    )
     said: list[str] = []
     result = run_auto(log, AutoSettings(label="liked", minutes=MINUTES), said.append)
     assert result.chosen is result.judged
     assert "refit" not in result.best.about["run"]
     assert not result.recipe.training.refit
-    assert any("LR is not trained again on training and validation rows: that takes about" in words for words in said)
+    assert any(
+        "LR is not trained again on training and validation rows: that takes about" in words
+        for words in said
+    )

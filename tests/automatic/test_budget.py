@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from fieldwise.automatic import trials
-from fieldwise.automatic.trials import Clock, Deadline, Probe, PrunedTrial, Trial, TrialDeadline, admitted, allotted
+from fieldwise.automatic.trials import (
+    Clock,
+    Deadline,
+    Probe,
+    PrunedTrial,
+    Trial,
+    TrialDeadline,
+    admitted,
+    allotted,
+)
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 
@@ -29,7 +38,9 @@ def evaluated(epoch, value):
 def test_the_seconds_of_a_trial_include_its_scoring(now, monkeypatch):
     def fit(*_):
         now[0] += 5.0
-        return SimpleNamespace(history=SimpleNamespace(epochs=1.0, stopped="patience"), parameters=3)
+        return SimpleNamespace(
+            history=SimpleNamespace(epochs=1.0, stopped="patience"), parameters=3
+        )
 
     def judged(title, raw, task, **facts):
         now[0] += 2.0
@@ -46,7 +57,8 @@ def test_a_clock_counts_from_its_beginning():
     clock = Clock(60, lambda: seconds[0])
     seconds[0] = 25.0
     assert (clock.spent, clock.left) == (20.0, 40.0)
-    earlier = Clock(60, lambda: seconds[0], began=1.0)  # what was loaded before it was made counts too
+    # what was loaded before it was made counts too
+    earlier = Clock(60, lambda: seconds[0], began=1.0)
     assert (earlier.spent, earlier.left) == (24.0, 36.0)
 
 
@@ -95,14 +107,22 @@ def test_the_most_costly_models_are_dropped_until_the_rest_have_three_epochs():
 def test_a_model_gets_its_share_or_a_hundred_epochs_if_the_others_keep_three():
     assert allotted([5.0], 60.0) == 60.0
     assert allotted([1.0, 1.0], 100.0) == 50.0  # its share is more than it needs
-    assert allotted([0.1, 10.0], 100.0) == 10.0  # a hundred epochs, and 90 for three of the other's and more
+    # a hundred epochs, and 90 for three of the other's and more
+    assert allotted([0.1, 10.0], 100.0) == 10.0
     assert allotted([1.0, 10.0], 40.0) == 10.0  # the other keeps three epochs, 30
-    assert allotted([1.0, 4.0], 60.0) == 15.0  # a quarter, though a hundred epochs take 100 and the other needs 12
+    # a quarter, though a hundred epochs take 100 and the other needs 12
+    assert allotted([1.0, 4.0], 60.0) == 15.0
     assert allotted([3.0, 1.0], 40.0) == 30.0  # more by its share
 
 
 def test_a_trial_that_falls_behind_is_broken_off_from_half_of_the_others_best_on():
-    other = [evaluated(1, 0.70), evaluated(2, 0.60), evaluated(3, 0.50), evaluated(4, 0.45), evaluated(5, 0.47)]
+    other = [
+        evaluated(1, 0.70),
+        evaluated(2, 0.60),
+        evaluated(3, 0.50),
+        evaluated(4, 0.45),
+        evaluated(5, 0.47),
+    ]
     trial = TrialDeadline(1000, other, "logloss")
     trial.on_evaluation(evaluated(1, 0.90), better=True)  # before half of the best epoch, 4
     trial.on_evaluation(evaluated(2, 0.606), better=True)  # within a hundredth of .60

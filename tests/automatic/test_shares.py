@@ -17,7 +17,9 @@ class Run:
         self.now, self.said, self.allowed, self.trials = 0.0, [], {}, 0
         self.problem = SimpleNamespace(metric="logloss", settings={"seed": 0})
         self.seconds, self.clock = seconds, Clock(budget, lambda: self.now)
-        patch.setattr(trials, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0))
+        patch.setattr(
+            trials, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0)
+        )
         patch.setattr(trials, "recipes_for", lambda *_: {name: name for name in seconds})
         patch.setattr(trials, "fit_one", self.fit)
         patch.setattr(trials, "seconds_of", lambda recipe, _: COSTS[recipe])
@@ -25,7 +27,9 @@ class Run:
         patch.setattr(trials, "_trees", lambda *_: None)
         patch.setattr(trials, "_search", self.search)
         patch.setattr(trials, "_train_again", lambda _: None)
-        self.tried = trials.try_models(self.problem, "x", self.clock, reserve=0.0, note=self.said.append)
+        self.tried = trials.try_models(
+            self.problem, "x", self.clock, reserve=0.0, note=self.said.append
+        )
 
     def fit(self, title, recipe, problem, allowed):
         taken = min(self.seconds[recipe], allowed)
@@ -33,21 +37,33 @@ class Run:
         result = SimpleNamespace(seconds=taken, best=SimpleNamespace(epoch=1), epochs=1)
         value = 1.0 - 0.1 * len(self.allowed)  # each model is better than those before it
         trained = SimpleNamespace(history=result)
-        return Trial(raw=None, title=title, valid=None, value=value, seconds=taken, trained=trained, stopped="time")
+        return Trial(
+            raw=None,
+            title=title,
+            valid=None,
+            value=value,
+            seconds=taken,
+            trained=trained,
+            stopped="time",
+        )
 
     def search(self, tried):
         best = tried.networks[:2]
         self.left = tried.left
-        self.trials = int(tried.left >= max(map(seconds_on_all, best)) + min(one.seconds for one in best) / 2)
+        self.trials = int(
+            tried.left >= max(map(seconds_on_all, best)) + min(one.seconds for one in best) / 2
+        )
 
 
 def test_time_that_holds_no_trial_goes_to_the_models_that_follow(monkeypatch):
     long = Run(monkeypatch, {"lr": 1.0, "fm": 90.0, "afm": 90.0, "finalmlp": 90.0}, budget=100.0)
-    # 99 s are left after LR, 39.6 s of them kept, and FM gets a third of the rest, 19.8 s: training it again takes
-    # 1.4 * 19.8 + 2 = 29.72 s, and a trial at least half a second, since LR is the other one of the best two.
+    # 99 s are left after LR, 39.6 s of them kept, and FM gets a third of the rest, 19.8 s: training
+    # it again takes 1.4 * 19.8 + 2 = 29.72 s, and a trial at least half a second, since LR is the
+    # other one of the best two.
     assert long.allowed["fm"] == pytest.approx(19.8)
     assert long.allowed["afm"] == pytest.approx(19.8)
-    # Then both of the best take 19.8 s, and a trial 9.9 s: 39.62 s are needed, .02 more than were kept.
+    # Then both of the best take 19.8 s, and a trial 9.9 s: 39.62 s are needed, .02 more than were
+    # kept.
     assert long.allowed["finalmlp"] == pytest.approx(59.4 - 29.72)
     assert long.left == pytest.approx(29.72)  # to train the best of these again
     assert [line for line in long.said if "hold no trial" in line] == [

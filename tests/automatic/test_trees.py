@@ -8,10 +8,25 @@ import pytest
 from chunks_lab import prepare
 from sklearn.metrics import roc_auc_score
 
-from fieldwise import Bag, Categorical, Label, MissingExtraError, Numeric, RandomSplit, Schema, Sequence
+from fieldwise import (
+    Bag,
+    Categorical,
+    Label,
+    MissingExtraError,
+    Numeric,
+    RandomSplit,
+    Schema,
+    Sequence,
+)
 from fieldwise.automatic.trials import features, fit_trees, left_out
 
-FIELDS = (Categorical("a"), Numeric("x", encoding="quantile"), Bag("tags"), Sequence("past"), Categorical("b"))
+FIELDS = (
+    Categorical("a"),
+    Numeric("x", encoding="quantile"),
+    Bag("tags"),
+    Sequence("past"),
+    Categorical("b"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +60,11 @@ def test_features_are_codes_numbers_and_a_column_a_tag(prepared, schema):
     assert categories == [0, 2 + width]
     # Equal codes are equal values, absent ones are no number.
     for column, name in ((0, "a"), (2 + width, "b")):
-        pairs = {(c, v) for c, v in zip(x[:, column].tolist(), frame[name].to_list(), strict=True) if v is not None}
+        pairs = {
+            (c, v)
+            for c, v in zip(x[:, column].tolist(), frame[name].to_list(), strict=True)
+            if v is not None
+        }
         assert len(pairs) == frame[name].drop_nulls().n_unique()
         np.testing.assert_array_equal(np.isnan(x[:, column]), frame[name].is_null().to_numpy())
     np.testing.assert_array_equal(x[:, 1], frame["x"].fill_null(float("nan")).to_numpy())
@@ -71,7 +90,10 @@ def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schem
 
 
 def test_the_same_seed_gives_the_same_trees(prepared, schema):
-    scores = [fit_trees(prepared.train, prepared.valid, schema, seed=3).score(prepared.test, schema) for _ in range(2)]
+    scores = [
+        fit_trees(prepared.train, prepared.valid, schema, seed=3).score(prepared.test, schema)
+        for _ in range(2)
+    ]
     np.testing.assert_array_equal(*scores)
 
 
@@ -82,5 +104,7 @@ def test_without_time_there_is_one_tree(prepared, schema):
 
 def test_an_absent_package_is_one_sentence(monkeypatch, prepared, schema):
     monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(MissingExtraError, match=r"trees need LightGBM: pip install 'fieldwise\[lightgbm\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"trees need LightGBM: pip install 'fieldwise\[lightgbm\]'"
+    ):
         fit_trees(prepared.train, prepared.valid, schema, seed=0)

@@ -26,11 +26,21 @@ MINUTES = 30.0
         ("LightGBM", 1, "time", "1 tree (time limit reached)"),
     ],
 )
-def test_a_trial_is_said_with_its_length_and_its_seconds(title, epochs, stopped, words, monkeypatch):
+def test_a_trial_is_said_with_its_length_and_its_seconds(
+    title, epochs, stopped, words, monkeypatch
+):
     monkeypatch.setattr(trials, "constant", lambda _: None)
     said: list[str] = []
     tried = Trials(SimpleNamespace(metric="logloss"), None, 0.0, said.append)
-    one = Trial(title=title, raw=None, valid=np.zeros(1), value=0.25, seconds=4.0, epochs=epochs, stopped=stopped)
+    one = Trial(
+        title=title,
+        raw=None,
+        valid=np.zeros(1),
+        value=0.25,
+        seconds=4.0,
+        epochs=epochs,
+        stopped=stopped,
+    )
     tried.add(one, allowed=3.9)
     expected = f"{title}: validation logloss 0.2500, {words}, 4.0 s with scoring (its training may take 3.9 s)"
     assert said == [expected]

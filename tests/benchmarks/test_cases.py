@@ -9,7 +9,9 @@ from benchmarks.cases import CASES
 from benchmarks.worker import Process
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n == "preparing" else ()) for n in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "preparing" else ()) for n in CASES]
+)
 def test_every_case_runs(name, tmp_path):
     case = CASES[name](Settings(folder=tmp_path, size="tiny", threads=1))
     names = [contender.name for contender in case.contenders]
@@ -23,7 +25,8 @@ def test_every_case_runs(name, tmp_path):
 def turn_of(contender):
     """The measures of one turn, in this process; None where the contender cannot take part here."""
     process = Process()
-    options = json.loads(json.dumps({"threads": 1, **contender.options}))  # as it crosses to a worker
+    # as it crosses to a worker
+    options = json.loads(json.dumps({"threads": 1, **contender.options}))
     made = process.answer({"do": "make", "make": contender.make, "options": options})
     if "absent" in made:
         return None

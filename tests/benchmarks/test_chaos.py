@@ -34,8 +34,18 @@ def test_the_least_of_an_attack_on_a_server_finds_nothing_broken():
 
 def test_a_broken_promise_is_a_status(monkeypatch, capsys):
     for broken, late, status in [([], [], 0), (["b"], [], 1), ([], ["l"], 1)]:
-        results = [Outcome(name="one", tried=2, broken=broken, late=late, figures={"rate": 2.25, "kinds": {"a": 1}})]
-        monkeypatch.setattr("benchmarks.chaos.__main__.campaign", lambda *_, results=results: results)
+        results = [
+            Outcome(
+                name="one",
+                tried=2,
+                broken=broken,
+                late=late,
+                figures={"rate": 2.25, "kinds": {"a": 1}},
+            )
+        ]
+        monkeypatch.setattr(
+            "benchmarks.chaos.__main__.campaign", lambda *_, results=results: results
+        )
         assert main(["--minutes", "0.2"]) == status
         printed = capsys.readouterr().out
         assert "rate 2.2, kinds 1 x a" in printed
@@ -63,12 +73,25 @@ def test_what_honest_clients_saw_is_judged():
     one = Outcome(name="x")
     judge(one, {"health": health, "rate": 1.0, "statuses": {"200": 5}, "faults": []})
     assert (one.broken, one.late) == ([], [])
-    worse = {"health": health | {"p99": 101.0}, "rate": 1.0, "statuses": {"200": 5, "503": 1}, "faults": ["500: b''"]}
+    worse = {
+        "health": health | {"p99": 101.0},
+        "rate": 1.0,
+        "statuses": {"200": 5, "503": 1},
+        "faults": ["500: b''"],
+    }
     judge(one, worse)
     assert one.broken == ["honest clients got {'503': 1}", "500: b''"]
     assert one.late == ["/healthz took 101 ms (99 %), 100 ms are promised"]
     silent = Outcome(name="y")
-    judge(silent, {"health": {"p50": float("nan"), "p99": float("nan")}, "rate": 0.0, "statuses": {}, "faults": []})
+    judge(
+        silent,
+        {
+            "health": {"p50": float("nan"), "p99": float("nan")},
+            "rate": 0.0,
+            "statuses": {},
+            "faults": [],
+        },
+    )
     assert silent.late, "no answer at all is not in time"
 
 
@@ -91,7 +114,9 @@ def test_the_seed_that_won_is_told(subtests):
 
 
 @pytest.mark.slow
-def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_huge_url_none(monkeypatch):
+def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_huge_url_none(
+    monkeypatch,
+):
     app = fastapi.FastAPI()
 
     @app.get("/things/{name}")
@@ -106,7 +131,9 @@ def test_a_wrong_answer_to_a_generated_request_is_one_line_and_uvicorns_to_a_hug
             assert thread.is_alive()
             time.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        monkeypatch.setattr(documents, "PAIRS", [("GET", "/things/{name}", GenerationMode.POSITIVE)])
+        monkeypatch.setattr(
+            documents, "PAIRS", [("GET", "/things/{name}", GenerationMode.POSITIVE)]
+        )
         result = documents.ask(port, 3, 0, 60)
         assert result["requests"] == len(result["faults"]) == 3
         for fault in result["faults"]:

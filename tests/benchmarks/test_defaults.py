@@ -24,7 +24,13 @@ Y = (RNG.random(4000) < sigmoid(TRUE)).astype(float)
 
 
 def planted(name, logit, seed=0, *, y=Y, valid=0.5, ece=0.0):
-    about = {"table": "t", "model": name, "seed": seed, "valid": {"logloss": valid}, "test": {"ece": ece}}
+    about = {
+        "table": "t",
+        "model": name,
+        "seed": seed,
+        "valid": {"logloss": valid},
+        "test": {"ece": ece},
+    }
     loss = float((np.logaddexp(0, logit) - y * logit).mean())
     about["test"] |= {"auc": 0.5, "logloss": loss}
     return RunRecord(Path(), about, rows=(y, logit))
@@ -33,17 +39,22 @@ def planted(name, logit, seed=0, *, y=Y, valid=0.5, ece=0.0):
 def test_a_difference_is_the_mean_over_rows_and_seeds():
     ours = [planted("a", TRUE), planted("a", 2 * TRUE, 1)]
     result = difference(ours, [planted("b", 0 * TRUE)])  # theirs has one run for all seeds
-    by_hand = [np.mean(-np.log(sigmoid(np.where(Y == 1, k * TRUE, -k * TRUE)))) - np.log(2) for k in (1, 2)]
+    by_hand = [
+        np.mean(-np.log(sigmoid(np.where(Y == 1, k * TRUE, -k * TRUE)))) - np.log(2) for k in (1, 2)
+    ]
     assert result["value"] == pytest.approx(np.mean(by_hand))
     assert result["low"] < result["value"] < result["high"] < 0
     rows = np.mean([np.logaddexp(0, k * TRUE) - Y * k * TRUE for k in (1, 2)], axis=0)
-    assert result["high"] - result["low"] == pytest.approx(2 * 1.96 * rows.std() / np.sqrt(len(rows)), rel=0.15)
+    assert result["high"] - result["low"] == pytest.approx(
+        2 * 1.96 * rows.std() / np.sqrt(len(rows)), rel=0.15
+    )
 
 
 def test_planted_results_meet_and_miss_the_targets():
     noise = 0.01 * RNG.normal(size=len(Y))
     runs = {
-        "lr": [planted("lr", 0.5 * TRUE, valid=0.3)],  # poor on the test rows, but chosen by the validation rows
+        # poor on the test rows, but chosen by the validation rows
+        "lr": [planted("lr", 0.5 * TRUE, valid=0.3)],
         "fm": [planted("fm", TRUE, valid=0.5)],
         "afm": [planted("afm", TRUE + noise, valid=0.5)],
         "autoint-plus": [planted("autoint-plus", 0 * TRUE + 3, valid=0.9, ece=0.049)],
@@ -52,7 +63,9 @@ def test_planted_results_meet_and_miss_the_targets():
         "lightgbm": [planted("lightgbm", 0.9 * TRUE)],
     }
     results = {(v["target"], v["model"]): v for v in judge(runs, 20_000)}
-    below = {model: v["met"] for (target, model), v in results.items() if target == "below the constant"}
+    below = {
+        model: v["met"] for (target, model), v in results.items() if target == "below the constant"
+    }
     assert below == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
     assert not results["LR no worse than scikit-learn's", "lr"]["met"]
     assert results["AFM no worse than FM", "afm"]["met"]
@@ -60,7 +73,9 @@ def test_planted_results_meet_and_miss_the_targets():
     assert (two["met"], two["against"]) == (False, "fm")  # the better of the two on the test rows
     best = results["the best of ours no worse than LightGBM", "lr"]
     assert not best["met"]
-    calibration = {model: v["met"] for (target, model), v in results.items() if target == CALIBRATION}
+    calibration = {
+        model: v["met"] for (target, model), v in results.items() if target == CALIBRATION
+    }
     assert calibration == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
     small = [v["met"] for v in judge(runs, 10_000) if v["target"] == CALIBRATION]
     assert all(small)  # .049 is below .05
@@ -68,7 +83,8 @@ def test_planted_results_meet_and_miss_the_targets():
 
 def test_calibration_within_chance_is_met():
     tenth = np.tile(np.log(1 / 9), 300)
-    few = planted("fm", tenth, y=np.repeat([1.0, 0.0], [36, 264]), ece=0.02)  # 12 % where 10 % were said
+    # 12 % where 10 % were said
+    few = planted("fm", tenth, y=np.repeat([1.0, 0.0], [36, 264]), ece=0.02)
     by_hand = 1.96 * np.sqrt(0.09 / 300)  # one bin: |share - .1|, normal
     assert chance(few) == pytest.approx(by_hand, rel=0.2)
     many = planted("lr", np.tile(tenth, 100), y=np.tile(few.test_rows[0], 100), ece=0.0201)
@@ -85,7 +101,12 @@ def test_calibration_within_chance_is_met():
 
 def test_what_scikit_learn_reads():
     schema = Schema(
-        fields=(Categorical("c"), Numeric("x", transform="none"), Bag("m", pooling="mean"), Bag("s", pooling="sum")),
+        fields=(
+            Categorical("c"),
+            Numeric("x", transform="none"),
+            Bag("m", pooling="mean"),
+            Bag("s", pooling="sum"),
+        ),
         label=Label("y"),
     )
     frame = pl.DataFrame(
@@ -103,7 +124,12 @@ def test_what_scikit_learn_reads():
     train, test = (one_hot(part.table).toarray() for part in (prepared.train, prepared.test))
     assert train.shape == (2, layout.num_rows)
     parts = [slice(f.offset, f.offset + f.rows) for f in layout.fields]
-    assert [sorted(row[row > 0]) for row in (train[0, part] for part in parts)] == [[1], [1.5], [0.5, 0.5], [1, 1]]
+    assert [sorted(row[row > 0]) for row in (train[0, part] for part in parts)] == [
+        [1],
+        [1.5],
+        [0.5, 0.5],
+        [1, 1],
+    ]
     same = [np.array_equal(train[0, part], test[0, part]) for part in parts]
     assert same == [True, False, True, True]  # another number
     assert test[1, parts[1]].sum() == 0  # absent
@@ -114,10 +140,22 @@ def toy(rows=400):
         rng = np.random.default_rng(seed)
         user, item = rng.integers(0, 20, rows), rng.integers(0, 10, rows)
         y = rng.random(rows) < sigmoid(user / 5 - 2.0)
-        columns = {"user_id": user, "item_id": item, "size": rng.normal(size=rows), "note": "x", "label": y.astype(int)}
+        columns = {
+            "user_id": user,
+            "item_id": item,
+            "size": rng.normal(size=rows),
+            "note": "x",
+            "label": y.astype(int),
+        }
         return pl.DataFrame(columns)
 
-    about = {"name": "toy", "about": "toy", "read": read, "group": "user_id", "keys": ("user_id", "item_id")}
+    about = {
+        "name": "toy",
+        "about": "toy",
+        "read": read,
+        "group": "user_id",
+        "keys": ("user_id", "item_id"),
+    }
     return DevTable(**about, label=Label("label"), leave_out=("note",))
 
 
@@ -141,7 +179,10 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
     assert run(*words, "--tag", "one") == []
     shutil.rmtree(tmp_path / "one" / "toy-lr-1")
     assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == ["toy lr seed 1"]
-    assert [line.split(":")[0] for line in run(*words, "--tag", "two")] == ["toy lr seed 0", "toy lr seed 1"]
+    assert [line.split(":")[0] for line in run(*words, "--tag", "two")] == [
+        "toy lr seed 0",
+        "toy lr seed 1",
+    ]
     kept = [Store(tmp_path / tag).get("toy-lr-0") for tag in ("one", "two")]
     np.testing.assert_array_equal(kept[0].test_rows[1], kept[1].test_rows[1])
     assert kept[0]["recipe"]["training"]["epochs"] == 2
@@ -161,7 +202,9 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
     row = next(line for line in written.splitlines() if line.startswith("| toy | ")).split(" | ")
     assert row[1].replace("*", "") == f"{auc:.4f} / {loss:.4f}"
     assert [bool(one.strip(" |")) for one in row[1:]] == [True, *[False] * 5, True, False, True]
-    assert next(line for line in written.splitlines() if line.startswith("| toy | toy |")).endswith("| 2 |")
+    assert next(line for line in written.splitlines() if line.startswith("| toy | toy |")).endswith(
+        "| 2 |"
+    )
 
 
 def test_the_recipe_is_a_newcomers(tmp_path):
@@ -170,7 +213,9 @@ def test_the_recipe_is_a_newcomers(tmp_path):
     assert (recipe.seed, recipe.rows_seed, recipe.model.embedding_dim) == (3, 0, 4)
     assert [f.name for f in recipe.schema.fields] == ["user_id", "item_id", "size"]
     assert applies("inttower", recipe.schema)
-    only = DevTable(name="toy", about="toy", read=toy().read, label=Label("label"), everything="context")
+    only = DevTable(
+        name="toy", about="toy", read=toy().read, label=Label("label"), everything="context"
+    )
     assert not applies("inttower", corrected(only.read(tmp_path, 0), only))
 
 

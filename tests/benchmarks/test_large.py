@@ -24,13 +24,27 @@ def rows():
     return pl.concat(blocks(ROWS, 3))
 
 
-def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(tmp_path, monkeypatch):
+def test_a_shorter_log_is_the_beginning_of_a_longer_one_in_any_number_of_files(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("benchmarks.criteo.BLOCK", 1000)
     first, second = (block.drop(TIME) for block in blocks(2000))
     assert [name for name in first.columns if first[name].equals(second[name])] == []
     sizes, result = {"long": (1300, 2), "short": (1100, 3), "one": (1100, 1)}, {}
     for name, (rows, files) in sizes.items():
-        main(["make", "--rows", str(rows), "--files", str(files), "--seed", "3", "--out", str(tmp_path / name)])
+        main(
+            [
+                "make",
+                "--rows",
+                str(rows),
+                "--files",
+                str(files),
+                "--seed",
+                "3",
+                "--out",
+                str(tmp_path / name),
+            ]
+        )
         parts = sorted((tmp_path / name).iterdir())
         assert len(parts) == files
         result[name] = pl.concat([pl.read_parquet(path) for path in parts])
@@ -54,7 +68,11 @@ def test_the_label_follows_the_rows(rows):
     half = ROWS // 2
     for name in ("C4", "C7"):
         means = rows[:half].group_by(name).agg(pl.mean("label").alias("mean"))
-        score = rows[half:].join(means, on=name, how="left", maintain_order="left")["mean"].fill_null(0.3)
+        score = (
+            rows[half:]
+            .join(means, on=name, how="left", maintain_order="left")["mean"]
+            .fill_null(0.3)
+        )
         assert roc_auc_score(rows[half:]["label"], score) > 0.55
 
 
@@ -109,5 +127,10 @@ def test_a_small_log_is_trained_on_and_measured(tmp_path, capsys):
 def test_recipes_state_a_model_and_nothing_else(tmp_path):
     for name in MODELS:
         recipe = load_recipe(str(write_recipe(tmp_path / "recipe.toml", tmp_path, name, "1GB")))
-        assert (recipe.data.path, recipe.defaults, len(recipe.schema.fields)) == (str(tmp_path), "data", 39)
-        assert (given(recipe.model), given(recipe.training)) == (set(), set())  # as for a user who states nothing
+        assert (recipe.data.path, recipe.defaults, len(recipe.schema.fields)) == (
+            str(tmp_path),
+            "data",
+            39,
+        )
+        # as for a user who states nothing
+        assert (given(recipe.model), given(recipe.training)) == (set(), set())

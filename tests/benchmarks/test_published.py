@@ -14,7 +14,13 @@ def test_every_row_is_a_recipe_of_one_task(subtests):
         with subtests.test(table=table):
             recipes = [row.load(table.protocol) for row in table.rows]
             assert (
-                len({(r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed) for r in recipes}) == 1
+                len(
+                    {
+                        (r.benchmark, r.protocol, r.schema.label.task, repr(r.split), r.rows_seed)
+                        for r in recipes
+                    }
+                )
+                == 1
             )
             names = [row.name for row in table.rows]
             assert {table.base or names[0], *table.draws} <= set(names)
@@ -37,7 +43,11 @@ def line(recipe, auc, against=None):
 @pytest.fixture
 def results():
     gain = {"value": 0.01, "low": 0.005, "high": 0.02, "p": 0.002}
-    board = {"rows": 28860, "base": "a/one", "lines": [line("a/two", 0.97, gain), line("a/one", 0.96)]}
+    board = {
+        "rows": 28860,
+        "base": "a/one",
+        "lines": [line("a/two", 0.97, gain), line("a/one", 0.96)],
+    }
     where = {"date": ["2026-11-21"], "machine": ["a laptop, 2 cores"], "commit": ["abc1234"]}
     return {"format": 1, "tables": {"small": {"board": board, "environment": where}}}
 
@@ -49,7 +59,14 @@ def table():
         Row(model="Two", recipe="a/two", published={"auc": 0.9697}),
         Row(model="Three", recipe="a/three", published={"auc": 0.99}),
     )
-    return Table(name="small", title="A task", about="What\nit is.", metrics=("auc",), rows=rows, protocol="time")
+    return Table(
+        name="small",
+        title="A task",
+        about="What\nit is.",
+        metrics=("auc",),
+        rows=rows,
+        protocol="time",
+    )
 
 
 def test_the_page_sets_published_beside_ours(table, results):
@@ -59,12 +76,19 @@ def test_the_page_sets_published_beside_ours(table, results):
     shown = "**0.9700 [0.9690, 0.9720]** | +0.0100 [+0.0050, +0.0200] | 0.002"
     assert two == f"| Two (`a/two`) | 0.9697 | {shown} | 1,234 | 2.5 | 61 |"
     assert "| Three" not in text
-    assert "28,860 test rows, protocol `time`, 2 seeds; 2026-11-21, commit abc1234, a laptop, 2 cores" in text
+    assert (
+        "28,860 test rows, protocol `time`, 2 seeds; 2026-11-21, commit abc1234, a laptop, 2 cores"
+        in text
+    )
     assert "`python -m benchmarks.published run small --data-dir data`" in text
     assert text.count("## A task") == 1
     for result in results["tables"]["small"]["board"]["lines"]:
         result["commits"] = ["c0", "d"]
-    rows = [row for row in page({"small": table}, results).splitlines() if row.startswith(("| model", "| One"))]
+    rows = [
+        row
+        for row in page({"small": table}, results).splitlines()
+        if row.startswith(("| model", "| One"))
+    ]
     assert [row.split(" | ")[-1] for row in rows] == ["commit |", "c0, d |"]
     del result["commits"]
     assert "commit |" not in page({"small": table}, results)
@@ -73,8 +97,13 @@ def test_the_page_sets_published_beside_ours(table, results):
 def test_the_page_tells_the_spread_of_draws(table, results):
     values = [[0.96, 0.98], [0.97, 0.97], [0.99, 0.97]]  # means .97, .97, .98
     results["tables"]["small"]["draws"] = {"a/one": {"auc": values}}
-    row = next(line for line in page({"small": table}, results).splitlines() if line.startswith("| `a/one`"))
-    # Between draws: sqrt((2 (1/3)^2 + (2/3)^2) / 2) hundredths; by seeds: variances 2, 0 and 2 of single runs, halved.
+    row = next(
+        line
+        for line in page({"small": table}, results).splitlines()
+        if line.startswith("| `a/one`")
+    )
+    # Between draws: sqrt((2 (1/3)^2 + (2/3)^2) / 2) hundredths; by seeds: variances 2, 0 and 2 of
+    # single runs, halved.
     between, seeds = 0.01 * ((2 / 9 + 4 / 9) / 2) ** 0.5, 0.01 * ((2 + 0 + 2) / 3 / 2) ** 0.5
     assert row == f"| `a/one` | AUC | 0.9700, 0.9700, 0.9800 | {between:.5f} | {seeds:.5f} |"
 

@@ -25,7 +25,13 @@ OUTCOMES = [
 
 
 def recorded(tmp_path, case=CASE, outcomes=OUTCOMES):
-    return record(case, Settings(folder=tmp_path), outcomes, repeats=3, command="python -m benchmarks run thing")
+    return record(
+        case,
+        Settings(folder=tmp_path),
+        outcomes,
+        repeats=3,
+        command="python -m benchmarks run thing",
+    )
 
 
 def test_targets_are_ratios_of_medians(tmp_path):
@@ -48,7 +54,11 @@ def test_cases_merge_one_by_one(tmp_path):
 
 
 def test_the_page_holds_what_was_measured(tmp_path):
-    outcomes = [*OUTCOMES[:2], Outcome(Contender(name="gone", make="x:y"), absent="not here | nowhere"), OUTCOMES[2]]
+    outcomes = [
+        *OUTCOMES[:2],
+        Outcome(Contender(name="gone", make="x:y"), absent="not here | nowhere"),
+        OUTCOMES[2],
+    ]
     result = page({"format": 1, "cases": {"thing": recorded(tmp_path, outcomes=outcomes)}})
     lines = result.splitlines()
     assert "| [thing](#thing) | ours against peer | 3 × | 3.33 × (3.67–4.25) | yes |" in lines
@@ -57,26 +67,37 @@ def test_the_page_holds_what_was_measured(tmp_path):
     assert "| peer | 5 (4.5–7) |  | 3.33 |  |" in lines
     assert "| gone |  |  |  | not measured: not here / nowhere |" in lines
     provenance = lines[-1]
-    for part in ("3 rounds", "2 threads", "size full", "`python -m benchmarks run thing`", "rate 100 (100–100)"):
+    for part in (
+        "3 rounds",
+        "2 threads",
+        "size full",
+        "`python -m benchmarks run thing`",
+        "rate 100 (100–100)",
+    ):
         assert part in provenance
     assert str(tmp_path) not in result
 
 
 def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys):
     toy = Case(
-        title="Toy", about="Counts.", contenders=(Contender(name="toy", make="toy:counting", options={"start": 5}),)
+        title="Toy",
+        about="Counts.",
+        contenders=(Contender(name="toy", make="toy:counting", options={"start": 5}),),
     )
     monkeypatch.setattr("benchmarks.__main__.EVERY", {"toy": lambda _: toy})
     results = tmp_path / "deep" / "results.json"
     monkeypatch.setattr(
-        "benchmarks.__main__.take_turns", lambda contenders, **_: [Outcome(contenders[0], {}, {"seconds": [2.0]})]
+        "benchmarks.__main__.take_turns",
+        lambda contenders, **_: [Outcome(contenders[0], {}, {"seconds": [2.0]})],
     )
     assert main(["run", "toy", "--size", "quick", "--threads", "1", "--json", str(results)]) == 0
     result = load(results)["cases"]["toy"]
     assert result["command"] == "python -m benchmarks run toy --size quick --threads 1"
     assert result["contenders"][0]["measures"]["seconds"]["median"] == 2.0
     assert "toy" in capsys.readouterr().out
-    monkeypatch.setattr("benchmarks.__main__.take_turns", lambda *_, **__: [Outcome(OURS, error="broken")])
+    monkeypatch.setattr(
+        "benchmarks.__main__.take_turns", lambda *_, **__: [Outcome(OURS, error="broken")]
+    )
     assert main(["run", "toy", "--json", str(tmp_path / "r.json")]) == 1
     with pytest.raises(SystemExit, match="found 'no-such'"):
         main(["run", "no-such"])
@@ -85,7 +106,8 @@ def test_run_measures_merges_and_names_its_command(tmp_path, monkeypatch, capsys
 def test_a_ratio_pairs_the_rounds():
     def ratio(theirs, ours):
         result = judge(
-            Target("ours", "peer", 3), [Outcome(OURS, {}, {"seconds": ours}), Outcome(PEER, {}, {"seconds": theirs})]
+            Target("ours", "peer", 3),
+            [Outcome(OURS, {}, {"seconds": ours}), Outcome(PEER, {}, {"seconds": theirs})],
         )
         return result["value"], result["low"], result["high"]
 

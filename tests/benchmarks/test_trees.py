@@ -26,7 +26,9 @@ def write(path: Path, *, test_labels: str = "true") -> Path:
 
 
 def recipe(table: Path, benchmark: str = "xor") -> Recipe:
-    fields = [{"kind": "categorical", "name": n} for n in "ab"] + [{"kind": "numeric", "name": "noise"}]
+    fields = [{"kind": "categorical", "name": n} for n in "ab"] + [
+        {"kind": "numeric", "name": "noise"}
+    ]
     return Recipe.from_dict(
         {
             "benchmark": benchmark,
@@ -39,7 +41,8 @@ def recipe(table: Path, benchmark: str = "xor") -> Recipe:
     )
 
 
-BLIND = {"num_leaves": 2, "min_data_in_leaf": 900}  # one cut of either column tells nothing of an exclusive or
+# one cut of either column tells nothing of an exclusive or
+BLIND = {"num_leaves": 2, "min_data_in_leaf": 900}
 SEEING = {"num_leaves": 15, "min_data_in_leaf": 20}
 
 
@@ -48,13 +51,20 @@ def runs(tmp_path, monkeypatch):
     def make(table, *, choices=(BLIND, SEEING), seeds=(0, 1), store="store", **words):
         monkeypatch.setattr(trees, "CHOICES", tuple(choices))
         said: list[str] = []
-        given = {"store": Store(tmp_path / store), "context": RunContext(data_dir=tmp_path, note=said.append)}
-        return trees.tree_runs(recipe(table, **words), list(seeds), name="xor/lightgbm", **given), said
+        given = {
+            "store": Store(tmp_path / store),
+            "context": RunContext(data_dir=tmp_path, note=said.append),
+        }
+        return trees.tree_runs(
+            recipe(table, **words), list(seeds), name="xor/lightgbm", **given
+        ), said
 
     return make
 
 
-def test_the_choice_is_that_of_the_best_validation_auc_on_a_sample_of_rows(tmp_path, runs, monkeypatch):
+def test_the_choice_is_that_of_the_best_validation_auc_on_a_sample_of_rows(
+    tmp_path, runs, monkeypatch
+):
     read = []
 
     def fit(train, valid, *rest):
@@ -66,14 +76,18 @@ def test_the_choice_is_that_of_the_best_validation_auc_on_a_sample_of_rows(tmp_p
     monkeypatch.setattr(trees, "CHOICE_ROWS", 1000)
     (first, second), said = runs(write(tmp_path / "t.csv"), choices=(SEEING, BLIND))
     assert read == [(1000, 600)] * 2 + [(1800, 600)] * 2  # two choices, two runs
-    assert said == ["xor/lightgbm seed 0: done, 1 of 2 runs", "xor/lightgbm seed 1: done, 2 of 2 runs"]
+    assert said == [
+        "xor/lightgbm seed 0: done, 1 of 2 runs",
+        "xor/lightgbm seed 1: done, 2 of 2 runs",
+    ]
     for seed, record in enumerate((first, second)):
         y, score = record.test_rows
         assert record.about["seed"] == seed
         assert record.about["model"]["num_leaves"] == 15
         assert len(y) == 600
         assert record.about["test"]["auc"] == pytest.approx(roc_auc_score(y, score))
-        assert 0.85 < record.about["test"]["auc"] < 0.95  # a tenth of the labels is noise: at best 0.9
+        # a tenth of the labels is noise: at best 0.9
+        assert 0.85 < record.about["test"]["auc"] < 0.95
     assert not np.array_equal(first.test_rows[1], second.test_rows[1])
 
 

@@ -14,7 +14,12 @@ def test_processes_warm_up_and_take_turns(monkeypatch):
     assert one.samples["count"] == [11, 12, 13]  # the first turn warmed up
     assert two.samples["count"] == [21, 22, 23]
     assert all(len(outcome.samples["seconds"]) == 3 for outcome in (one, two))
-    assert (one.facts["threads"], one.facts["OMP"], two.facts["threads"], two.facts["OMP"]) == (2, "2", 2, "2")
+    assert (one.facts["threads"], one.facts["OMP"], two.facts["threads"], two.facts["OMP"]) == (
+        2,
+        "2",
+        2,
+        "2",
+    )
     assert one.facts["waits"] is None
     assert one.facts["process"] != two.facts["process"]
 
@@ -36,7 +41,10 @@ def test_a_contender_that_cannot_take_part_leaves_the_others(monkeypatch, tmp_pa
 
 
 def test_a_contender_that_fails_midway_gives_no_samples():
-    failing = [Contender(name=str(e), make="toy:failing", options={"good": 2, "exits": e}) for e in (False, True)]
+    failing = [
+        Contender(name=str(e), make="toy:failing", options={"good": 2, "exits": e})
+        for e in (False, True)
+    ]
     good = Contender(name="good", make="toy:counting", options={"start": 0})
     raises, exits, counts = take_turns([*failing, good], threads=1, repeats=3)
     assert "ValueError: no more turns" in raises.error

@@ -21,7 +21,13 @@ def write_recipe(path: Path, **model: Any) -> None:
     training = {"epochs": 2, "batch_size": 64, "learning_rate": 0.05}
     keys = 'keys = ["row_id", "user"]'
     path.write_text(
-        recipe_text(path.parent / "log.csv", FIELDS, model={**MODEL, **model}, training=training, schema=keys)
+        recipe_text(
+            path.parent / "log.csv",
+            FIELDS,
+            model={**MODEL, **model},
+            training=training,
+            schema=keys,
+        )
     )
 
 
@@ -69,7 +75,10 @@ def bundle(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     make_log().write_csv(folder / "log.csv")
     write_recipe(folder / "mine.toml")
-    assert run(["train", str(folder / "mine.toml"), "--out", str(folder / "b"), "--quiet", "--json"]) == 0
+    assert (
+        run(["train", str(folder / "mine.toml"), "--out", str(folder / "b"), "--quiet", "--json"])
+        == 0
+    )
     return folder / "b"
 
 

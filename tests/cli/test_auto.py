@@ -25,9 +25,19 @@ def test_a_table_leads_to_a_folder_and_the_next_commands(fieldwise, done, log):
     assert "label: column 'click', binary" in err
     assert "column 'row_id'" in err
     assert "test rows; * the model in the bundle" in out
-    for name in ("schema.toml", "recipe.toml", "leaderboard.json", "leaderboard.md", "bundle/bundle.json"):
+    for name in (
+        "schema.toml",
+        "recipe.toml",
+        "leaderboard.json",
+        "leaderboard.md",
+        "bundle/bundle.json",
+    ):
         assert (Path("runs/auto-clicks") / name).is_file()
-    commands = [line.rpartition("fieldwise ")[2].split() for line in err.splitlines() if line.startswith("next, ")]
+    commands = [
+        line.rpartition("fieldwise ")[2].split()
+        for line in err.splitlines()
+        if line.startswith("next, ")
+    ]
     assert [command[0] for command in commands] == ["predict", "serve", "explain", "train"]
     predict, serve, explain, train = commands
     assert serve == ["serve", "runs/auto-clicks/bundle", "--log", "clicks.csv"]
@@ -60,8 +70,14 @@ def test_a_file_without_a_header(done, log):
     named = "--read", "columns=" + ",".join(log.columns)
     err = done("auto", "bare.csv", *named, "--label", "click", "--minutes", 20, "--out", "o")[1]
     assert "s for training: LR may take" in err
-    assert re.search(r"^LR: validation .* s with scoring \(its training may take [\d.]+ s\)$", err, re.M)
-    commands = [shlex.split(line.rpartition("fieldwise ")[2]) for line in err.splitlines() if line.startswith("next, ")]
+    assert re.search(
+        r"^LR: validation .* s with scoring \(its training may take [\d.]+ s\)$", err, re.M
+    )
+    commands = [
+        shlex.split(line.rpartition("fieldwise ")[2])
+        for line in err.splitlines()
+        if line.startswith("next, ")
+    ]
     for command in commands[:-1]:
         assert command[-2:] == list(named) or command[-4:-2] == list(named), command
     done(*commands[0])
@@ -93,7 +109,10 @@ def test_wrong_arguments_are_one_sentence(subtests, fieldwise, log):
     for words, sentence in [
         (("absent.csv",), "absent.csv"),
         (("clicks.csv", "--label", "clik"), "clik"),
-        (("clicks.csv", "--keep", "nope"), "keep must name a column that a field reads, found 'nope'"),
+        (
+            ("clicks.csv", "--keep", "nope"),
+            "keep must name a column that a field reads, found 'nope'",
+        ),
         (("clicks.csv", "--split-column", "nope"), "'nope'"),
         (("clicks.csv", "--out", "clicks.csv"), "is a file: choose another name"),
         (("clicks.csv", "--minutes", "0"), "--minutes"),

@@ -39,19 +39,34 @@ def with_cell(log: pl.DataFrame, column: str, row: int, value: str) -> pl.DataFr
 TABLES = {
     "missing column": (lambda log: log.drop("item"), ("'item'", "missing")),
     "missing label": (lambda log: log.drop("click"), ("'click'",)),
-    "null column": (lambda log: log.with_columns(user=pl.lit(None, pl.String)), ("'user'", "in all 240 training rows")),
-    "text in a number": (lambda log: with_cell(log, "price", 7, "cheap"), ("'price'", "'cheap'", "line 9 of")),
+    "null column": (
+        lambda log: log.with_columns(user=pl.lit(None, pl.String)),
+        ("'user'", "in all 240 training rows"),
+    ),
+    "text in a number": (
+        lambda log: with_cell(log, "price", 7, "cheap"),
+        ("'price'", "'cheap'", "line 9 of"),
+    ),
     "infinity": (lambda log: with_cell(log, "price", 5, "inf"), ("'price'", "finite", "line 7 of")),
-    "label outside its rule": (lambda log: with_cell(log, "click", 9, "2"), ("'click'", "0 or 1", "line 11 of")),
+    "label outside its rule": (
+        lambda log: with_cell(log, "click", 9, "2"),
+        ("'click'", "0 or 1", "line 11 of"),
+    ),
     "label absent": (lambda log: with_cell(log, "click", 3, ""), ("'click'", "line 5 of")),
-    "one class": (lambda log: log.with_columns(click=pl.lit(1)), ("both classes: all", "positive", "add [negatives]")),
+    "one class": (
+        lambda log: log.with_columns(click=pl.lit(1)),
+        ("both classes: all", "positive", "add [negatives]"),
+    ),
     "another class": (
         lambda log: log.with_columns(click=0),
         ("both classes: all", "negative", "add rows of the other"),
     ),
     "one row": (lambda log: log.head(1), ("at least 3 rows", "add rows")),
     "two rows": (lambda log: log.head(2), ("row",)),
-    "missing key": (lambda log: log.rename({"row_id": "rowid"}), ("keys", "'row_id'", "did you mean 'rowid'")),
+    "missing key": (
+        lambda log: log.rename({"row_id": "rowid"}),
+        ("keys", "'row_id'", "did you mean 'rowid'"),
+    ),
     "no rows": (lambda log: log.clear(), ("a table needs rows, found none",)),
 }
 
@@ -91,7 +106,12 @@ def test_a_malformed_libfm_line_and_values_that_no_schema_can_read(fieldwise, tm
     (tmp_path / "log.libfm").write_text("1 3:1 5:1\n0 3:x 5:1\n")
     refused(fieldwise("init", "log.libfm", "--out", "-"), "log.libfm", "2")
     (tmp_path / "log.libfm").write_text("1 3:1\n0 3:1 5:0.5\n")
-    refused(fieldwise("init", "log.libfm", "--out", "-"), "values other than 1", "line 2", "convert the file")
+    refused(
+        fieldwise("init", "log.libfm", "--out", "-"),
+        "values other than 1",
+        "line 2",
+        "convert the file",
+    )
 
 
 def test_a_wrong_path_names_files_of_similar_names(subtests, fieldwise, tmp_path):
@@ -104,10 +124,19 @@ def test_a_wrong_path_names_files_of_similar_names(subtests, fieldwise, tmp_path
         (("train", "events.tml"), "did you mean 'events.toml'?"),
         (("train", "evnts.toml"), "evnts.toml does not: did you mean 'events.toml'?"),
         (("train", "events.csv"), "`fieldwise init events.csv` writes a recipe for it"),
-        (("describe", "logs/events.parquet"), "`fieldwise init logs/events.parquet` writes a recipe for it"),
-        (("train", "recipes/schema.toml"), "a recipe is needed, found the schema recipes/schema.toml: name the recipe"),
+        (
+            ("describe", "logs/events.parquet"),
+            "`fieldwise init logs/events.parquet` writes a recipe for it",
+        ),
+        (
+            ("train", "recipes/schema.toml"),
+            "a recipe is needed, found the schema recipes/schema.toml: name the recipe",
+        ),
         (("init", "recipes"), "recipes holds TOML files, recipes or schemas, and no table"),
-        (("init", "t.csv", "--schema", "r.toml"), "a schema is needed, found the recipe r.toml: name the schema"),
+        (
+            ("init", "t.csv", "--schema", "r.toml"),
+            "a schema is needed, found the recipe r.toml: name the schema",
+        ),
     ]:
         with subtests.test(arguments=arguments):
             refused(fieldwise(*arguments), part)
@@ -115,11 +144,20 @@ def test_a_wrong_path_names_files_of_similar_names(subtests, fieldwise, tmp_path
 
 def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
     for arguments, parts in [
-        (("train", "simulated/afn"), ("no recipe is named 'simulated/afn'", "did you mean 'simulated/afm'")),
+        (
+            ("train", "simulated/afn"),
+            ("no recipe is named 'simulated/afn'", "did you mean 'simulated/afm'"),
+        ),
         (("train", "gone.toml"), ("gone.toml does not",)),
-        (("train", "simulated/afm", "--set", "training.epoch=1"), ("did you mean 'training.epochs'",)),
+        (
+            ("train", "simulated/afm", "--set", "training.epoch=1"),
+            ("did you mean 'training.epochs'",),
+        ),
         (("train", "simulated/afm", "--set", "nonsense"), ("key=value",)),
-        (("describe", "simulated/afm", "--set", "training.optimizer=adm"), (f"one of {KNOWN}, found 'adm'",)),
+        (
+            ("describe", "simulated/afm", "--set", "training.optimizer=adm"),
+            (f"one of {KNOWN}, found 'adm'",),
+        ),
         (("train", "adult/afm"), ("adult is not complete", "fieldwise fetch adult")),
         (("describe", "criteo-sample/lr"), ("criteo-sample is not complete",)),
         (("evaluate", "gone"), ("gone is not a bundle",)),
@@ -134,7 +172,10 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
             ("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.l2.p=1"),
             ("'p'", "model does not have"),
         ),
-        (("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"), ("monitor must be",)),
+        (
+            ("train", "simulated/lr", "--set", "data.rows=300", "--set", "training.monitor=rmse"),
+            ("monitor must be",),
+        ),
     ]:
         with subtests.test(arguments=arguments, parts=parts):
             extra = ("--out", "b", "--quiet") if arguments[0] == "train" else ()
@@ -144,7 +185,11 @@ def test_a_wrong_word_on_the_command_line(subtests, fieldwise, tmp_path):
 
 def test_a_loss_that_is_not_finite(fieldwise, recipe):
     settings = ("--set", "training.learning_rate=1e30", "--set", "training.optimizer=sgd")
-    refused(fieldwise("train", recipe, "--out", "b", "--quiet", *settings), "must stay finite", "learning_rate")
+    refused(
+        fieldwise("train", recipe, "--out", "b", "--quiet", *settings),
+        "must stay finite",
+        "learning_rate",
+    )
     assert not Path("b").exists()
 
 
@@ -156,9 +201,13 @@ def test_a_bundle_without_a_recipe_names_no_test_rows(fieldwise, bundle, tmp_pat
     refused(fieldwise("evaluate", "bare"), "was not made by a recipe", "--data")
 
 
-def test_predict_refuses_to_write_over_its_input_or_to_an_unknown_format(fieldwise, bundle, log, tmp_path):
+def test_predict_refuses_to_write_over_its_input_or_to_an_unknown_format(
+    fieldwise, bundle, log, tmp_path
+):
     log.write_csv(tmp_path / "new.csv")
-    refused(fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.xlsx"), "scores.xlsx")
+    refused(
+        fieldwise("predict", bundle, "--data", "new.csv", "--out", "scores.xlsx"), "scores.xlsx"
+    )
     before = (tmp_path / "new.csv").read_bytes()
     (tmp_path / "link.csv").symlink_to(tmp_path / "new.csv")
     for out in ("new.csv", tmp_path / "new.csv", "link.csv", "../" + tmp_path.name + "/new.csv"):
@@ -172,8 +221,15 @@ def test_predict_refuses_to_write_over_its_input_or_to_an_unknown_format(fieldwi
 
 def test_unfit_separators_and_encodings(fieldwise, done, bundle, log, tmp_path):
     log.write_csv(tmp_path / "new.csv")
-    for option in (("--read", "separator=||"), ("--read", "separator=ä"), ("--read", "encoding=utf-99")):
-        refused(fieldwise("evaluate", bundle, "--data", "new.csv", *option), repr(option[1].partition("=")[2]))
+    for option in (
+        ("--read", "separator=||"),
+        ("--read", "separator=ä"),
+        ("--read", "encoding=utf-99"),
+    ):
+        refused(
+            fieldwise("evaluate", bundle, "--data", "new.csv", *option),
+            repr(option[1].partition("=")[2]),
+        )
     log.write_csv(tmp_path / "new.tsv", separator=";")
     refused(fieldwise("evaluate", bundle, "--data", "new.tsv"), "--read separator=';'")
     log.write_csv(tmp_path / "new.csv", separator="\t")
@@ -189,14 +245,21 @@ def test_evaluate_notices_that_the_test_rows_have_changed(fieldwise, done, recip
     refused(fieldwise("evaluate", "b"), "must be those of the training run", "--data FILE")
     log.reverse().write_csv(tmp_path / "log.csv")
     refused(fieldwise("evaluate", "b"), "have changed")
-    refused(fieldwise("evaluate", "b", "--calibrate", "platt"), "the data of", "have changed since", "--data FILE")
+    refused(
+        fieldwise("evaluate", "b", "--calibrate", "platt"),
+        "the data of",
+        "have changed since",
+        "--data FILE",
+    )
     done("evaluate", "b", "--data", "log.csv")
 
 
 def test_an_occupied_folder_is_refused_before_training(fieldwise, recipe, tmp_path, monkeypatch):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
-    monkeypatch.setattr("fieldwise.runs.data.prepare_recipe", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr(
+        "fieldwise.runs.data.prepare_recipe", lambda *_, **__: pytest.fail("work was begun")
+    )
     refused(fieldwise("train", recipe, "--out", "taken"), "a folder of its own", "notes.txt")
     refused(fieldwise("train", recipe, "--out", "taken/notes.txt"), "is a file")
 
@@ -220,7 +283,9 @@ def test_an_occupied_folder_is_refused_before_training(fieldwise, recipe, tmp_pa
     ],
     ids=lambda command: f"{command[0]} {command[-2]}",
 )
-def test_an_unwritable_path_is_refused_before_any_work(fieldwise, recipe, bundle, tmp_path, monkeypatch, command):
+def test_an_unwritable_path_is_refused_before_any_work(
+    fieldwise, recipe, bundle, tmp_path, monkeypatch, command
+):
     """Nobody can write below a file, root included."""
     (tmp_path / "file").write_text("mine")
     reading = ("runs.data.as_table", "runs.data.simulate", "data.read.simulation.simulate")
@@ -261,7 +326,9 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     assert [kept] == list((tmp_path / "spare").glob("fieldwise-*"))
 
 
-def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, recipe, tmp_path, monkeypatch):
+def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(
+    fieldwise, done, recipe, tmp_path, monkeypatch
+):
     put = Store.put
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "spare"))
@@ -279,7 +346,9 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, r
     assert code == 2
     assert f"The run was saved as {run}: move that folder into runs" in err
     run.rename(Path("runs") / run.name)
-    monkeypatch.setattr("fieldwise.runs.records.train_recipe", lambda *_, **__: pytest.fail("run again"))
+    monkeypatch.setattr(
+        "fieldwise.runs.records.train_recipe", lambda *_, **__: pytest.fail("run again")
+    )
     done(*ask)
 
 
@@ -291,7 +360,9 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(fieldwise, done, r
         (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out of memory"),
     ],
 )
-def test_a_full_disk_or_memory_during_training_is_one_sentence(fieldwise, recipe, monkeypatch, error, sentence):
+def test_a_full_disk_or_memory_during_training_is_one_sentence(
+    fieldwise, recipe, monkeypatch, error, sentence
+):
     def full(*args):
         raise error
 
@@ -303,7 +374,11 @@ def test_a_model_that_no_memory_holds(subtests, fieldwise, recipe, tmp_path):
     for size in [2 * 10**9, 2 * 10**17, 10**21]:
         with subtests.test(size=size):
             setting = ("--set", f"model.embedding_dim={size}")
-            refused(fieldwise("train", recipe, "--out", "b", "--quiet", *setting), "out of memory", "smaller layers")
+            refused(
+                fieldwise("train", recipe, "--out", "b", "--quiet", *setting),
+                "out of memory",
+                "smaller layers",
+            )
             refused(fieldwise("describe", recipe, *setting), "out of memory")
             assert sorted(p.name for p in tmp_path.iterdir()) == ["log.csv", "mine.toml"]
 
@@ -323,7 +398,9 @@ def test_a_bug_is_not_hidden(recipe, monkeypatch):
 
 
 @pytest.mark.parametrize(("signals", "code"), [("SIGINT", 130), ("SIGHUP SIGTERM", None)])
-def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, tmp_path, signals, code):
+def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(
+    recipe, log, tmp_path, signals, code
+):
     words = "training.epochs=100000", "training.patience=100000", "training.plateau_factor=1"
     settings = [word for setting in words for word in ("--set", setting)]
     process = Command("train", recipe, "--out", "b", "--json", *settings, folder=tmp_path)
@@ -332,7 +409,8 @@ def test_a_signal_in_the_middle_of_training_keeps_the_best_so_far(recipe, log, t
         process.send_signal(getattr(signal, name))
     process.wait(300)
     out, err = process.output, process.errors
-    either = (-signal.SIGHUP, -signal.SIGTERM)  # which of two at once comes first is the system's choice
+    # which of two at once comes first is the system's choice
+    either = (-signal.SIGHUP, -signal.SIGTERM)
     assert process.returncode == code if code is not None else process.returncode in either
     record = json.loads(out)
     assert record["stopped"] == "interrupted"
@@ -369,9 +447,18 @@ def test_a_signal_for_a_checkpoint_ends_no_command():
 
 def test_test_rows_equal_to_training_rows_are_warned_about(fieldwise, done, recipe, log, tmp_path):
     pl.concat([log, log.head(100)]).write_csv(tmp_path / "log.csv")
-    for ask in (("train", recipe, "--out", "b"), ("describe", recipe), ("compare", recipe, "--seeds", 1)):
+    for ask in (
+        ("train", recipe, "--out", "b"),
+        ("describe", recipe),
+        ("compare", recipe, "--seeds", 1),
+    ):
         err = done(*ask)[1]
-        (line,) = [one for one in err.splitlines() if "test rows" in one and "equal a training row" in one]
-        assert re.fullmatch(r"WARNING: \d+ of 100 test rows \([\d.]+ %\) equal a training row in all fields .*", line)
+        (line,) = [
+            one for one in err.splitlines() if "test rows" in one and "equal a training row" in one
+        ]
+        assert re.fullmatch(
+            r"WARNING: \d+ of 100 test rows \([\d.]+ %\) equal a training row in all fields .*",
+            line,
+        )
     log.write_csv(tmp_path / "log.csv")
     assert "equal a training row" not in fieldwise("describe", recipe)[2]

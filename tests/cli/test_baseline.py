@@ -31,7 +31,9 @@ def train(done, tmp_path, monkeypatch):
     make_log(4_000).write_csv(tmp_path / "log.csv")
 
     def call(model, **training):
-        text = recipe_text(tmp_path / "log.csv", FIELDS, model={"name": model}, training={"epochs": 4, **training})
+        text = recipe_text(
+            tmp_path / "log.csv", FIELDS, model={"name": model}, training={"epochs": 4, **training}
+        )
         (tmp_path / "recipe.toml").write_text(text)
         err = done("train", tmp_path / "recipe.toml", "--out", tmp_path / "bundle")[1]
         return " ".join(err.split())

@@ -50,11 +50,15 @@ def test_it_is_fitted_on_validation_rows_alone(done, own, method, fit):
         "rows": 80,
     }
     score = plain.score(rows.test.frame)
-    np.testing.assert_allclose(kept.predict(rows.test.frame), 1 / (1 + np.exp(-expected.logit(score))))
+    np.testing.assert_allclose(
+        kept.predict(rows.test.frame), 1 / (1 + np.exp(-expected.logit(score)))
+    )
     shown = record["figures"]["test rows"]["click"]
     assert json.loads(out)["figures"]["test rows"]["click"] == shown
     assert shown["before"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.main, score))
-    assert shown["after"]["logloss"] == pytest.approx(logloss_from_logits(rows.test.main, expected.logit(score)))
+    assert shown["after"]["logloss"] == pytest.approx(
+        logloss_from_logits(rows.test.main, expected.logit(score))
+    )
 
 
 def test_every_command_speaks_in_calibrated_probabilities(fieldwise, done, own, log, tmp_path):
@@ -63,10 +67,14 @@ def test_every_command_speaks_in_calibrated_probabilities(fieldwise, done, own, 
     bundle = Bundle.load(own)
     expected = bundle.calibration["click"].logit(bundle.score(log))
     done("predict", own, "--data", "rows.csv", "--out", "scores.csv")
-    np.testing.assert_allclose(pl.read_csv("scores.csv")["prediction"].to_numpy(), 1 / (1 + np.exp(-expected)))
+    np.testing.assert_allclose(
+        pl.read_csv("scores.csv")["prediction"].to_numpy(), 1 / (1 + np.exp(-expected))
+    )
     out, err = done("evaluate", own, "--data", "rows.csv", "--json")
     assert "measured with the bundle's calibration (platt)" in err
-    assert json.loads(out)["metrics"]["logloss"] == pytest.approx(logloss_from_logits(log["click"], expected))
+    assert json.loads(out)["metrics"]["logloss"] == pytest.approx(
+        logloss_from_logits(log["click"], expected)
+    )
     _, out, _ = fieldwise("explain", own, "--data", "rows.csv", "--row", 5, "--json")
     assert json.loads(out)["prediction"] == pytest.approx(1 / (1 + np.exp(-expected[5])))
     refused(fieldwise("export", own, "--out", "x", "--to", "aoti"), "--calibrate none --out COPY")
@@ -90,23 +98,39 @@ def test_a_copy_and_the_way_back(done, own):
 
 def test_what_is_refused(fieldwise, own, tmp_path):
     calibrate = "evaluate", own, "--calibrate"
-    refused(fieldwise(*calibrate, "plat"), "one of platt, isotonic, none, found 'plat'", "did you mean 'platt'")
+    refused(
+        fieldwise(*calibrate, "plat"),
+        "one of platt, isotonic, none, found 'plat'",
+        "did you mean 'platt'",
+    )
     refused(fieldwise(*calibrate, "platt", "--read", "separator=;"), "--data, which is not given")
     refused(fieldwise(*calibrate, "none", "--data", "rows.csv"), "fits nothing", "omit --data")
     for given in (("--k", 3), ("--users", 3), ("--candidates", "all"), ("--keep-seen",)):
-        sentence = f"{given[0]} is an option of --ranking, without effect on --calibrate: omit {given[0]}"
+        sentence = (
+            f"{given[0]} is an option of --ranking, without effect on --calibrate: omit {given[0]}"
+        )
         refused(fieldwise(*calibrate, "platt", *given), sentence)
     refused(fieldwise("evaluate", "nothing", "--calibrate", "platt"), "nothing is not a bundle")
     make_log(50).with_columns(click=1).write_csv(tmp_path / "ones.csv")
-    refused(fieldwise(*calibrate, "platt", "--data", "ones.csv"), "'click', ones.csv", "all 50 rows have label 1")
+    refused(
+        fieldwise(*calibrate, "platt", "--data", "ones.csv"),
+        "'click', ones.csv",
+        "all 50 rows have label 1",
+    )
     make_log(50).head(0).write_csv(tmp_path / "none.csv")
     refused(fieldwise(*calibrate, "platt", "--data", "none.csv"), "none.csv has none")
     one = pl.concat([make_log(1)] * 40).with_columns(click=pl.Series(np.arange(40) % 2))
     one.write_csv(tmp_path / "same.csv")
-    refused(fieldwise(*calibrate, "isotonic", "--data", "same.csv"), "scores that differ, but all 40 rows have")
+    refused(
+        fieldwise(*calibrate, "isotonic", "--data", "same.csv"),
+        "scores that differ, but all 40 rows have",
+    )
     turned = make_log().with_columns(click=1 - pl.col("click"))
     turned.write_csv(tmp_path / "turned.csv")
-    refused(fieldwise(*calibrate, "platt", "--data", "turned.csv"), "increase with the label, found a slope of -")
+    refused(
+        fieldwise(*calibrate, "platt", "--data", "turned.csv"),
+        "increase with the label, found a slope of -",
+    )
     assert Bundle.load(own).calibration == {}, "nothing of all this was kept"
 
 
@@ -118,4 +142,7 @@ def test_a_number_has_no_probability(fieldwise, done, recipe):
     done("train", recipe, "--out", "b", "--quiet", "--json")
     refused(fieldwise("evaluate", "b", "--calibrate", "platt"), "b predicts a number")
     predict = "predict", "b", "--data", "log.csv", "--out", "o.csv", "--logit"
-    refused(fieldwise(*predict), "fieldwise: --logit is for probabilities, but the label 'click' is a number")
+    refused(
+        fieldwise(*predict),
+        "fieldwise: --logit is for probabilities, but the label 'click' is a number",
+    )

@@ -57,13 +57,18 @@ def test_a_missing_argument_is_an_error_and_help_is_the_docstring():
     shown = made("--help")[1].output
     assert "Say nothing." in shown
     names = "--first", "--depth", "--width", "--last", "--verbose"
-    assert [name for name in re.findall(r"--\w+", shown) if name in names] == list(names), "groups stand at their place"
+    assert [name for name in re.findall(r"--\w+", shown) if name in names] == list(names), (
+        "groups stand at their place"
+    )
 
 
 def test_how_a_text_file_is_read():
     usual = {"separator": None, "encoding": "utf-8", "columns": None}
     assert Reading().arguments == usual
-    assert Reading(read=["columns= user, item "]).arguments == {**usual, "columns": ["user", "item"]}
+    assert Reading(read=["columns= user, item "]).arguments == {
+        **usual,
+        "columns": ["user", "item"],
+    }
     result = Reading(read=[r"separator=\t", "encoding=latin-1"])
     assert result.arguments == {**usual, "separator": "\t", "encoding": "latin-1"}
     assert result.options() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]

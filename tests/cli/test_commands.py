@@ -17,7 +17,16 @@ from cli.conftest import make_log, write_recipe
 from cli.test_bad_input import refused
 
 import fieldwise as package
-from fieldwise import FM, Bundle, Recommender, TrainingSettings, as_table, load_recipe, prepare_recipe, recipe_names
+from fieldwise import (
+    FM,
+    Bundle,
+    Recommender,
+    TrainingSettings,
+    as_table,
+    load_recipe,
+    prepare_recipe,
+    recipe_names,
+)
 from fieldwise.cli import quickstart, run
 from fieldwise.cli.app import app
 from fieldwise.cli.show import command, command_name
@@ -28,7 +37,8 @@ from fieldwise.training.settings import OPTIMIZERS
 
 COMMON = {"--help", "--verbose"}
 OPTIONS = {  # by command
-    "": "import version install-completion show-completion",  # the two of completion are not in the help
+    # the two of completion are not in the help
+    "": "import version install-completion show-completion",
     "quickstart": "data out serve port seed overwrite quiet",
     "fetch": "",
     "simulate": "out rows users items seed overwrite",
@@ -64,7 +74,9 @@ def commands(command, path=()):
 
 def test_the_commands_and_their_options_are_these():
     results = {
-        " ".join(path): {o[2:] for p in command.params for o in p.opts if o.startswith("--") and o not in COMMON}
+        " ".join(path): {
+            o[2:] for p in command.params for o in p.opts if o.startswith("--") and o not in COMMON
+        }
         for path, command in commands(typer.main.get_command(app))
     }
     assert results == {path: set(options.split()) for path, options in OPTIONS.items()}
@@ -72,15 +84,21 @@ def test_the_commands_and_their_options_are_these():
 
 def test_an_option_of_another_command_is_no_option(fieldwise):
     refused(fieldwise("store", "data"), "No such command 'data'", "see `fieldwise store --help`")
-    assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], "of other commands"
-    assert "No such option: --thread" in fieldwise("train", "r", "--thread", 2)[2], "no prefix of another"
+    assert "No such option: --seed" in fieldwise("compare", "r", "--seed", "2")[2], (
+        "of other commands"
+    )
+    assert "No such option: --thread" in fieldwise("train", "r", "--thread", 2)[2], (
+        "no prefix of another"
+    )
 
 
 def test_help_of_every_command(fieldwise):
     for path, options in OPTIONS.items():
         code, out, err = fieldwise(*path.split(), "--help")
         assert (code, err) == (0, ""), path
-        assert not [name for name in options.split() if f"--{name}" not in out and "completion" not in name], path
+        assert not [
+            name for name in options.split() if f"--{name}" not in out and "completion" not in name
+        ], path
         assert not re.search(r"\[\[|\.\.\.\}|Usage: .*\[[a-z]+\]", out), path
         assert not re.search(r"<(bool|str|int|float|path|int range|float range)>", out), path
     assert fieldwise("train", "-h") == fieldwise("train", "--help")
@@ -106,30 +124,47 @@ def test_version_and_recipes(fieldwise):
 
 
 def test_the_shell_completes_commands_and_options():
-    typed = {"_FIELDWISE_COMPLETE": "complete_bash", "COMP_WORDS": "fieldwise predict --lo", "COMP_CWORD": "2"}
+    typed = {
+        "_FIELDWISE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "fieldwise predict --lo",
+        "COMP_CWORD": "2",
+    }
     command = [sys.executable, "-m", "fieldwise"]
-    done = subprocess.run(command, env={**os.environ, **typed}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, **typed}, capture_output=True, text=True, check=False
+    )
     assert (done.stdout.split(), done.stderr) == (["--logit"], "")
 
 
 def test_a_limit_that_a_run_reached_is_said_unless_quiet(done, recipe, monkeypatch):
-    monkeypatch.setattr("fieldwise.runs.default_settings.limit_reached", lambda *_: "CHECK: all epochs were needed")
+    monkeypatch.setattr(
+        "fieldwise.runs.default_settings.limit_reached", lambda *_: "CHECK: all epochs were needed"
+    )
     few = ("train", recipe, "--set", "training.epochs=1", "--json")
     assert "CHECK: all epochs were needed" in done(*few, "--out", "a")[1]
     assert done(*few, "--out", "b", "--quiet")[1] == ""
 
 
 def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
-    out, err = done("train", recipe, "--out", "b", "--set", "seed=4", "--json", "--set", "training.epochs=3")
+    out, err = done(
+        "train", recipe, "--out", "b", "--set", "seed=4", "--json", "--set", "training.epochs=3"
+    )
     record = json.loads(out)
     assert (record["seed"], record["bundle"], record["training"]["epochs"]) == (4, "b", 3)
-    assert record["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
+    assert record["counts"] == {
+        "dropped_by_label": 0,
+        "train_rows": 240,
+        "valid_rows": 80,
+        "test_rows": 80,
+    }
     lines = err.splitlines()
     assert lines[0] == f"{recipe}: 240 train, 80 valid, 80 test rows"
     assert re.match(r"chosen from the data: .*Gaussian priors, divided by 240 rows", lines[1])
     assert record["training"]["monitor"] == "logloss"
     assert lines[2] == f"{recipe}: first LR is fitted (start_from_lr, mean_with_lr)"
-    assert all(re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[3:])
+    assert all(
+        re.match(rf"{re.escape(str(recipe))} epoch \d/3: train loss ", line) for line in lines[3:]
+    )
     assert len(lines) == 3 + record["epochs"]
     loaded = Bundle.load(Path("b"))
     assert loaded.about["run"]["test"] == record["test"]
@@ -178,9 +213,13 @@ def test_predict_keeps_order_and_keys(subtests, fieldwise, bundle, log, tmp_path
         with subtests.test(suffix=suffix):
             shuffled = log.sample(fraction=1.0, shuffle=True, seed=3).drop("click")
             shuffled.write_csv(tmp_path / "new.csv")
-            code, out, err = fieldwise("predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}")
+            code, out, err = fieldwise(
+                "predict", bundle, "--data", "new.csv", "--out", f"deep/scores.{suffix}"
+            )
             assert (code, out) == (0, "")
-            assert f"400 predictions written to deep/scores.{suffix} (row_id, user, prediction)" in err
+            assert (
+                f"400 predictions written to deep/scores.{suffix} (row_id, user, prediction)" in err
+            )
             result = as_table(tmp_path / f"deep/scores.{suffix}")
             assert result.columns == ["row_id", "user", "prediction"]
             assert result.select("row_id", "user").equals(shuffled.select("row_id", "user"))
@@ -189,7 +228,9 @@ def test_predict_keeps_order_and_keys(subtests, fieldwise, bundle, log, tmp_path
             )
 
 
-def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(done, bundle, log, tmp_path):
+def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(
+    done, bundle, log, tmp_path
+):
     strange = log.head(4).select("item", "tags", "price")
     strange.with_columns(user=pl.Series(["u1", "new", "", "newer"])).write_csv(tmp_path / "new.csv")
     assert Bundle.load(bundle).schema.keys == ("row_id", "user")
@@ -198,7 +239,9 @@ def test_predict_numbers_rows_that_have_no_key_and_tells_of_unseen_values(done, 
     assert pl.read_csv(tmp_path / "scores.csv").columns == ["user", "prediction"]
 
 
-def test_predict_refuses_another_precision_and_warns_of_a_slow_one(fieldwise, done, bundle, log, tmp_path, monkeypatch):
+def test_predict_refuses_another_precision_and_warns_of_a_slow_one(
+    fieldwise, done, bundle, log, tmp_path, monkeypatch
+):
     log.head(9).write_csv(tmp_path / "new.csv")
     ask = ("predict", bundle, "--data", "new.csv", "--out", "out.csv", "--precision")
     refused(fieldwise(*ask, "half"), "--precision must be float32 or bfloat16, found 'half'")
@@ -213,10 +256,14 @@ def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, done, bundl
     done("predict", bundle, "--data", "new.csv", "--out", "out.parquet", "--logit")
     result = pl.read_parquet("out.parquet")
     assert result.columns == ["row_id", "user", "prediction", "logit"]
-    np.testing.assert_allclose(result["logit"], Bundle.load(bundle).score(log), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        result["logit"], Bundle.load(bundle).score(log), rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(result["prediction"], 1 / (1 + np.exp(-result["logit"].to_numpy())))
     refused(
-        fieldwise("predict", bundle, "--data", "new.csv", "--out", "o.csv", "--logit", "--column", "logit"),
+        fieldwise(
+            "predict", bundle, "--data", "new.csv", "--out", "o.csv", "--logit", "--column", "logit"
+        ),
         "'logit' exists already: give another --column",
     )
 
@@ -224,7 +271,9 @@ def test_predict_writes_log_odds_beside_the_probabilities(fieldwise, done, bundl
 def test_evaluate_remarks_on_bad_and_on_empty_figures(done, bundle, log, tmp_path):
     log.with_columns(click=1 - pl.col("click")).write_csv("wrong.csv")
     out = done("evaluate", bundle, "--data", "wrong.csv")[0]
-    assert re.search(r"^On wrong.csv the logloss \S+ is worse than 0.69\d+, that of always predicting", out, re.M)
+    assert re.search(
+        r"^On wrong.csv the logloss \S+ is worse than 0.69\d+, that of always predicting", out, re.M
+    )
     assert "the ranking is reversed" in out
     log.with_columns(click=pl.lit(0)).write_csv("none.csv")
     out = done("evaluate", bundle, "--data", "none.csv")[0]
@@ -244,14 +293,18 @@ def test_evaluate_says_that_rows_trained_the_model(fieldwise, done, bundle, log,
     prepared = prepare_recipe(load_recipe(bundle.parent / "mine.toml"), Path())
     prepared.train.frame.sample(fraction=1, shuffle=True, seed=0).write_parquet("train.parquet")
     out, err = done("evaluate", bundle, "--data", "train.parquet", "--json")
-    assert "WARNING: 240 of these 240 rows were trained on, so the metrics say nothing about new rows; " in err
+    assert (
+        "WARNING: 240 of these 240 rows were trained on, so the metrics say nothing about new rows; "
+        in err
+    )
     assert json.loads(out)["share_trained"] == 1
     words = shlex.split(err.strip().rpartition("measured by: ")[2])
     assert words[-2:] == ["evaluate", str(bundle)]
     prepared.test.frame.write_parquet("test.parquet")
     out, err = done("evaluate", bundle, "--data", "test.parquet", "--json")
     assert (json.loads(out)["share_trained"], "WARNING" in err) == (0, False)
-    prepared.train.frame.drop("row_id").write_parquet("bare.parquet")  # rows cannot be told apart as they were then
+    # rows cannot be told apart as they were then
+    prepared.train.frame.drop("row_id").write_parquet("bare.parquet")
     out, err = done("evaluate", bundle, "--data", "bare.parquet", "--json")
     assert (json.loads(out)["share_trained"], "WARNING" in err) == (None, False)
 
@@ -259,7 +312,9 @@ def test_evaluate_says_that_rows_trained_the_model(fieldwise, done, bundle, log,
 def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tmp_path):
     schema = Bundle.load(bundle).schema
     training = TrainingSettings(epochs=1)
-    Recommender(schema, FM(embedding_dim=4), training=training, valid_share=0.25).fit(log[:200]).save("own")
+    Recommender(schema, FM(embedding_dim=4), training=training, valid_share=0.25).fit(
+        log[:200]
+    ).save("own")
     log[:200].write_csv("known.csv")
     log[200:].write_csv("new.csv")
     err = fieldwise("evaluate", "own", "--data", "known.csv")[2]
@@ -276,7 +331,10 @@ def test_evaluate_names_an_old_bundles_missing_checks(fieldwise, done, bundle, t
     dataclasses.replace(old, about={**old.about, "run": run}).save(tmp_path / "old")
     out, err = done("evaluate", "old", "--json")
     assert err.startswith("not checked: ")
-    assert json.loads(out)["metrics"] == json.loads(fieldwise("evaluate", bundle, "--json")[1])["metrics"]
+    assert (
+        json.loads(out)["metrics"]
+        == json.loads(fieldwise("evaluate", bundle, "--json")[1])["metrics"]
+    )
 
 
 # the cache of prepared data
@@ -295,7 +353,11 @@ def described(out):
 def test_the_second_command_reads_the_cache_and_says_so(fieldwise, recipe, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("FIELDWISE_CACHE", "off")
-        assert fieldwise("describe", recipe, "--json")[::2] == fieldwise("describe", recipe, "--json")[::2] == (0, "")
+        assert (
+            fieldwise("describe", recipe, "--json")[::2]
+            == fieldwise("describe", recipe, "--json")[::2]
+            == (0, "")
+        )
         for command in (("prepare",), ("prepare", recipe)):
             code, _, err = fieldwise(*command)
             assert (code, err.count("\n")) == (2, 1)
@@ -328,7 +390,10 @@ def test_what_concerns_a_recipe_is_refused_without_one(fieldwise):
         given = fieldwise(*words, "--set", "training.epochs=3")
         refused(given, "--set changes a recipe, which is not given: name one, or omit --set")
     for words in (("prepare",), ("prepare", "--clear")):
-        refused(fieldwise(*words, "--engine", "ray"), "--engine ray prepares a recipe, which is not given")
+        refused(
+            fieldwise(*words, "--engine", "ray"),
+            "--engine ray prepares a recipe, which is not given",
+        )
     assert json.loads(fieldwise("describe", "--json")[1]) == {"recipes": recipe_names()}
 
 
@@ -341,14 +406,22 @@ def test_a_warning_is_a_sentence_and_no_line_of_code(done, recipe, monkeypatch):
 
 
 USAGE = {
-    "no number": (("compare", "x", "--seeds", "two"), "'--seeds'", "found 'two'", "`fieldwise compare --help`"),
+    "no number": (
+        ("compare", "x", "--seeds", "two"),
+        "'--seeds'",
+        "found 'two'",
+        "`fieldwise compare --help`",
+    ),
     "too small": (("compare", "x", "--seeds=0"), "greater than or equal to 1", "found '0'"),
     "a seed too small": (("tune", "x", "--seed", "-1"), "'--seed'", "found '-1'"),
     "a seed too large": (("quickstart", "--seed", str(2**32)), "'--seed'", f"found '{2**32}'"),
     "no recipe": (("train",), "Missing argument 'RECIPE'; see `fieldwise train --help`"),
     "unknown option": (("compare", "x", "--sedes", "3"), "No such option: --sedes", "--seeds"),
     "unknown command": (("trian",), "No such command 'trian'", "`fieldwise --help`"),
-    "no value": (("compare", "x", "--seeds"), "'--seeds' requires an argument; see `fieldwise --help`"),
+    "no value": (
+        ("compare", "x", "--seeds"),
+        "'--seeds' requires an argument; see `fieldwise --help`",
+    ),
 }
 
 
@@ -367,14 +440,23 @@ def test_wrong_arguments_are_one_sentence(subtests, fieldwise):
 @pytest.fixture
 def small_movielens(tmp_path, monkeypatch):
     """A folder of public data with six users' ratings in the form of MovieLens-1M."""
-    unchecked = dataclasses.replace(PUBLIC_SETS["movielens-1m"], checksums={})  # of the official files
+    # of the official files
+    unchecked = dataclasses.replace(PUBLIC_SETS["movielens-1m"], checksums={})
     monkeypatch.setitem(PUBLIC_SETS, "movielens-1m", unchecked)
     folder = tmp_path / "data" / "ml-1m"
     folder.mkdir(parents=True)
-    (folder / "users.dat").write_text("".join(f"{u}::F::25::{u % 3}::0123{u}\n" for u in range(1, 7)))
-    (folder / "movies.dat").write_text("".join(f"{m}::Film {m} (199{m})::Drama|Comedy\n" for m in range(1, 10)))
+    (folder / "users.dat").write_text(
+        "".join(f"{u}::F::25::{u % 3}::0123{u}\n" for u in range(1, 7))
+    )
+    (folder / "movies.dat").write_text(
+        "".join(f"{m}::Film {m} (199{m})::Drama|Comedy\n" for m in range(1, 10))
+    )
     (folder / "ratings.dat").write_text(
-        "".join(f"{u}::{m}::{1 + (u * m) % 5}::{10 * u + m}\n" for u in range(1, 7) for m in range(1, 10))
+        "".join(
+            f"{u}::{m}::{1 + (u * m) % 5}::{10 * u + m}\n"
+            for u in range(1, 7)
+            for m in range(1, 10)
+        )
     )
     monkeypatch.setenv("FIELDWISE_DATA", str(tmp_path / "data"))
 
@@ -399,7 +481,8 @@ def test_train_names_its_folder_by_the_protocol(as_json):
 def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
     facts = as_json("describe", recipe, "--set", "training.batch_size=32")
     rows = {f["name"]: f["rows"] for f in facts["fields"]}
-    # 9 users, 7 items and 3 tags, each with a missing and an unknown row; a number has a missing row and its vector.
+    # 9 users, 7 items and 3 tags, each with a missing and an unknown row; a number has a missing
+    # row and its vector.
     assert rows == {"user": 11, "item": 9, "tags": 5, "price": 2}
     assert [f["kind"] for f in facts["fields"]] == ["categorical", "categorical", "bag", "numeric"]
     table = sum(rows.values())
@@ -412,7 +495,8 @@ def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
     memory = facts["memory_mib"]
     # Weights, gradients, Adam's two moments, their mean, the best and the next best, 4 bytes each.
     assert memory["parameters_gradients_and_optimizer"] * 2**20 == 28 * (table * 5 + 1)
-    # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where they begin (int64).
+    # Three single fields (int32), one number (float32), labels (float32), tags (int32) and where
+    # they begin (int64).
     values = 400 * (3 * 4 + 4 + 4 + 8) + 3 * 8
     tags = sum(len({f"t{k % 3}", f"t{k % 2}"}) * 0 + 2 for k in range(400))
     disk = facts["disk_mib"]
@@ -425,7 +509,12 @@ def test_describe_counts_what_can_be_counted_by_hand(as_json, recipe):
     assert disk["checkpoints"] * 2**20 == 3 * 20 * (table * 5 + 1)
     assert disk["bundle"] * 2**20 == 4 * facts["parameter_count"]
     assert disk["sum"] == pytest.approx(sum(v for k, v in disk.items() if k != "sum"))
-    assert facts["counts"] == {"dropped_by_label": 0, "train_rows": 240, "valid_rows": 80, "test_rows": 80}
+    assert facts["counts"] == {
+        "dropped_by_label": 0,
+        "train_rows": 240,
+        "valid_rows": 80,
+        "test_rows": 80,
+    }
     assert not Path("runs").exists()
 
 
@@ -446,9 +535,16 @@ def test_train_has_the_parameters_that_describe_counted(done, recipe):
 
 
 def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, log, tmp_path):
-    texts = {f"note_{k}": pl.Series([f"{k:02}{row:028}" for row in range(4_000)]) for k in range(20)}
-    pl.concat([log] * 10).with_columns(**texts, row_id=pl.int_range(4_000)).write_csv(tmp_path / "log.csv")
-    stated = [json.loads(fieldwise("describe", recipe, "--json")[1])["disk_mib"]["cached_raw_rows"] for _ in range(2)]
+    texts = {
+        f"note_{k}": pl.Series([f"{k:02}{row:028}" for row in range(4_000)]) for k in range(20)
+    }
+    pl.concat([log] * 10).with_columns(**texts, row_id=pl.int_range(4_000)).write_csv(
+        tmp_path / "log.csv"
+    )
+    stated = [
+        json.loads(fieldwise("describe", recipe, "--json")[1])["disk_mib"]["cached_raw_rows"]
+        for _ in range(2)
+    ]
     files = list(Path(os.environ["FIELDWISE_CACHE"]).rglob("*.arrow"))
     assert len(files) == 3
     held = sum(path.stat().st_size for path in files) / 2**20
@@ -458,7 +554,9 @@ def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, lo
 
 def test_describe_reads_no_file_of_the_cache_to_check_it(fieldwise, done, recipe, monkeypatch):
     fieldwise("describe", recipe)
-    monkeypatch.setattr("fieldwise.storage.files.word_sums", lambda *_: pytest.fail("a file is read"))
+    monkeypatch.setattr(
+        "fieldwise.storage.files.word_sums", lambda *_: pytest.fail("a file is read")
+    )
     err = done("describe", recipe)[1]
     assert "read from the cache" in err
 
@@ -469,7 +567,10 @@ def test_describe_reads_well(done, recipe, log, tmp_path):
     out = done("describe", recipe)[0]
     assert "price [usd]" in out, "brackets are no markup"
     assert re.search(r"^ tags +item +bag +5 +0\.0%", out, re.M)
-    assert "164 parameters, 28 of them LR's in the mean; 0 dropped by label, 240 train rows, 80 valid rows" in out
+    assert (
+        "164 parameters, 28 of them LR's in the mean; 0 dropped by label, 240 train rows, 80 valid rows"
+        in out
+    )
     assert "memory estimate for training in MiB: program " in out
     assert "disk estimate in MiB: encoded rows " in out
 
@@ -480,19 +581,31 @@ def test_describe_reads_well(done, recipe, log, tmp_path):
 def test_doctor_and_list_see_the_data_at_hand(fieldwise, real_data, monkeypatch):
     monkeypatch.setattr("fieldwise.cli.doctor.EXTRAS", {})  # their packages take seconds to import
     monkeypatch.setenv("FIELDWISE_DATA", str(real_data))
-    assert {"movielens-1m", "adult", "frappe"} <= set(json.loads(fieldwise("doctor", "--json")[1])["data_sets"])
+    assert {"movielens-1m", "adult", "frappe"} <= set(
+        json.loads(fieldwise("doctor", "--json")[1])["data_sets"]
+    )
     out = fieldwise("fetch")[1]
     assert re.search(r"^ adult +48,842 +yes", out, re.M)
 
 
-def test_a_data_folder_that_does_not_exist_stops_only_what_reads_it(fieldwise, done, recipe, bundle, monkeypatch):
+def test_a_data_folder_that_does_not_exist_stops_only_what_reads_it(
+    fieldwise, done, recipe, bundle, monkeypatch
+):
     monkeypatch.setenv("FIELDWISE_DATA", "gone")
     monkeypatch.setattr("fieldwise.cli.doctor.EXTRAS", {})
-    for arguments in (("train", recipe, "--out", "b", "--quiet"), ("describe", recipe), ("evaluate", bundle)):
+    for arguments in (
+        ("train", recipe, "--out", "b", "--quiet"),
+        ("describe", recipe),
+        ("evaluate", bundle),
+    ):
         done(*arguments)
     assert "gone (does not exist yet)" in fieldwise("fetch")[1]
     assert "no public data set in gone" in fieldwise("doctor")[1]
-    for arguments in (("train", "adult/afm"), ("describe", "adult/afm"), ("quickstart", "--data", "movielens-1m")):
+    for arguments in (
+        ("train", "adult/afm"),
+        ("describe", "adult/afm"),
+        ("quickstart", "--data", "movielens-1m"),
+    ):
         refused(fieldwise(*arguments), "the data folder must exist: gone does not")
 
 
@@ -543,15 +656,23 @@ def test_doctor_reports_what_is_missing(package):
 def test_any_command_names_the_package_that_it_misses(package, tmp_path):
     done = without(package, "simulate", "--out", str(tmp_path / "log.csv"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"fieldwise: this command needs {package}, which is not installed: pip install {package}\n"
+    assert (
+        done.stderr
+        == f"fieldwise: this command needs {package}, which is not installed: pip install {package}\n"
+    )
 
 
 def test_simulate_and_init_lead_to_a_schema(fieldwise, done, tmp_path):
-    code, out, err = fieldwise("simulate", "--out", "log.csv", "--rows", 300, "--users", 9, "--items", 8)
+    code, out, err = fieldwise(
+        "simulate", "--out", "log.csv", "--rows", 300, "--users", 9, "--items", 8
+    )
     assert (code, out) == (0, "")
     assert "300 rows written to log.csv (user_id, " in err
     out, err = done("init", "log.csv", "--out", "-", "--label", "liked")
-    assert err == f"next, write it as schema.toml, with a recipe: {command('init', 'log.csv', '--label', 'liked')}\n"
+    assert (
+        err
+        == f"next, write it as schema.toml, with a recipe: {command('init', 'log.csv', '--label', 'liked')}\n"
+    )
     schema = package.Schema.from_toml(out)
     assert schema.label.column == "liked"
     assert {"user_id", "item_id"} <= {f.name for f in schema.fields}
@@ -581,7 +702,20 @@ def two_labels(tmp_path_factory):
     folder = tmp_path_factory.mktemp("two")
     make_log().write_csv(folder / "log.csv")
     write_recipe(folder / "mine.toml")
-    assert run(["train", str(folder / "mine.toml"), *SECOND, "--out", str(folder / "two"), "--quiet", "--json"]) == 0
+    assert (
+        run(
+            [
+                "train",
+                str(folder / "mine.toml"),
+                *SECOND,
+                "--out",
+                str(folder / "two"),
+                "--quiet",
+                "--json",
+            ]
+        )
+        == 0
+    )
     return folder / "two"
 
 
@@ -597,7 +731,8 @@ def test_train_and_evaluate_show_every_labels_metrics(fieldwise, done, recipe, t
     evaluations = [line for line in err.splitlines() if re.search(r" epoch \d+/", line)]
     assert evaluations
     assert all(
-        re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x) for x in evaluations
+        re.search(r": train loss \S+, valid loss \S+ auc \S+ logloss \S+, [\d,]+ rows/s", x)
+        for x in evaluations
     )
     log.with_columns(price=1 - pl.col("price")).write_csv("log.csv")
     code, _, err = fieldwise("evaluate", "by-loss")
@@ -611,11 +746,22 @@ def test_predict_writes_a_column_a_label(fieldwise, done, two_labels, log):
     assert "written to out.csv (row_id, user, p, p.dear)" in err
     result = pl.read_csv("out.csv")
     assert result.columns == ["row_id", "user", "p", "p.dear"]
-    np.testing.assert_allclose(result.select("p", "p.dear").to_numpy(), Bundle.load(two_labels).predict(log), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.select("p", "p.dear").to_numpy(), Bundle.load(two_labels).predict(log), rtol=1e-6
+    )
     done("predict", two_labels, "--data", "new.csv", "--out", "out.csv", "--logit", "--overwrite")
     result = pl.read_csv("out.csv")
-    assert result.columns == ["row_id", "user", "prediction", "prediction.dear", "logit", "logit.dear"]
-    np.testing.assert_allclose(result["prediction.dear"], 1 / (1 + np.exp(-result["logit.dear"].to_numpy())))
+    assert result.columns == [
+        "row_id",
+        "user",
+        "prediction",
+        "prediction.dear",
+        "logit",
+        "logit.dear",
+    ]
+    np.testing.assert_allclose(
+        result["prediction.dear"], 1 / (1 + np.exp(-result["logit.dear"].to_numpy()))
+    )
     ask = ("predict", two_labels, "--data", "new.csv", "--out", "other.csv", "--column", "user")
     refused(fieldwise(*ask), "'user' exists already: give another --column")
 
@@ -637,7 +783,13 @@ def test_describe_names_the_labels(fieldwise, recipe):
 
 @pytest.fixture
 def small_demo(monkeypatch):
-    settings = ("data.rows=600", "data.users=20", "data.items=90", "training.epochs=1", "training.batch_size=256")
+    settings = (
+        "data.rows=600",
+        "data.users=20",
+        "data.items=90",
+        "training.epochs=1",
+        "training.batch_size=256",
+    )
     monkeypatch.setitem(quickstart.DEMOS, "simulated", (quickstart.DEMOS["simulated"][0], settings))
 
 
@@ -673,7 +825,9 @@ def test_demo_interrupted_shows_what_there_is(fieldwise, small_demo, monkeypatch
         "progress_for",
         lambda name, quiet: Interrupting() if name.endswith("/fm") else real(name, quiet=quiet),
     )
-    code, out, err = fieldwise("quickstart", "--data", "simulated", "--no-serve", "--out", "d", "--quiet")
+    code, out, err = fieldwise(
+        "quickstart", "--data", "simulated", "--no-serve", "--out", "d", "--quiet"
+    )
     assert code == 130
     assert "interrupted: this model and those before it are saved" in err
     assert "simulated/fm" in out
@@ -691,7 +845,9 @@ def test_inference_says_how_many_rows_of_a_large_table_it_saw(done, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fieldwise.data.read.chunked_table.WHOLE", 1000)
     monkeypatch.setattr("fieldwise.data.read.chunked_table.MOST_ROWS", 3000)
-    frame = pl.DataFrame({"x": [f"v{k % 7}" for k in range(9_000)], "click": [k % 2 for k in range(9_000)]})
+    frame = pl.DataFrame(
+        {"x": [f"v{k % 7}" for k in range(9_000)], "click": [k % 2 for k in range(9_000)]}
+    )
     frame.write_parquet(tmp_path / "log.parquet")
     for words in (["--out", "-"], []):
         err = done("init", "log.parquet", *words)[1]

@@ -10,7 +10,9 @@ from cli.test_bad_input import refused
 @pytest.fixture
 def lr(recipe):
     other = recipe.with_name("plain.toml")
-    other.write_text(recipe.read_text().replace('name = "fm"\nembedding_dim = 4\n', 'name = "lr"\n'))
+    other.write_text(
+        recipe.read_text().replace('name = "fm"\nembedding_dim = 4\n', 'name = "lr"\n')
+    )
     return other
 
 
@@ -59,7 +61,10 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
     ask = ("compare", recipe, lr, "--seeds", 1, "--quiet", "--ranking", "--keep-seen", "--k", 3)
     code, out, err = fieldwise(*ask)
     assert (code, err) == (0, "")
-    assert "ranking by user and item: 9 users, all 7 items; mean of 1 seed [95 % interval] for other users" in out
+    assert (
+        "ranking by user and item: 9 users, all 7 items; mean of 1 seed [95 % interval] for other users"
+        in out
+    )
     for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 minus mine's", "popularity"):
         assert word in out
     (board,) = json.loads(fieldwise(*ask, "--json")[1])["boards"]
@@ -75,22 +80,34 @@ def test_wrong_options_are_one_sentence(subtests, fieldwise, recipe, log):
     for options, sentence in [
         (("--metric", "rmse"), "metric must be one of auc, logloss"),
         (("--set", "training.epoch=3"), "a recipe has no setting 'training.epoch': did"),
-        (("--k", 5), "--k is an option of --ranking, which is not given: add --ranking, or omit --k"),
+        (
+            ("--k", 5),
+            "--k is an option of --ranking, which is not given: add --ranking, or omit --k",
+        ),
         (("--keep-seen",), "--keep-seen is an option of --ranking"),
-        (("--ranking", "--candidates", "some"), "must be `all` or the number of sampled items, found 'some'"),
+        (
+            ("--ranking", "--candidates", "some"),
+            "must be `all` or the number of sampled items, found 'some'",
+        ),
         (("--ranking", "--candidates", "0"), "candidates must be at least 1, found 0"),
     ]:
         with subtests.test(options=options, sentence=sentence):
             refused(fieldwise("compare", recipe, "--seeds", 1, "--quiet", *options), sentence)
     log.with_columns(user=pl.lit("u0"), item=pl.lit("i0")).write_csv("log.csv")
-    refused(fieldwise("compare", recipe, "--ranking"), "were liked before: --keep-seen ranks them too")
-    recipe.write_text(recipe.read_text().replace('column = "click" }', 'column = "click", task = "regression" }'))
+    refused(
+        fieldwise("compare", recipe, "--ranking"), "were liked before: --keep-seen ranks them too"
+    )
+    recipe.write_text(
+        recipe.read_text().replace('column = "click" }', 'column = "click", task = "regression" }')
+    )
     refused(fieldwise("compare", recipe, "--ranking"), "a rule (positive_above), or omit --ranking")
 
 
 def test_a_bundle_and_its_recipe_have_equal_ranking_metrics(fieldwise, recipe, bundle):
     ask = ("--ranking", "--keep-seen", "--k", 3)
-    (board,) = json.loads(fieldwise("compare", recipe, "--seeds", 1, "-q", "--json", *ask)[1])["boards"]
+    (board,) = json.loads(fieldwise("compare", recipe, "--seeds", 1, "-q", "--json", *ask)[1])[
+        "boards"
+    ]
     line = next(one for one in board["rankings"][0]["lines"] if one["recipe"] != "popularity")
     result = json.loads(fieldwise("evaluate", bundle, "--json", *ask)[1])["ranking"]
     own = next(one for one in result["lines"] if one["recipe"] == "b")

@@ -18,8 +18,12 @@ def table(**columns: object) -> pl.DataFrame:
     """A log whose label follows the item: what any reading that keeps rows and labels apart can learn."""
     rng = np.random.default_rng(0)
     user, item = rng.integers(0, 12, ROWS), rng.integers(0, 8, ROWS)
-    frame = pl.DataFrame({"user": [f"u{k}" for k in user], "item": [f"i{k}" for k in item], **columns})
-    return frame.with_columns(click=pl.Series((rng.random(ROWS) < np.where(item % 2, 0.9, 0.1)).astype(int)))
+    frame = pl.DataFrame(
+        {"user": [f"u{k}" for k in user], "item": [f"i{k}" for k in item], **columns}
+    )
+    return frame.with_columns(
+        click=pl.Series((rng.random(ROWS) < np.where(item % 2, 0.9, 0.1)).astype(int))
+    )
 
 
 def text(frame: pl.DataFrame, **options: object) -> str:
@@ -33,13 +37,21 @@ YES_AND_NO = pl.when(pl.col("click") == 1).then(pl.lit("yes")).otherwise(pl.lit(
 FILES: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "BOM, CRLF, quoted line breaks and emoji": (
         b"\xef\xbb\xbf"
-        + text(table(note=[f"a\n{k % 4}, b" for k in range(ROWS)], mood=["😀", "😭", "👩‍👩‍👧"] * (ROWS // 3)))
+        + text(
+            table(
+                note=[f"a\n{k % 4}, b" for k in range(ROWS)],
+                mood=["😀", "😭", "👩‍👩‍👧"] * (ROWS // 3),
+            )
+        )
         .replace("\nu", "\r\nu")
         .replace("user,", "🧑,")
         .encode(),
         (),
     ),
-    "latin-1": (text(table()).replace("u1", "ü1").encode("latin-1"), ("--read", "encoding=latin-1")),
+    "latin-1": (
+        text(table()).replace("u1", "ü1").encode("latin-1"),
+        ("--read", "encoding=latin-1"),
+    ),
     "semicolons and decimal commas": (
         text(table(price=[f"{k // 7},{k % 7}5" for k in range(ROWS)]), separator=";").encode(),
         (),
@@ -72,7 +84,12 @@ def test_from_a_file_to_predictions(done, tmp_path: Path, name: str) -> None:
     result, given = pl.read_csv(tmp_path / "p.csv"), as_table(frame_of(tmp_path, reading))
     assert result.height == given.height == ROWS
     clicked = given.get_column("click").cast(pl.String).is_in(["1", "yes"])
-    means = result.with_columns(clicked=clicked).group_by("clicked").agg(pl.col("prediction").mean()).sort("clicked")
+    means = (
+        result.with_columns(clicked=clicked)
+        .group_by("clicked")
+        .agg(pl.col("prediction").mean())
+        .sort("clicked")
+    )
     assert means["prediction"][1] > means["prediction"][0]  # the label is not inverted
 
 
@@ -82,7 +99,9 @@ def frame_of(folder: Path, reading: tuple[str, ...]) -> pl.DataFrame:
 
 
 def test_parquet_with_structs_vectors_and_durations(done, tmp_path: Path) -> None:
-    vectors = pl.Series(np.random.default_rng(1).random((ROWS, 4)).tolist(), dtype=pl.Array(pl.Float32, 4))
+    vectors = pl.Series(
+        np.random.default_rng(1).random((ROWS, 4)).tolist(), dtype=pl.Array(pl.Float32, 4)
+    )
     frame = table(
         place=[{"lat": 1.0, "lon": 2.0}] * ROWS,
         embedding=vectors,
@@ -96,7 +115,16 @@ def test_parquet_with_structs_vectors_and_durations(done, tmp_path: Path) -> Non
     done("train", "t.toml", "--out", "b", *QUICK)
     bundle = Bundle.load(tmp_path / "b")
     names = {f.name for f in bundle.schema.fields}
-    assert names == {"user", "item", "embedding[0]", "embedding[1]", "embedding[2]", "embedding[3]", "stay", "tags"}
+    assert names == {
+        "user",
+        "item",
+        "embedding[0]",
+        "embedding[1]",
+        "embedding[2]",
+        "embedding[3]",
+        "stay",
+        "tags",
+    }
     assert bundle.schema.time == "seen"
     done("predict", "b", "--data", "t.parquet", "--out", "p.csv")
     in_file = pl.read_csv(tmp_path / "p.csv")["prediction"].to_numpy()
@@ -113,7 +141,9 @@ def test_parquet_with_structs_vectors_and_durations(done, tmp_path: Path) -> Non
         (text(table().with_columns(click=pl.Series(["a", "b", "c"] * (ROWS // 3)))), ("holds 3, ", "with --positive")),
     ],
 )  # fmt: skip
-def test_one_row_one_class_and_many_classes_are_sentences(fieldwise, tmp_path: Path, content: str, parts) -> None:
+def test_one_row_one_class_and_many_classes_are_sentences(
+    fieldwise, tmp_path: Path, content: str, parts
+) -> None:
     (tmp_path / "t.csv").write_text(content)
     refused(fieldwise("init", "t.csv"), *parts)
     assert [p.name for p in tmp_path.iterdir() if p.suffix == ".toml"] == []
@@ -127,9 +157,14 @@ def test_a_file_without_a_header(fieldwise, done, tmp_path: Path) -> None:
     assert "fieldwise: warning: the first line of t.csv was read as the column names" in err
     assert "give its column names (`columns`)" in err
     reading = ("--read", "columns=user, item,click")
-    assert fieldwise("init", "t.csv", "--out", "-", *reading)[2].endswith("t.csv --read columns=user,item,click\n")
+    assert fieldwise("init", "t.csv", "--out", "-", *reading)[2].endswith(
+        "t.csv --read columns=user,item,click\n"
+    )
     done("init", "t.csv", *reading)
-    assert 'columns = [\n    "user",\n    "item",\n    "click",\n]' in (tmp_path / "t.toml").read_text()
+    assert (
+        'columns = [\n    "user",\n    "item",\n    "click",\n]'
+        in (tmp_path / "t.toml").read_text()
+    )
     done("train", "t.toml", "--out", "b", *QUICK)
     done("predict", "b", "--data", "t.csv", "--out", "p.csv", *reading)
     assert pl.read_csv(tmp_path / "p.csv").height == ROWS
@@ -142,7 +177,10 @@ def test_a_file_without_a_header(fieldwise, done, tmp_path: Path) -> None:
         refused(fieldwise("init", "t.csv", "--out", "-", "--read", "columns=" + names), sentence)
     table().write_csv(tmp_path / "named.csv")
     table().write_parquet(tmp_path / "t.parquet")
-    for file, sentence in (("named.csv", "first line of named.csv is one"), ("t.parquet", "its own column names")):
+    for file, sentence in (
+        ("named.csv", "first line of named.csv is one"),
+        ("t.parquet", "its own column names"),
+    ):
         refused(fieldwise("init", file, "--out", "-", *reading), sentence, "omit them")
 
 

@@ -23,7 +23,10 @@ def _two_extras(monkeypatch):
 def test_every_extra_is_named_with_its_packages():
     declared = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     del declared["dev"]
-    named = {extra: {re.match(r"[\w-]+", line).group() for line in lines} for extra, lines in declared.items()}
+    named = {
+        extra: {re.match(r"[\w-]+", line).group() for line in lines}
+        for extra, lines in declared.items()
+    }
     named["postgresql"].add("psycopg-pool")  # of psycopg's own extras
     named["mlflow"] -= {"alembic", "sqlalchemy"}  # Optuna brings them too
     assert {name: set(packages.split()) for name, (_, packages) in EXTRAS.items()} == named
@@ -38,7 +41,9 @@ def test_an_extra_that_is_not_here_is_no_fault_but_half_of_one_is(monkeypatch):
     assert [extra["works"] for extra in facts["extras"].values()] == [False, False]
     assert facts["extras"]["none"]["install"] == "pip install 'fieldwise[none]'"
     about = [line for line in facts["attention"] if "absent" in line]
-    assert about == ["the extra half (half a thing) lacks absent-two: pip install 'fieldwise[half]'"]
+    assert about == [
+        "the extra half (half a thing) lacks absent-two: pip install 'fieldwise[half]'"
+    ]
 
 
 def test_an_extra_that_is_installed_but_cannot_be_imported_wants_attention(monkeypatch):
@@ -63,7 +68,9 @@ def test_compilers_and_devices(tmp_path, monkeypatch):
     facts = examine()
     assert facts["compiler"] == "my compiler 1.0"
     assert facts["devices"][0].startswith("cpu: ")
-    assert len(facts["devices"]) == 1 + torch.cuda.device_count() + torch.backends.mps.is_available()
+    assert (
+        len(facts["devices"]) == 1 + torch.cuda.device_count() + torch.backends.mps.is_available()
+    )
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert examine()["compiler"] is None

@@ -25,11 +25,18 @@ def test_a_row_as_json(as_json, bundle, log, table):
     result = as_json("explain", bundle, "--data", table, "--row", 3)
     score = Bundle.load(bundle).score(log)[3]
     assert result["score"] == pytest.approx(score, rel=1e-6)
-    assert result["base"] + sum(f["contribution"] for f in result["fields"]) == pytest.approx(score, abs=1e-5)
+    assert result["base"] + sum(f["contribution"] for f in result["fields"]) == pytest.approx(
+        score, abs=1e-5
+    )
     values = {f["field"]: f["value"] for f in result["fields"]}
     row = log.row(3, named=True)
     tags = ", ".join(row["tags"].split("|"))
-    assert values == {"user": row["user"], "item": row["item"], "tags": tags, "price": str(row["price"])}
+    assert values == {
+        "user": row["user"],
+        "item": row["item"],
+        "tags": tags,
+        "price": str(row["price"]),
+    }
     assert (result["row"], result["method"], len(result["pairs"])) == (3, "terms", 6)
 
 
@@ -59,15 +66,21 @@ def test_directions_are_the_effects_of_python(fieldwise, done, bundle, table):
     expected = effects(Bundle.load(bundle))
     out = done("explain", bundle, "--data", table, "--row", 0)[0]
     lines = out.split("directions, the mean prediction")[1].splitlines()[2:]
-    assert [line.split()[0] for line in lines[: len(expected)]] == [one["field"] for one in expected]
-    result = json.loads(fieldwise("explain", bundle, "--data", table, "--rows", 50, "--json")[1])["effects"]
+    assert [line.split()[0] for line in lines[: len(expected)]] == [
+        one["field"] for one in expected
+    ]
+    result = json.loads(fieldwise("explain", bundle, "--data", table, "--rows", 50, "--json")[1])[
+        "effects"
+    ]
     assert result == expected
 
 
 def test_uniform_attention_is_a_sentence(capsys):
     _print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"))
     text = capsys.readouterr().out
-    assert text.strip().startswith("attention is uniform: all weights are within 10 % of the equal ones, 0.1667")
+    assert text.strip().startswith(
+        "attention is uniform: all weights are within 10 % of the equal ones, 0.1667"
+    )
 
 
 def test_a_set_of_rows(done, bundle, table):
@@ -75,7 +88,9 @@ def test_a_set_of_rows(done, bundle, table):
     assert err.startswith("50 of 400 rows sampled (use --rows for more)\nnext, ")
     assert out.startswith("click: 50 rows, mean score ")
     assert "user × item" in out
-    order = [line.split()[0] for line in out.split("faithfulness:")[1].splitlines()[2:] if "0." in line]
+    order = [
+        line.split()[0] for line in out.split("faithfulness:")[1].splitlines()[2:] if "0." in line
+    ]
     assert sorted(order) == ["occlusion", "random", "terms"]
     assert order[-1] == "random"
     result = json.loads(done("explain", bundle, "--data", table, "--faithfulness", "--json")[0])
@@ -107,12 +122,20 @@ def test_the_simulated_logs_pairs_are_counted(fieldwise, done, tmp_path):
     done("train", "simulated/fm", "--out", "b", "--quiet", "--json", *short)
     out = done("explain", "b", "--data", "log.csv", "--rows", 20, "--json")[0]
     assert json.loads(out)["planted_pairs"]["of"] == 5
-    assert "planted pairs among the first 5: " in fieldwise("explain", "b", "--data", "log.csv", "--rows", 20)[1]
+    assert (
+        "planted pairs among the first 5: "
+        in fieldwise("explain", "b", "--data", "log.csv", "--rows", 20)[1]
+    )
 
 
 def test_what_is_refused(fieldwise, bundle, log, table, tmp_path):
     explain = "explain", bundle, "--data", table
-    refused(fieldwise(*explain, "--row", 400), "--row counts from 0", "there are 400 rows in", "found 400")
+    refused(
+        fieldwise(*explain, "--row", 400),
+        "--row counts from 0",
+        "there are 400 rows in",
+        "found 400",
+    )
     refused(fieldwise(*explain, "--row", 1, "--faithfulness"), "omit --row")
     refused(fieldwise(*explain, "--method", "occlussion"), "did you mean 'occlusion'")
     refused(fieldwise(*explain, "--method", "integrated_gradients"), "found FM: use 'terms'")

@@ -16,7 +16,14 @@ from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.serve_sources import Loader
 from fieldwise.scoring.recommend import recommend
 
-TOWER = {"name": "inttower", "embedding_dim": 4, "hidden": [4], "user_heads": 1, "item_heads": 1, "head_dim": 2}
+TOWER = {
+    "name": "inttower",
+    "embedding_dim": 4,
+    "hidden": [4],
+    "user_heads": 1,
+    "item_heads": 1,
+    "head_dim": 2,
+}
 NAMED = "member_no", "film_no"  # the rule finds them, though gender, genre and user_id precede them
 UNNAMED = "who", "shelf"  # the rule does not know these names: the schema must give them
 OTHERS = "user_id", "title"  # columns that no field reads
@@ -29,8 +36,18 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
     folder = tmp_path_factory.mktemp("ids")
     rng = np.random.default_rng(0)
     who, film = rng.integers(0, 12, 300), rng.integers(0, 15, 300)
-    log = {"gender": who % 2, "user_id": rng.integers(100, 160, 300), user: who, "genre": film % 3, item: film}
-    more = {"title": [f"film {k}" for k in film], "day": range(300), "click": ((who + film) % 3 == 0).astype(int)}
+    log = {
+        "gender": who % 2,
+        "user_id": rng.integers(100, 160, 300),
+        user: who,
+        "genre": film % 3,
+        item: film,
+    }
+    more = {
+        "title": [f"film {k}" for k in film],
+        "day": range(300),
+        "click": ((who + film) % 3 == 0).astype(int),
+    }
     pl.DataFrame(log | more).write_csv(folder / "log.csv")
     said = f'user = "{user}"\nitem = "{item}"' if request.param == "said" else ""
     sides = (("gender", "user"), (user, "user"), ("genre", "item"), (item, "item"))
@@ -43,7 +60,9 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
         split="time",
     )
     (folder / "r.toml").write_text(text)
-    assert run(["train", str(folder / "r.toml"), "--out", str(folder / "b"), "--quiet", "--json"]) == 0
+    assert (
+        run(["train", str(folder / "r.toml"), "--out", str(folder / "b"), "--quiet", "--json"]) == 0
+    )
     return folder / "b", folder / "log.csv", user, item
 
 
@@ -70,21 +89,28 @@ def test_serving_indexing_and_recommending_use_the_same_id_columns(done, trained
     bundle, log, user, item = trained
     table = pl.read_csv(log)
     table.unique(item).write_csv("items.csv")
-    given = OTHERS, {"user_id": OTHERS[0], "item_id": OTHERS[1]}, Catalogue(user=OTHERS[0], item=OTHERS[1])
+    given = (
+        OTHERS,
+        {"user_id": OTHERS[0], "item_id": OTHERS[1]},
+        Catalogue(user=OTHERS[0], item=OTHERS[1]),
+    )
     for (users, items), options, catalogue in (((user, item), {}, None), given):
         assert serving_columns(bundle, log, **options) == (users, items)
         words = ("--id", items) if options else ()
         done("index", bundle, "--items", "items.csv", "--out", f"ix-{items}", "--json", *words)
         assert json.loads(Path(f"ix-{items}/index.json").read_text())["id_column"] == items
         who = table[users].unique()
-        result = recommend(Bundle.load(bundle), table, catalogue, users=who, n=1, exclude_seen=False)
+        result = recommend(
+            Bundle.load(bundle), table, catalogue, users=who, n=1, exclude_seen=False
+        )
         assert result.columns == [users, items, "rank", "prediction", "source"]
 
 
 def test_only_the_rule_takes_another_column(fieldwise, trained):
     bundle, log, user, item = trained
     table = pl.read_csv(log)
-    # A tower reads the item's field: without its column no heads can be made, whatever names the items.
+    # A tower reads the item's field: without its column no heads can be made, whatever names the
+    # items.
     table.drop(item).with_columns(item_id=pl.col("title")).unique("title").write_csv("items.csv")
     code, _, err = fieldwise("index", bundle, "--items", "items.csv", "--out", "ix")
     assert code != 0
@@ -93,7 +119,9 @@ def test_only_the_rule_takes_another_column(fieldwise, trained):
         return
     assert f"the schema's item column is '{item}', but the table has no such column" in err
     assert "give --id, or correct item in the schema" in err
-    with pytest.raises(ConfigError, match=f"the schema's user column is '{user}', but the table has no such"):
+    with pytest.raises(
+        ConfigError, match=f"the schema's user column is '{user}', but the table has no such"
+    ):
         recommend(Bundle.load(bundle), table.rename({user: "user"}), users=[1])
     text = (log.parent / "r.toml").read_text().replace(f'user = "{user}"', f'user = "{user}m"')
     Path("r.toml").write_text(text)

@@ -6,33 +6,54 @@ import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
-from fieldwise import AutoIntPlus, Bundle, Categorical, Encoder, Label, RandomSplit, Schema, TimeSplit, load_recipe
+from fieldwise import (
+    AutoIntPlus,
+    Bundle,
+    Categorical,
+    Encoder,
+    Label,
+    RandomSplit,
+    Schema,
+    TimeSplit,
+    load_recipe,
+)
 from fieldwise.cli.show import command
 from fieldwise.data.infer.schema import suggest_split
 
-QUICK = ("--set", "training.epochs=2", "--set", "model.hidden=[8]", "--set", "model.embedding_dim=4", "--quiet")
+QUICK = (
+    "--set",
+    "training.epochs=2",
+    "--set",
+    "model.hidden=[8]",
+    "--set",
+    "model.embedding_dim=4",
+    "--quiet",
+)
 
 
 @pytest.fixture
 def clicks(log, tmp_path):
     path = tmp_path / "clicks.csv"
-    log.with_columns(click=pl.col("click").cast(pl.Boolean), day=pl.int_range(pl.len()) // 4).rename(
-        {"day": "timestamp"}
-    ).write_csv(path)
+    log.with_columns(
+        click=pl.col("click").cast(pl.Boolean), day=pl.int_range(pl.len()) // 4
+    ).rename({"day": "timestamp"}).write_csv(path)
     return path
 
 
 def test_from_a_csv_to_a_bundle(fieldwise, done, clicks, tmp_path):
     code, out, err = fieldwise("init", "clicks.csv")
     assert (code, out) == (0, "schema.toml\nclicks.toml\n")
-    assert err.endswith(f"next: check and correct schema.toml, then {command('train', 'clicks.toml')}\n")
+    assert err.endswith(
+        f"next: check and correct schema.toml, then {command('train', 'clicks.toml')}\n"
+    )
     recipe = load_recipe(tmp_path / "clicks.toml")
     assert recipe.schema == Schema.from_toml(tmp_path / "schema.toml")
     assert (recipe.split, recipe.model) == (TimeSplit(), AutoIntPlus())
     text = (tmp_path / "clicks.toml").read_text()
     assert "\n[training]" not in text
     assert 'path = "clicks.csv"' in text
-    refused(fieldwise("init", "nope.csv"), "the file nope.csv does not exist")  # whose schema would be schema.toml
+    # whose schema would be schema.toml
+    refused(fieldwise("init", "nope.csv"), "the file nope.csv does not exist")
     done("describe", "clicks.toml", *QUICK[:-1])
     done("train", "clicks.toml", "--out", "b", *QUICK)
     assert Bundle.load(tmp_path / "b").schema.label == Label("click")
@@ -40,7 +61,9 @@ def test_from_a_csv_to_a_bundle(fieldwise, done, clicks, tmp_path):
 
 def test_afm_trains_on_a_libsvm_file_of_fields(done, tmp_path):
     rng = np.random.default_rng(0)
-    ids = np.stack([rng.integers(0, 60, 400), rng.integers(60, 90, 400), rng.integers(90, 95, 400)], axis=1)
+    ids = np.stack(
+        [rng.integers(0, 60, 400), rng.integers(60, 90, 400), rng.integers(90, 95, 400)], axis=1
+    )
     rows = (f"{int(a % 2 == b % 2)} {a}:1 {b}:1 {c}:1\n" for a, b, c in ids)
     (tmp_path / "log.libsvm").write_text("".join(rows))
     done("init", "log.libsvm")
@@ -52,14 +75,22 @@ def test_afm_trains_on_a_libsvm_file_of_fields(done, tmp_path):
 
 
 def lines_of(err: str, word: str) -> list[str]:
-    return [line.removeprefix(f"{word}: ") for line in err.splitlines() if line.startswith(f"{word}: ")]
+    return [
+        line.removeprefix(f"{word}: ") for line in err.splitlines() if line.startswith(f"{word}: ")
+    ]
 
 
 def test_five_lines_name_the_inferred_columns_and_doubts_are_marked(done, tmp_path):
     rng = np.random.default_rng(0)
-    columns = {"user_id": rng.integers(0, 40, 400), "mood": rng.integers(0, 3, 400), "timestamp": np.arange(400)}
+    columns = {
+        "user_id": rng.integers(0, 40, 400),
+        "mood": rng.integers(0, 3, 400),
+        "timestamp": np.arange(400),
+    }
     answers = {"click": rng.integers(0, 4, 400) == 0, "bought": rng.integers(0, 9, 400) == 0}
-    pl.DataFrame(columns | {k: v.astype(int) for k, v in answers.items()}).write_csv("log.csv", separator=";")
+    pl.DataFrame(columns | {k: v.astype(int) for k, v in answers.items()}).write_csv(
+        "log.csv", separator=";"
+    )
     err = done("init", "log.csv")[1]
     assert err.startswith("the fields of log.csv are separated by ';'\n")
     (label,), (user,), (item,), (time,), (split,) = (
@@ -104,7 +135,9 @@ def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
     users = pd.Series(rng.integers(10, 50, 400)).where(rng.random(400) > 0.05)
     items = [f"i{k}" for k in rng.integers(0, 30, 400)]
     shops = pd.Series(rng.choice([17, 4011, 90], 400)).where(rng.random(400) > 0.05)
-    log = pd.DataFrame({"user_id": users, "item_id": items, "shop_code": shops, "click": rng.integers(0, 2, 400)})
+    log = pd.DataFrame(
+        {"user_id": users, "item_id": items, "shop_code": shops, "click": rng.integers(0, 2, 400)}
+    )
     log.to_csv("pandas.csv", index=False)
     log.astype({"user_id": "Int64", "shop_code": "Int64"}).to_csv("whole.csv", index=False)
     log.to_parquet("typed.parquet", index=False)
@@ -112,21 +145,29 @@ def test_whole_numbers_with_a_fraction_of_zero_are_doubtful_ids(done, tmp_path):
         out, err = done("init", name, "--label", "click", "--out", "-")
         assert 'user = "user_id"' in out
         found = [
-            line for line in lines_of(err, "CHECK") if "the user ids in 'user_id' are whole numbers written" in line
+            line
+            for line in lines_of(err, "CHECK")
+            if "the user ids in 'user_id' are whole numbers written" in line
         ]
         assert len(found) == count, name
-        assert ("the categories in 'shop_code' are whole numbers written with a fraction" in err) == bool(count)
+        assert (
+            "the categories in 'shop_code' are whole numbers written with a fraction" in err
+        ) == bool(count)
     done("init", "pandas.csv", "--label", "click")
     assert "# CHECK: the user ids in 'user_id'" in (tmp_path / "schema.toml").read_text("utf-8")
     schema = Schema.from_toml(tmp_path / "schema.toml")
     values = [Encoder.fit(name, schema).fitted[0].values for name in ("pandas.csv", "whole.csv")]
-    assert {value.removesuffix(".0") for value in values[0]} == {*values[1]}, "what the sentence says"
+    assert {value.removesuffix(".0") for value in values[0]} == {*values[1]}, (
+        "what the sentence says"
+    )
     assert not {*values[0]} & {*values[1]}
 
 
 def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
     rng = np.random.default_rng(0)
-    log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)}).unique()
+    log = pl.DataFrame(
+        {"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)}
+    ).unique()
     brand = pl.col("item_id").cast(pl.String).str.slice(0, 1).alias("brand")
     log.with_columns(brand, timestamp=pl.int_range(pl.len())).write_csv("buys.csv")
     done("init", "buys.csv")
@@ -141,9 +182,13 @@ def test_an_item_column_that_changes_is_drawn_as_of_the_rows_time(done, tmp_path
     rng = np.random.default_rng(0)
     log = pl.DataFrame({"user_id": rng.integers(0, 60, 900), "item_id": rng.integers(0, 50, 900)})
     log = log.unique(maintain_order=True)
-    state = pl.when(pl.int_range(pl.len()) < log.height - 8).then(pl.col("item_id") % 4).otherwise(9)
+    state = (
+        pl.when(pl.int_range(pl.len()) < log.height - 8).then(pl.col("item_id") % 4).otherwise(9)
+    )
     brand = pl.format("b{}", pl.col("item_id") % 5)
-    log = log.with_columns(brand=brand, item_state=pl.format("s{}", state), timestamp=pl.int_range(pl.len()))
+    log = log.with_columns(
+        brand=brand, item_state=pl.format("s{}", state), timestamp=pl.int_range(pl.len())
+    )
     log.write_csv("buys.csv")
     err = done("init", "buys.csv")[1]
     assert "drawn negative" not in err
@@ -165,17 +210,22 @@ def test_ids_in_doubt_are_set_once_they_are_given(done, fieldwise, tmp_path):
     """Nothing follows from them before: neither group AUC nor recommendations."""
     rng = np.random.default_rng(1)
     users = rng.choice(300, 3000, p=np.diff(np.linspace(0, 1, 301) ** 2))
-    items = rng.choice(99_999, 150, replace=False)[rng.choice(150, 3000, p=np.diff(np.linspace(0, 1, 151) ** 2))]
+    items = rng.choice(99_999, 150, replace=False)[
+        rng.choice(150, 3000, p=np.diff(np.linspace(0, 1, 151) ** 2))
+    ]
     log = pl.DataFrame({"anka": [f"u{k * 7919 % 9973:05d}x" for k in users], "bero": items})
     log = log.with_columns(
-        cilu=pl.col("bero") % 7, dova=pl.Series(users % 5), click=pl.Series(rng.integers(0, 2, 3000))
+        cilu=pl.col("bero") % 7,
+        dova=pl.Series(users % 5),
+        click=pl.Series(rng.integers(0, 2, 3000)),
     )
     log.write_csv("clicks.csv")
     err = done("init", "clicks.csv")[1]
     assert Schema.from_toml(tmp_path / "schema.toml").user is None
     checks = lines_of(err, "CHECK")
     assert any(
-        line.startswith("column 'anka' may hold the user ids, by its rows and not by its name") for line in checks
+        line.startswith("column 'anka' may hold the user ids, by its rows and not by its name")
+        for line in checks
     )
     (again,) = [line for line in checks if line.startswith("if these are the ids: ")]
     words = again.partition(" init ")[2].split()
@@ -185,21 +235,30 @@ def test_ids_in_doubt_are_set_once_they_are_given(done, fieldwise, tmp_path):
     err = done("init", *words)[1]
     schema = Schema.from_toml(tmp_path / "schema.toml")
     assert (schema.user, schema.item) == ("anka", "bero")
-    assert {f.column: f.role for f in schema.fields} == {"anka": "user", "bero": "item", "cilu": "item", "dova": "user"}
+    assert {f.column: f.role for f in schema.fields} == {
+        "anka": "user",
+        "bero": "item",
+        "cilu": "item",
+        "dova": "user",
+    }
     assert not [line for line in lines_of(err, "CHECK") if "ids" in line]
 
 
 def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     columns = {"who": [f"w{k}" for k in rng.integers(0, 300, 400)], "mood": rng.integers(0, 3, 400)}
-    pl.DataFrame(columns | {"a": rng.integers(0, 2, 400), "b": rng.integers(0, 2, 400)}).write_csv("log.csv")
+    pl.DataFrame(columns | {"a": rng.integers(0, 2, 400), "b": rng.integers(0, 2, 400)}).write_csv(
+        "log.csv"
+    )
     asked = []
 
     def prompt(text: str, default: str) -> str:
         asked.append((text, default))
-        return {"label": "b" if default == "a" else "a", "user": "who" if len(asked) > 2 else "nobody", "item": "-"}[
-            text.split()[3]
-        ]
+        return {
+            "label": "b" if default == "a" else "a",
+            "user": "who" if len(asked) > 2 else "nobody",
+            "item": "-",
+        }[text.split()[3]]
 
     monkeypatch.setattr("typer.prompt", prompt)
     monkeypatch.setattr("fieldwise.cli.init._on_terminal", lambda: True)
@@ -207,18 +266,29 @@ def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeyp
     assert [text.split()[3] for text, _ in asked] == ["label", "user", "user", "item"]
     assert "the column must be one of -, who, mood, " in err
     schema = Schema.from_toml(tmp_path / "schema.toml")
-    assert (schema.label.column, schema.user, schema.item) == ("b" if asked[0][1] == "a" else "a", "who", None)
+    assert (schema.label.column, schema.user, schema.item) == (
+        "b" if asked[0][1] == "a" else "a",
+        "who",
+        None,
+    )
     assert next(f for f in schema.fields if f.column == "who") == Categorical("who", role="user")
 
 
 def test_files_that_are_there_are_not_written_over(fieldwise, done, clicks, tmp_path):
     (tmp_path / "schema.toml").write_text("# mine")
-    refused(fieldwise("init", "clicks.csv"), "schema.toml exists: give --overwrite", "--schema schema.toml")
+    refused(
+        fieldwise("init", "clicks.csv"),
+        "schema.toml exists: give --overwrite",
+        "--schema schema.toml",
+    )
     assert (tmp_path / "schema.toml").read_text() == "# mine"
     assert not (tmp_path / "clicks.toml").exists()
     done("init", "clicks.csv", "--overwrite")
     assert fieldwise("init", "clicks.csv", "--schema", "schema.toml")[0] == 2  # the recipe is there
-    assert fieldwise("init", "clicks.csv", "--schema", "other.toml", "--overwrite")[1] == "other.toml\nclicks.toml\n"
+    assert (
+        fieldwise("init", "clicks.csv", "--schema", "other.toml", "--overwrite")[1]
+        == "other.toml\nclicks.toml\n"
+    )
 
 
 def test_a_schema_that_is_there_is_used_as_it_is(fieldwise, done, clicks, tmp_path):
@@ -255,9 +325,9 @@ def test_a_table_named_schema_has_a_recipe_of_another_name(fieldwise, log, tmp_p
 
 
 def test_an_unknown_positive_value_is_marked(fieldwise, log, tmp_path):
-    log.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit("up")).otherwise(pl.lit("down"))).write_csv(
-        "c.csv"
-    )
+    log.with_columns(
+        click=pl.when(pl.col("click") == 1).then(pl.lit("up")).otherwise(pl.lit("down"))
+    ).write_csv("c.csv")
     err = fieldwise("init", "c.csv")[2]
     assert "\nCHECK: it is unknown which of " in err
 
@@ -272,8 +342,16 @@ SCHEMA = Schema(fields=(Categorical("x"),), label=Label("y"), time="t")
 def test_the_split_that_suits_the_rows(subtests):
     for frame, split, why in [
         (rows(100, [0, 1] * 50), TimeSplit(), "latest rows by 't'"),
-        (rows(100, [0] * 50 + [1] * 50), RandomSplit(stratify=True), "all 10 valid rows would be positive"),
-        (rows(100, [0, 1] * 50).with_columns(t=1), RandomSplit(stratify=True), "at least 3 different times"),
+        (
+            rows(100, [0] * 50 + [1] * 50),
+            RandomSplit(stratify=True),
+            "all 10 valid rows would be positive",
+        ),
+        (
+            rows(100, [0, 1] * 50).with_columns(t=1),
+            RandomSplit(stratify=True),
+            "at least 3 different times",
+        ),
     ]:
         with subtests.test(frame=frame, split=split, why=why):
             result, reason = suggest_split(frame, SCHEMA)

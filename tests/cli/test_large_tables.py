@@ -13,8 +13,11 @@ from fieldwise.storage.cache import default_cache
 pytest.importorskip("pyarrow")
 
 ROWS = 40_000
-TIMES = ("seconds", "seconds_per_epoch", "seconds_preparing", "elapsed")  # and names of folders, which differ
-NAMES = "recipe recipe_file base bundle bundles name folder memory out study title runs key id index"
+# and names of folders, which differ
+TIMES = ("seconds", "seconds_per_epoch", "seconds_preparing", "elapsed")
+NAMES = (
+    "recipe recipe_file base bundle bundles name folder memory out study title runs key id index"
+)
 
 
 @pytest.fixture
@@ -45,8 +48,14 @@ def without_times(out: str) -> Any:
 
 @pytest.mark.slow
 def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
-    assert prepare_recipe(load_recipe(recipes["bounded"]), Path(), cache=default_cache()).train.bound is not None
-    assert prepare_recipe(load_recipe(recipes["whole"]), Path(), cache=default_cache()).train.bound is None
+    assert (
+        prepare_recipe(load_recipe(recipes["bounded"]), Path(), cache=default_cache()).train.bound
+        is not None
+    )
+    assert (
+        prepare_recipe(load_recipe(recipes["whole"]), Path(), cache=default_cache()).train.bound
+        is None
+    )
     commands = {
         "train": ("train", "{recipe}", "--out", "{name}"),
         "evaluate": ("evaluate", "{name}"),

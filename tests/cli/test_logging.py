@@ -18,7 +18,9 @@ def _as_before():
 def test_a_training_logs_by_python(caplog):
     schema = Schema(fields=(Categorical("user_id"),), label=Label("liked"))
     with caplog.at_level(logging.DEBUG, "fieldwise"):
-        Recommender(schema, FM(), training=TrainingSettings(epochs=2, batch_size=100)).fit(simulate(1000))
+        Recommender(schema, FM(), training=TrainingSettings(epochs=2, batch_size=100)).fit(
+            simulate(1000)
+        )
     said = [(one.name, one.levelname, one.getMessage()) for one in caplog.records]
     assert said[0] == (
         "fieldwise.training.fit",
@@ -32,7 +34,9 @@ def test_v_shows_more_and_q_less(done, recipe):
     lines = {}
     for options in (("-v",), ("-vv",), ("-v", "-q")):
         err = done("train", recipe, "--out", "b", "--overwrite", *options)[1]
-        lines[options] = [line for line in err.splitlines() if line.startswith("fieldwise.training.fit: ")]
+        lines[options] = [
+            line for line in err.splitlines() if line.startswith("fieldwise.training.fit: ")
+        ]
     assert not lines["-v", "-q"]
     assert "training on 240 rows: at most 2 epochs of 4 steps" in lines[("-v",)][0]
     assert not [line for line in lines[("-v",)] if "after epoch" in line]

@@ -18,7 +18,9 @@ def test_train_says_it(done, as_json, recipe, share):
     assert sentence in done("train", recipe, "--out", "b", "--quiet")[0]
     result = as_json("train", recipe, "--out", "again", "--quiet")
     assert result["network_share"] == value == Bundle.load("again").network_share
-    alone = as_json("train", recipe, "--out", "alone", "--quiet", "--set", "training.mean_with_lr=false")
+    alone = as_json(
+        "train", recipe, "--out", "alone", "--quiet", "--set", "training.mean_with_lr=false"
+    )
     assert alone["network_share"] == 1.0
     assert "mean of the network" not in done("explain", "alone", "--data", "log.csv", "--row", 0)[0]
 
@@ -36,7 +38,10 @@ def test_compare_says_it(done, as_json, recipe, share):
     (board,) = as_json("compare", recipe, "--seeds", 1, "--quiet")["boards"]
     assert board["lines"][0]["network_shares"] == [value]
     out = done("compare", recipe, "--seeds", 1, "--quiet")[0]
-    assert f"1 of 1 run ended as the mean of the network and LR, in which the network has {value:.0%}." in out
+    assert (
+        f"1 of 1 run ended as the mean of the network and LR, in which the network has {value:.0%}."
+        in out
+    )
 
 
 def test_the_report_says_it(done, bundle, share):

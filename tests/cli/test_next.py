@@ -39,7 +39,16 @@ def test_predict_suggests_explain_and_explain_suggests_report(fieldwise, done, b
     log.write_csv("a log.csv", separator=";")
     reading = ("--data", "a log.csv", "--read", "separator=;")
     _, _, err = fieldwise("predict", bundle, *reading, "--out", "p.csv")
-    assert suggested(err) == ["explain", str(bundle), "--data", "a log.csv", "--row", "0", "--read", "separator=;"]
+    assert suggested(err) == [
+        "explain",
+        str(bundle),
+        "--data",
+        "a log.csv",
+        "--row",
+        "0",
+        "--read",
+        "separator=;",
+    ]
     err = done(*suggested(err))[1]
     assert suggested(err) == ["report", str(bundle)]
     check_parses(suggested(err))
@@ -50,7 +59,9 @@ def test_predict_suggests_explain_and_explain_suggests_report(fieldwise, done, b
     assert "next" not in fieldwise("evaluate", bundle, *reading, "--json")[2]
 
 
-def test_training_leads_to_a_report_and_a_description_to_training(fieldwise, done, recipe, monkeypatch):
+def test_training_leads_to_a_report_and_a_description_to_training(
+    fieldwise, done, recipe, monkeypatch
+):
     _, _, err = fieldwise("describe", recipe, "--set", "training.epochs=1")
     train = suggested(err)
     assert train == ["train", str(recipe), "--set", "training.epochs=1"]
@@ -87,7 +98,9 @@ def test_commands_about_data_lead_to_commands_on_them(fieldwise, done):
 
 def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
     own = Path(sysconfig.get_path("scripts"))
-    monkeypatch.setattr("shutil.which", lambda name: str(own / "fieldwise") if name == "fieldwise" else None)
+    monkeypatch.setattr(
+        "shutil.which", lambda name: str(own / "fieldwise") if name == "fieldwise" else None
+    )
     assert command_name() == ["fieldwise"]
     monkeypatch.setattr("shutil.which", lambda name: f"/elsewhere/{name}")  # another one's
     assert command_name()[1:] == ["-m", "fieldwise"]
@@ -95,7 +108,9 @@ def test_the_command_is_what_starts_this_installation(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda _: None)
     monkeypatch.chdir(Path(sys.executable).parent.parent)
     assert command_name() == [os.path.join("bin", Path(sys.executable).name), "-m", "fieldwise"]
-    monkeypatch.setattr("shutil.which", lambda name: sys.executable if name == Path(sys.executable).name else None)
+    monkeypatch.setattr(
+        "shutil.which", lambda name: sys.executable if name == Path(sys.executable).name else None
+    )
     assert command_name() == [Path(sys.executable).name, "-m", "fieldwise"]
 
 

@@ -11,7 +11,8 @@ from cli.test_commands import commands
 from fieldwise.cli.app import app
 
 BUNDLE_FILE = "bundle.json"
-# By command: its arguments; `{out}` stands for the output. The files that are named are made by the fixture below.
+# By command: its arguments; `{out}` stands for the output. The files that are named are made by the
+# fixture below.
 WRITES_A_FILE = {
     "predict": ("predict", "b", "--data", "log.csv", "--out", "{out}"),
     "recommend": ("recommend", "b", "--log", "log.csv", "--include-seen", "--out", "{out}"),
@@ -26,7 +27,8 @@ WRITES_A_FOLDER = {
     "auto": ("auto", "log.csv", "--out", "{out}"),
 }
 WRITES_INTO_A_FOLDER = {"init": ("init", "log.csv", "--out", "{out}")}
-UPDATES = {"index": ("index", "b", "--items", "log.csv", "--out", "{out}")}  # an index that exists is updated
+# an index that exists is updated
+UPDATES = {"index": ("index", "b", "--items", "log.csv", "--out", "{out}")}
 
 
 @pytest.fixture
@@ -38,7 +40,11 @@ def home(tmp_path, bundle):
 
 
 def contents(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and "cache" not in path.parts}
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "cache" not in path.parts
+    }
 
 
 def test_every_command_with_an_output_is_tested_here():
@@ -48,7 +54,9 @@ def test_every_command_with_an_output_is_tested_here():
         with_output |= {" ".join(path)} if "out" in names else set()
         with_overwrite |= {" ".join(path)} if "overwrite" in names else set()
     assert with_output == {*WRITES_A_FILE, *WRITES_A_FOLDER, *WRITES_INTO_A_FOLDER, *UPDATES}
-    assert with_overwrite == (with_output - set(UPDATES)) | {"compare"}, "runs of its store are replaced with it"
+    assert with_overwrite == (with_output - set(UPDATES)) | {"compare"}, (
+        "runs of its store are replaced with it"
+    )
 
 
 @pytest.mark.parametrize("name", WRITES_A_FILE)
@@ -57,7 +65,9 @@ def test_a_file_that_exists_stays(fieldwise, home, name):
     own.write_text("mine")
     arguments = [word.format(out="own.csv") for word in WRITES_A_FILE[name]]
     before = contents(home)
-    refused(fieldwise(*arguments), "own.csv exists: give --overwrite to replace it, or another --out")
+    refused(
+        fieldwise(*arguments), "own.csv exists: give --overwrite to replace it, or another --out"
+    )
     assert contents(home) == before
 
 
@@ -91,13 +101,18 @@ def test_an_input_is_never_replaced(fieldwise, home, subtests):
             if changed:
                 words = [word.replace(*changed) for word in words]
             arguments = [word.format(out=out) for word in words]
-            refused(fieldwise(*arguments, "--overwrite"), "--out must not be an input", "choose another name")
+            refused(
+                fieldwise(*arguments, "--overwrite"),
+                "--out must not be an input",
+                "choose another name",
+            )
             assert contents(home) == before
 
 
 @pytest.mark.parametrize("name", [*WRITES_A_FOLDER, *UPDATES])
 def test_a_folder_with_other_files_stays(fieldwise, home, name):
-    for file in ("fm/notes.txt", "autoint/notes.txt", "lr/notes.txt"):  # quickstart has a folder for each model
+    # quickstart has a folder for each model
+    for file in ("fm/notes.txt", "autoint/notes.txt", "lr/notes.txt"):
         (home / "own" / file).parent.mkdir(parents=True)
         (home / "own" / file).write_text("mine")
     arguments = [word.format(out="own") for word in {**WRITES_A_FOLDER, **UPDATES}[name]]
@@ -107,27 +122,38 @@ def test_a_folder_with_other_files_stays(fieldwise, home, name):
     assert contents(home) == before
 
 
-@pytest.mark.parametrize("name", [name for name in WRITES_A_FOLDER if name not in ("export", "auto")])
+@pytest.mark.parametrize(
+    "name", [name for name in WRITES_A_FOLDER if name not in ("export", "auto")]
+)
 def test_a_bundle_that_exists_stays(fieldwise, home, name):
     out = "old/lr" if name == "quickstart" else "old"
     shutil.copytree("b", out)
     arguments = [word.format(out="old") for word in WRITES_A_FOLDER[name]]
     before = contents(home)
-    refused(fieldwise(*arguments), f"{out} exists: give --overwrite to replace it, or another --out")
+    refused(
+        fieldwise(*arguments), f"{out} exists: give --overwrite to replace it, or another --out"
+    )
     assert contents(home) == before
 
 
 def test_a_log_beside_the_bundles_of_quickstart_stays(fieldwise, home):
     (home / "own").mkdir()
     (home / "own" / "log.parquet").write_text("mine")
-    refused(fieldwise("quickstart", "--no-serve", "--out", "own"), "own/log.parquet exists", "--overwrite")
+    refused(
+        fieldwise("quickstart", "--no-serve", "--out", "own"),
+        "own/log.parquet exists",
+        "--overwrite",
+    )
     assert (home / "own" / "log.parquet").read_text() == "mine"
 
 
 def test_files_of_init_stay(fieldwise, home):
     for file in ("log.toml", "schema.toml"):
         (home / file).write_text("mine")
-        refused(fieldwise("init", "log.csv"), f"{file} exists: give --overwrite to replace it, or another --out")
+        refused(
+            fieldwise("init", "log.csv"),
+            f"{file} exists: give --overwrite to replace it, or another --out",
+        )
         assert (home / file).read_text() == "mine"
         (home / file).unlink()
 
@@ -137,4 +163,14 @@ def test_a_bundle_is_calibrated_in_place(done, home):
     done("evaluate", "b", "--calibrate", "platt", "--data", "log.csv")
     assert (home / "b" / BUNDLE_FILE).read_bytes() != before
     done("evaluate", "b", "--calibrate", "platt", "--data", "log.csv", "--out", "copy")
-    done("evaluate", "b", "--calibrate", "isotonic", "--data", "log.csv", "--out", "copy", "--overwrite")
+    done(
+        "evaluate",
+        "b",
+        "--calibrate",
+        "isotonic",
+        "--data",
+        "log.csv",
+        "--out",
+        "copy",
+        "--overwrite",
+    )

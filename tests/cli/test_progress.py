@@ -22,10 +22,19 @@ def test_train_reports_its_phases(done, recipe):
     )
     out, err = done("train", recipe, "--out", "b", *words)
     lines = json_lines(err)
-    last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}  # a slow machine says more
-    assert list(last) == [("preparation", None), ("training", 1), ("training", 2), ("evaluation", None)]
+    # a slow machine says more
+    last = {(one["phase"], one.get("epoch")): one for one in lines if "rows" in one}
+    assert list(last) == [
+        ("preparation", None),
+        ("training", 1),
+        ("training", 2),
+        ("evaluation", None),
+    ]
     epochs = [one for (phase, _), one in last.items() if phase == "training"]
-    assert all(one["rows"] == one["rows_total"] == json.loads(out)["counts"]["train_rows"] for one in epochs)
+    assert all(
+        one["rows"] == one["rows_total"] == json.loads(out)["counts"]["train_rows"]
+        for one in epochs
+    )
     tested = last["evaluation", None]
     assert tested["rows"] == tested["rows_total"] == json.loads(out)["counts"]["test_rows"]
     aucs = [one["evaluation"]["auc"] for one in lines if "evaluation" in one]
@@ -34,20 +43,27 @@ def test_train_reports_its_phases(done, recipe):
 
 
 def test_predict_reports_its_rows(done, bundle, recipe):
-    err = done("predict", bundle, "--data", "log.csv", "--out", "scores.csv", "--progress", "json")[1]
+    err = done("predict", bundle, "--data", "log.csv", "--out", "scores.csv", "--progress", "json")[
+        1
+    ]
     last = json_lines(err)[-1]
     assert (last["phase"], last["rows"], last["rows_total"]) == ("prediction", 400, 400)
 
 
 def test_another_word_is_refused(fieldwise, recipe):
-    refused(fieldwise("train", recipe, "--progress", "xml"), "--progress must be text or json, found 'xml'")
+    refused(
+        fieldwise("train", recipe, "--progress", "xml"),
+        "--progress must be text or json, found 'xml'",
+    )
 
 
 def test_a_tracker_gets_the_runs_of_train_and_compare(done, recipe, tmp_path):
     pytest.importorskip("tensorboard")
     done("train", recipe, "--out", "b", "--quiet", "--tracker", "tensorboard")
     done("compare", recipe, "--seeds", "1", "--quiet", "--tracker", "tensorboard")
-    runs = sorted(path.parent.name for path in (tmp_path / "tensorboard").glob("*/events.out.tfevents*"))
+    runs = sorted(
+        path.parent.name for path in (tmp_path / "tensorboard").glob("*/events.out.tfevents*")
+    )
     assert len(runs) == 2
     assert "seed-0" in runs[1] or "seed-0" in runs[0]
 

@@ -9,7 +9,17 @@ from fieldwise import Bundle
 def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path):
     newcomer = log.head(3).with_columns(pl.lit("new").alias("user"), pl.lit("i9").alias("item"))
     pl.concat([log, newcomer]).write_csv("later.csv")
-    out, err = done("recommend", bundle, "--log", "later.csv", "--k", "3", "--out", "top.parquet", "--include-seen")
+    out, err = done(
+        "recommend",
+        bundle,
+        "--log",
+        "later.csv",
+        "--k",
+        "3",
+        "--out",
+        "top.parquet",
+        "--include-seen",
+    )
     assert out == ""
     assert "excluded" not in err
     result = pl.read_parquet(tmp_path / "top.parquet")
@@ -21,12 +31,16 @@ def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path
     assert result.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]
     expected = Bundle.load(bundle).recommend(log="later.csv", n=3, exclude_seen=False)
     assert result.equals(expected)
-    err = done("recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x")[1]
+    err = done(
+        "recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x"
+    )[1]
     own = pl.read_csv(tmp_path / "u.csv")
     assert own["user"].unique(maintain_order=True).to_list() == ["u1", "x"]
 
 
-def test_what_is_excluded_is_said_and_is_what_serve_excludes(done, fieldwise, bundle, log, tmp_path):
+def test_what_is_excluded_is_said_and_is_what_serve_excludes(
+    done, fieldwise, bundle, log, tmp_path
+):
     log.write_csv("log.csv")
     options = {"": "positive", "--exclude-seen": True, "--include-seen": False}
     options_words = "(--exclude-seen: of all rows, --include-seen: none)"
@@ -43,4 +57,3 @@ def test_what_is_excluded_is_said_and_is_what_serve_excludes(done, fieldwise, bu
         assert ("excluded" in err) == bool(seen)
         expected = Bundle.load(bundle).recommend(log="log.csv", n=99, exclude_seen=seen)
         assert pl.read_parquet(tmp_path / out).equals(expected)
-    refused(fieldwise("recommend", bundle, "--log", "log.csv", "--out", "x.csv", "--keep-seen"), "--include-seen keeps")

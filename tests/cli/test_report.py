@@ -37,13 +37,21 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     assert sections(text) == SECTIONS
     auc = Bundle.load(bundle).about["run"]["test"]["auc"]
     assert f"<dt>AUC</dt><dd>{auc:.4f}<small>" in text
-    for words in ("By user", "By tags", "By price", "Users (user) by their training rows", "(saved in this bundle)"):
+    for words in (
+        "By user",
+        "By tags",
+        "By price",
+        "Users (user) by their training rows",
+        "(saved in this bundle)",
+    ):
         assert (words in text) == (words != "(saved in this bundle)")
     assert "user × item" in text
     environment = Bundle.load(bundle).about["environment"]
     for fact in ("machine", "commit"):
         assert f'<span>{fact}</span></th><td class="w">{environment[fact]}</td>' in text
-    assert re.search(r"Calibrations are fitted on the 80 validation rows and evaluated on the 80 test rows", text)
+    assert re.search(
+        r"Calibrations are fitted on the 80 validation rows and evaluated on the 80 test rows", text
+    )
     assert fieldwise(*ask, "--out", "again.html", "--quiet")[1:] == ("", "")
     assert (tmp_path / "again.html").read_bytes() == (tmp_path / "r.html").read_bytes()
 
@@ -73,7 +81,9 @@ def test_runs_are_compared(fieldwise, bundle, recipe, tmp_path):
     assert len(sections(text)) == 2 + 3 * len(SECTIONS)
     table = text.split("Comparison</h2>")[1].split("</table>")[0]
     assert "baseline" in table
-    assert table.count("<small>+0.0000 to +0.0000</small>") == 1, "the same run twice differs in nothing"
+    assert table.count("<small>+0.0000 to +0.0000</small>") == 1, (
+        "the same run twice differs in nothing"
+    )
     assert "In all heads attention is uniform" in text
     for name in ("fm", "again", "int"):
         assert f"mine ({name})" in text
@@ -82,7 +92,13 @@ def test_runs_are_compared(fieldwise, bundle, recipe, tmp_path):
 def test_runs_of_other_rows_stand_in_tables_of_their_own(fieldwise, bundle, recipe, tmp_path):
     trained(fieldwise, recipe, "two", None, "--set", "seed=1")
     assert fieldwise("report", bundle, "two", "--out", "r.html", "--quiet")[0] == 0
-    assert sum(title.startswith("Comparison: ") for title in sections((tmp_path / "r.html").read_text())) == 2
+    assert (
+        sum(
+            title.startswith("Comparison: ")
+            for title in sections((tmp_path / "r.html").read_text())
+        )
+        == 2
+    )
 
 
 def test_kept_runs_of_a_comparison(fieldwise, recipe, tmp_path):
@@ -110,7 +126,11 @@ def test_towers_show_their_own_parts(fieldwise, recipe, tmp_path):
     trained(fieldwise, recipe, "b", f'name = "inttower"\n{settings}')
     assert fieldwise("report", "b", "--out", "r.html", "--quiet", "--rows", 20)[0] == 0
     page = (tmp_path / "r.html").read_text()
-    for words in ("Matches by item head", "Gates: each field", "20 of 80 test rows, sampled with seed 0"):
+    for words in (
+        "Matches by item head",
+        "Gates: each field",
+        "20 of 80 test rows, sampled with seed 0",
+    ):
         assert words in page
 
 
@@ -124,7 +144,9 @@ def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "ROC and precision-recall" not in sections(page)
     assert "Omitted for a regression label" in page
-    recipe.write_text(text.replace(label, label + '\nmore_labels = [{ column = "minutes", task = "regression" }]'))
+    recipe.write_text(
+        text.replace(label, label + '\nmore_labels = [{ column = "minutes", task = "regression" }]')
+    )
     trained(fieldwise, recipe, "both")
     assert fieldwise("report", "both", "number", "--out", "more.html", "--quiet")[0] == 0
     titles = sections((tmp_path / "more.html").read_text())
@@ -164,7 +186,9 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     (tmp_path / "file").write_text("x")
     refused(fieldwise(*report, tmp_path / "file" / "r.html"), "choose a writable folder")
     dataclasses.replace(Bundle.load(bundle), about={}).save(tmp_path / "bare")
-    refused(fieldwise("report", "bare"), "was not made by a recipe", "a bundle of `fieldwise train`")
+    refused(
+        fieldwise("report", "bare"), "was not made by a recipe", "a bundle of `fieldwise train`"
+    )
     shutil.copytree(bundle, "damaged")
     next((tmp_path / "damaged").glob("weights.*")).write_bytes(b"x")
     refused(fieldwise("report", "damaged"), "damaged is damaged: weights.")
@@ -172,7 +196,9 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     log.with_columns(price=pl.col("price") + 1).write_csv(tmp_path / "log.csv")
     refused(fieldwise("report", "own"), "have changed since", "run the report with the data")
     (tmp_path / "log.csv").unlink()
-    refused(fieldwise("report", "own"), "the rows of the run own cannot be prepared again", "log.csv")
+    refused(
+        fieldwise("report", "own"), "the rows of the run own cannot be prepared again", "log.csv"
+    )
     assert not list(tmp_path.glob("*.html"))
 
 

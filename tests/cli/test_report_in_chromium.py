@@ -8,8 +8,15 @@ from cli.conftest import make_log, write_recipe
 
 from fieldwise.cli import run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+)
 SIZES = {"desk": (1280, 900), "telephone": (390, 844)}
 
 
@@ -19,7 +26,9 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("no Chromium among the programs of this machine")
     with sync_api.sync_playwright() as playwright:
-        result = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"])
+        result = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*QUIET, "--disable-sync", "--no-first-run"]
+        )
         yield result
         result.close()
 
@@ -32,7 +41,19 @@ def report(tmp_path_factory):
     make_log().with_columns(pl.col("item").replace(values)).write_csv(folder / "log.csv")
     for name, model in (("fm", {}), ("int", {"name": "autoint", "layers": 2, "heads": 2})):
         write_recipe(folder / "mine.toml", **model)
-        assert run(["train", str(folder / "mine.toml"), "--out", str(folder / name), "--quiet", "--json"]) == 0
+        assert (
+            run(
+                [
+                    "train",
+                    str(folder / "mine.toml"),
+                    "--out",
+                    str(folder / name),
+                    "--quiet",
+                    "--json",
+                ]
+            )
+            == 0
+        )
     ask = "--slice", "item", "--slice", "price", "--out", str(folder / "r.html"), "--quiet"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fieldwise.runs.leaderboard.REPLICATES", (50, 50))
@@ -47,19 +68,28 @@ def test_the_page_makes_no_requests_logs_nothing_and_fits(browser, report):
         page.on("console", lambda message, said=said: said.append(message.text))
         page.on("pageerror", lambda error, said=said: said.append(str(error)))
         page.on("request", lambda request, asked=asked: asked.append(request.url))
-        page.on("dialog", lambda dialog, dialogs=dialogs: (dialogs.append(dialog.message), dialog.dismiss()))
+        page.on(
+            "dialog",
+            lambda dialog, dialogs=dialogs: (dialogs.append(dialog.message), dialog.dismiss()),
+        )
         page.goto(report.as_uri())
         page.eval_on_selector_all("details", "all => all.forEach(one => { one.open = true })")
         assert (said, dialogs) == ([], [])
         assert page.eval_on_selector_all("script", "all => all.length") == 0
-        assert page.get_by_text("<script>alert(1)</script>", exact=True).count() >= 2, "values are shown as words"
+        assert page.get_by_text("<script>alert(1)</script>", exact=True).count() >= 2, (
+            "values are shown as words"
+        )
         assert asked == [report.as_uri()]
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, "the page itself never scrolls sideways"
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+            "the page itself never scrolls sideways"
+        )
         boxes = page.eval_on_selector_all(
             ".scroll, pre, .drawing", "all => all.map(o => [o.scrollWidth, o.clientWidth])"
         )
         wide = [own for own, seen in boxes if own > seen + 1]
-        assert wide or width > 1000, "tables that are wider than a telephone scroll in their own box"
+        assert wide or width > 1000, (
+            "tables that are wider than a telephone scroll in their own box"
+        )
         assert all(seen <= width for _, seen in boxes)
         page.close()
 
@@ -79,8 +109,15 @@ def test_tables_are_whole_on_a_desk_and_what_is_wider_scrolls_in_its_box(browser
         ])""",
     )
     heads = [head for head, *_ in tables]
-    assert any(head.startswith("run | AUC | ") and head.endswith("DeLong p | parameters | s/epoch") for head in heads)
-    cut = [head for head, whole, seen, _ in tables if whole > seen + 1 and not head.startswith("field | user | item")]
+    assert any(
+        head.startswith("run | AUC | ") and head.endswith("DeLong p | parameters | s/epoch")
+        for head in heads
+    )
+    cut = [
+        head
+        for head, whole, seen, _ in tables
+        if whole > seen + 1 and not head.startswith("field | user | item")
+    ]
     assert cut == []
     assert {overflow for *_, overflow in tables} == {"auto"}
     page.close()
@@ -94,7 +131,10 @@ def test_the_style_is_applied_and_follows_the_system(browser, report):
         papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         ink = page.evaluate("getComputedStyle(document.querySelector('svg text')).fill")
         assert ink != papers[-1]
-        assert page.evaluate("getComputedStyle(document.querySelector('svg .line')).strokeWidth") == "2px"
+        assert (
+            page.evaluate("getComputedStyle(document.querySelector('svg .line')).strokeWidth")
+            == "2px"
+        )
         page.close()
     assert papers == ["rgb(255, 255, 255)", "rgb(20, 23, 28)"]
 
@@ -106,14 +146,20 @@ def test_links_lead_to_headings_by_keyboard(browser, report):
     assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
     page.eval_on_selector_all("nav details", "all => all.forEach(one => { one.open = true })")
     links = page.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
-    assert len(links) == 3 + 2 * 12, "the comparison's two sections, each run's eleven, and an overview of each"
+    assert len(links) == 3 + 2 * 12, (
+        "the comparison's two sections, each run's eleven, and an overview of each"
+    )
     for link in links:
         assert page.eval_on_selector(link, "o => o.tagName") in ("H1", "H2")
     page.focus(f"nav a[href='{links[-1]}']")
     page.keyboard.press("Enter")
     assert page.evaluate("location.hash") == links[-1]
-    assert page.evaluate("[...document.querySelectorAll('[role=img]')].every(o => o.getAttribute('aria-label'))")
-    figures = page.eval_on_selector_all("figure", "all => all.map(f => f.querySelectorAll('details table').length)")
+    assert page.evaluate(
+        "[...document.querySelectorAll('[role=img]')].every(o => o.getAttribute('aria-label'))"
+    )
+    figures = page.eval_on_selector_all(
+        "figure", "all => all.map(f => f.querySelectorAll('details table').length)"
+    )
     assert figures
     assert set(figures) == {1}, "a table behind each figure"
     page.close()

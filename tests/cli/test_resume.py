@@ -72,7 +72,9 @@ def test_a_recommender_resumes_from_its_checkpoint(log, tmp_path, monkeypatch):
         patched.setattr(estimator, "progress_for", lambda *_, **__: Stops())
         with pytest.raises(KeyboardInterrupt):
             Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
-    with pytest.raises(ConfigError, match=r"training rows was rows2:.*remove that folder to train from the start"):
+    with pytest.raises(
+        ConfigError, match=r"training rows was rows2:.*remove that folder to train from the start"
+    ):
         Recommender(**made, checkpoint=tmp_path / "c").fit(X[:300], y[:300])
     result = Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
     assert result.bundle_.digest == expected.bundle_.digest

@@ -81,9 +81,12 @@ def test_ctrl_c_while_saving_keeps_the_old_bundle(fieldwise, done, recipe, monke
         real(path, content)
 
     monkeypatch.setattr(files, "write_atomically", stops)
-    ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts behind & ignores it
+    # what a shell starts behind & ignores it
+    ours = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code, _, err = fieldwise("train", recipe, "--out", "b", "--quiet", "--overwrite", "--set", "seed=3")
+        code, _, err = fieldwise(
+            "train", recipe, "--out", "b", "--quiet", "--overwrite", "--set", "seed=3"
+        )
     finally:
         signal.signal(signal.SIGINT, ours)
     assert code == 130
@@ -105,8 +108,11 @@ def test_ctrl_c_before_there_is_a_model(fieldwise, recipe, monkeypatch, stage):
     assert not Path("b").exists()
 
 
-def test_a_disk_too_small_for_the_cache_is_a_warning_before_work(fieldwise, done, recipe, monkeypatch):
-    # 400 rows, 4 fields, a number and a label: 9,600 bytes encoded, which the cache holds beside the raw rows.
+def test_a_disk_too_small_for_the_cache_is_a_warning_before_work(
+    fieldwise, done, recipe, monkeypatch
+):
+    # 400 rows, 4 fields, a number and a label: 9,600 bytes encoded, which the cache holds beside
+    # the raw rows.
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=12_000))
     err = done("describe", recipe)[1]
     assert "not stored in the cache: that needs" in err

@@ -13,7 +13,14 @@ from fieldwise.cli import run
 from fieldwise.cli.show import command
 from fieldwise.evaluation.calibration import fit_platt
 
-TOWER = {"name": "inttower", "hidden": [6], "user_heads": 2, "item_heads": 2, "head_dim": 4, "cir_weight": 0.0}
+TOWER = {
+    "name": "inttower",
+    "hidden": [6],
+    "user_heads": 2,
+    "item_heads": 2,
+    "head_dim": 4,
+    "cir_weight": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +29,19 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tower")
     make_log().write_csv(folder / "log.csv")
     write_recipe(folder / "tower.toml", **TOWER)
-    assert run(["train", str(folder / "tower.toml"), "--out", str(folder / "tower"), "--quiet", "--json"]) == 0
+    assert (
+        run(
+            [
+                "train",
+                str(folder / "tower.toml"),
+                "--out",
+                str(folder / "tower"),
+                "--quiet",
+                "--json",
+            ]
+        )
+        == 0
+    )
     return folder / "tower"
 
 
@@ -39,7 +58,9 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     assert code == 0
     assert err.startswith("items are identified by the column 'item' (change it with --id)\nnext, ")
     log = trained.parent / "log.csv"
-    assert err.endswith(f"{command('serve', '--prerank', trained, '--index', 'ix', '--log', log)}\n")
+    assert err.endswith(
+        f"{command('serve', '--prerank', trained, '--index', 'ix', '--log', log)}\n"
+    )
     assert "7 items in ix, int8" in out
     assert "7 new, 0 changed, 0 removed, 0 unchanged" in out
     result = json.loads(fieldwise(*build, "--json")[1])
@@ -47,11 +68,24 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     some = items.head(1).with_columns(price=pl.lit(9.9))
     pl.concat([some, items.head(1).with_columns(item=pl.lit("i77"))]).write_csv("some.csv")
     pl.DataFrame({"item": [items["item"][2]]}).write_csv("gone.csv")
-    change = "index", trained, "--items", "some.csv", "--out", "ix", "--changes", "--remove", "gone.csv", "--json"
+    change = (
+        "index",
+        trained,
+        "--items",
+        "some.csv",
+        "--out",
+        "ix",
+        "--changes",
+        "--remove",
+        "gone.csv",
+        "--json",
+    )
     result = json.loads(fieldwise(*change)[1])
     assert [result[k] for k in ("items", "new", "changed", "removed", "kept")] == [7, 1, 1, 1, 5]
     pl.DataFrame({"item": ["i77"]}).write_csv("gone.csv")
-    result = json.loads(fieldwise("index", trained, "--out", "ix", "--remove", "gone.csv", "--json")[1])
+    result = json.loads(
+        fieldwise("index", trained, "--out", "ix", "--remove", "gone.csv", "--json")[1]
+    )
     assert [result[k] for k in ("items", "removed", "kept")] == [6, 1, 6]
 
 
@@ -75,7 +109,14 @@ def test_the_recall_of_a_cascade(fieldwise, trained, bundle, items, log):
     assert result["recall_by_prerank"]["7"] == 1
     code, out, _ = fieldwise(*measure, "--rows", 20)
     assert code == 0
-    for words in ("recall@3", "NDCG@3", "best item found", "of the items in", "ranking all items", "prerank"):
+    for words in (
+        "recall@3",
+        "NDCG@3",
+        "best item found",
+        "of the items in",
+        "ranking all items",
+        "prerank",
+    ):
         assert words in out
 
 
@@ -86,18 +127,36 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
 
     rows, catalogue = bare(log, "bare.csv"), bare(items, "bare-items.csv")
     log.write_csv("rows.csv")
-    code, out, _ = fieldwise("index", trained, "--items", "bare-items.csv", "--out", "ix", *catalogue)
+    code, out, _ = fieldwise(
+        "index", trained, "--items", "bare-items.csv", "--out", "ix", *catalogue
+    )
     assert (code, out[:12]) == (0, "7 items in i")
     cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--k", 3
     measure = *cascade, "--candidates", 5, "--rows", 20, "--json"
-    results = [fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))]
+    results = [
+        fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))
+    ]
     plain = [{k: v for k, v in json.loads(text).items() if k != "milliseconds"} for text in results]
     assert plain[0] == plain[1]
     expected = fit_platt(log["click"], Bundle.load(bundle).score(log))
-    assert fieldwise("evaluate", bundle, "--calibrate", "platt", "--out", "a", "--data", "bare.csv", *rows)[0] == 0
+    assert (
+        fieldwise(
+            "evaluate", bundle, "--calibrate", "platt", "--out", "a", "--data", "bare.csv", *rows
+        )[0]
+        == 0
+    )
     assert Bundle.load(Path("a")).calibration == {"click": expected}
     log.head(9).write_csv("usual.csv", include_header=False)
-    explain = "explain", bundle, "--data", "bare.csv", "--background", "usual.csv", "--method", "occlusion"
+    explain = (
+        "explain",
+        bundle,
+        "--data",
+        "bare.csv",
+        "--background",
+        "usual.csv",
+        "--method",
+        "occlusion",
+    )
     result = json.loads(fieldwise(*explain, "--row", 5, "--json", *rows)[1])
     assert result["base"] == pytest.approx(Bundle.load(bundle).score(log.head(9)).mean(), rel=1e-5)
 
@@ -105,7 +164,10 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
 def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items, log):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
-    refused(fieldwise("index", bundle, "--items", "items.csv", "--out", "ix"), "found FM: train inttower")
+    refused(
+        fieldwise("index", bundle, "--items", "items.csv", "--out", "ix"),
+        "found FM: train inttower",
+    )
     refused(fieldwise(*build, "--id", "sku"), "--id must be a column of the table, found 'sku'")
     refused(fieldwise(*build, "--changes"), "found none at ix")
     assert fieldwise(*build)[0] == 0
@@ -127,14 +189,28 @@ def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items,
     log.write_csv("rows.csv")
     measure = "evaluate", bundle, "--prerank", trained, "--data", "rows.csv"
     refused(fieldwise(*measure, "--index", "nothing"), "nothing is not an index")
-    refused(fieldwise(*measure, "--index", "ix", "--k", 10, "--candidates", 5), "found k 10 and prerank 5")
-    refused(fieldwise(*measure, "--index", "ix", "--candidates", "all"), "the number of items passed on, found 'all'")
+    refused(
+        fieldwise(*measure, "--index", "ix", "--k", 10, "--candidates", 5),
+        "found k 10 and prerank 5",
+    )
+    refused(
+        fieldwise(*measure, "--index", "ix", "--candidates", "all"),
+        "the number of items passed on, found 'all'",
+    )
     refused(fieldwise(*measure[:4], "--index", "ix"), "give --index and --data")
-    refused(fieldwise(*measure, "--index", "ix", "--ranking"), "--ranking and --prerank are evaluations of their own")
+    refused(
+        fieldwise(*measure, "--index", "ix", "--ranking"),
+        "--ranking and --prerank are evaluations of their own",
+    )
     for given in (("--users", 3), ("--keep-seen",)):
-        sentence = f"{given[0]} is an option of --ranking, without effect on --prerank: omit {given[0]}"
+        sentence = (
+            f"{given[0]} is an option of --ranking, without effect on --prerank: omit {given[0]}"
+        )
         refused(fieldwise(*measure, "--index", "ix", "--k", 3, *given), sentence)
-    refused(fieldwise("evaluate", bundle, "--nprobe", 3), "--nprobe is an option of --prerank, which is not given")
+    refused(
+        fieldwise("evaluate", bundle, "--nprobe", 3),
+        "--nprobe is an option of --prerank, which is not given",
+    )
     alone = "evaluate", bundle, "--prerank", bundle, "--data", "rows.csv"
     refused(fieldwise(*alone, "--index", "ix"), "must be the IntTower")
 
@@ -155,30 +231,51 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
     refused(fieldwise("serve", "nothing"), "nothing is not a bundle")
     refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, --items, or a --log")
     refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
-    refused(fieldwise("serve", bundle, "--read", "columns=user,item"), "applies to --log, which is not given")
-    refused(fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs a log", "give --log")
     refused(
-        fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"), "an index is built from a table"
+        fieldwise("serve", bundle, "--read", "columns=user,item"),
+        "applies to --log, which is not given",
     )
-    refused(fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is not an index")
+    refused(
+        fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs a log", "give --log"
+    )
+    refused(
+        fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"),
+        "an index is built from a table",
+    )
+    refused(
+        fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is not an index"
+    )
     named = "items.csv: the table must have a column of user ids: by the schema 'user' or 'user_id', found item"
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
     wrong = "--user-id must be a column of the table, found 'who': known: item"
     refused(fieldwise("serve", bundle, "--users", "items.csv", "--user-id", "who"), wrong)
     items.vstack(items).write_csv("twice.csv")
-    assert fieldwise("serve", bundle, "--items", "twice.csv")[2].count("every id must be present and unique") == 1
+    assert (
+        fieldwise("serve", bundle, "--items", "twice.csv")[2].count(
+            "every id must be present and unique"
+        )
+        == 1
+    )
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        refused(fieldwise("serve", bundle, "--port", taken.getsockname()[1]), "cannot listen on 127.0.0.1:")
+        refused(
+            fieldwise("serve", bundle, "--port", taken.getsockname()[1]),
+            "cannot listen on 127.0.0.1:",
+        )
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
-    refused(fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"), "--prerank must be an IntTower, found")
+    refused(
+        fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"),
+        "--prerank must be an IntTower, found",
+    )
 
 
 @pytest.mark.slow  # test_export.py has the exporters
 def test_export(fieldwise, bundle):
     refused(fieldwise("export", bundle, "--out", "exported", "--to", "tflite"), "found 'tflite'")
-    pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    pytest.importorskip(
+        "onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'"
+    )
     code, out, err = fieldwise("export", bundle, "--out", "exported")
     assert (code, err) == (0, "")
     assert out.startswith("exported/model.onnx: logits of the sample rows agree within ")

@@ -24,9 +24,14 @@ def test_commands_load_only_the_packages_that_they_need(tmp_path, monkeypatch, s
     """Commands one after the other in one fresh process, those that may load more last."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "broken.toml").write_text("[model")
-    (tmp_path / "t.csv").write_text("user,item,click\n" + "".join(f"u{i % 3},i{i % 5},{i % 2}\n" for i in range(40)))
+    (tmp_path / "t.csv").write_text(
+        "user,item,click\n" + "".join(f"u{i % 3},i{i % 5},{i % 2}\n" for i in range(40))
+    )
     recipes = {  # exit code, what is printed
-        **dict.fromkeys(["--help", "--version", "describe", "train --help", "prepare --help", "store --help"], (0, "")),
+        **dict.fromkeys(
+            ["--help", "--version", "describe", "train --help", "prepare --help", "store --help"],
+            (0, ""),
+        ),
         "prepare": (0, ""),
         "train simulated/afmm": (2, "no recipe is named"),
         "describe absent.toml": (2, "a recipe file must exist"),
@@ -45,10 +50,16 @@ def test_commands_load_only_the_packages_that_they_need(tmp_path, monkeypatch, s
         "init t.csv --out -": (0, ""),
         "init t.csv": (0, ""),
     }
-    given = json.dumps([*((one, HEAVY) for one in recipes), *((one, ("torch", "sklearn")) for one in tables)])
+    given = json.dumps(
+        [*((one, HEAVY) for one in recipes), *((one, ("torch", "sklearn")) for one in tables)]
+    )
     process = [sys.executable, "-c", PROBE]
-    done = subprocess.run(process, input=given, capture_output=True, text=True, cwd=tmp_path, check=True)
-    for (command, (code, words)), outcome in zip((recipes | tables).items(), json.loads(done.stdout), strict=True):
+    done = subprocess.run(
+        process, input=given, capture_output=True, text=True, cwd=tmp_path, check=True
+    )
+    for (command, (code, words)), outcome in zip(
+        (recipes | tables).items(), json.loads(done.stdout), strict=True
+    ):
         with subtests.test(command=command):
             assert outcome[:2] == [code, []], outcome
             assert words in outcome[2]
@@ -60,8 +71,13 @@ def test_what_needs_pytorch_loads_little_more_and_sets_up_no_logging():
         ("fieldwise.train_recipe", ("torch._dynamo", "sklearn", "scipy.stats")),
         ("import fieldwise.scoring.ranker", ("torch._dynamo", "sklearn", "scipy.stats")),
     ]
-    checks = (f"{code}; print({code!r}, [name for name in {names} if name in sys.modules])" for code, names in steps)
+    checks = (
+        f"{code}; print({code!r}, [name for name in {names} if name in sys.modules])"
+        for code, names in steps
+    )
     handlers = "print('handlers', logging.root.handlers, logging.getLogger('fieldwise').handlers)"
     program = "\n".join(("import logging, sys", *checks, handlers))
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines() == [*(f"{code} []" for code, _ in steps), "handlers [] []"]

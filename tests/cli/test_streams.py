@@ -78,7 +78,9 @@ def test_a_reader_that_has_gone_changes_no_code(monkeypatch, unbuffered):
         os.close(reader)
         raw = io.FileIO(end, "w")
         binary = raw if unbuffered else io.BufferedWriter(raw)
-        monkeypatch.setattr(sys, name, io.TextIOWrapper(binary, encoding="utf-8", write_through=unbuffered))
+        monkeypatch.setattr(
+            sys, name, io.TextIOWrapper(binary, encoding="utf-8", write_through=unbuffered)
+        )
     assert exit_code("describe") == 0
     assert exit_code("--help") == 0
     assert exit_code("describe", "no-such-recipe") == 2
@@ -109,13 +111,21 @@ def test_other_streams_stay():
     assert forgiving(stream) is stream
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems have names in Unicode")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="other systems have names in Unicode"
+)
 def test_a_file_name_that_the_system_cannot_encode_is_a_sentence(tmp_path):
     plain_c = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     (tmp_path / "r.toml").write_text('[data]\npath = "товары.csv"\n', "utf-8")
     command = [sys.executable, "-m", "fieldwise", "describe", "r.toml"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | plain_c, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=tmp_path,
+        env=os.environ | plain_c,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

@@ -11,7 +11,8 @@ import pytest
 def calls_of() -> Callable[[Callable[[], object]], int]:
     """Counts the functions, Python's and built-in ones, that a piece of work calls.
 
-    Vectorized work makes the same number for any number of rows: a measure that no busy machine disturbs.
+    Vectorized work makes the same number for any number of rows: a measure that no busy machine
+    disturbs.
     """
 
     def count_calls(work: Callable[[], object]) -> int:

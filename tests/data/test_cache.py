@@ -42,19 +42,27 @@ def recipe(tmp_path: Path) -> Recipe:
 def test_the_second_run_reads_what_the_first_kept(cache, recipe, said, monkeypatch):
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
-    monkeypatch.setattr("fieldwise.runs.data.Preparation.run", lambda *_, **__: pytest.fail("made again"))
+    monkeypatch.setattr(
+        "fieldwise.runs.data.Preparation.run", lambda *_, **__: pytest.fail("made again")
+    )
     second = prepare_recipe(recipe, Path(), cache=cache)
     assert_equal(first, second)
-    assert_equal(first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache))
+    assert_equal(
+        first, prepare_recipe(dataclasses.replace(recipe, name="other"), Path(), cache=cache)
+    )
     assert [line.startswith("read from the cache: ") for line in said] == [True, True]
-    assert rows_digest(second.test.frame, recipe.schema) == rows_digest(first.test.frame, recipe.schema)
+    assert rows_digest(second.test.frame, recipe.schema) == rows_digest(
+        first.test.frame, recipe.schema
+    )
 
 
 def test_whatever_changes_the_data_is_another_entry(cache, recipe, tmp_path, monkeypatch):
     prepare_recipe(recipe, Path(), cache=cache)
     changed = [
         dataclasses.replace(recipe, seed=1),
-        dataclasses.replace(recipe, schema=dataclasses.replace(recipe.schema, fields=recipe.schema.fields[:-1])),
+        dataclasses.replace(
+            recipe, schema=dataclasses.replace(recipe.schema, fields=recipe.schema.fields[:-1])
+        ),
         dataclasses.replace(recipe, split=dataclasses.replace(recipe.split, test=0.3)),
     ]
     for k, other in enumerate(changed, start=2):
@@ -99,7 +107,9 @@ def test_a_damaged_entry_is_told_and_made_again(subtests, cache, recipe, said):
 
 
 @pytest.mark.parametrize("name", ["encoder.json", "prepared.json", ABOUT])
-def test_an_entry_of_deep_json_is_damaged(cache: Cache, recipe: Recipe, said: list[str], name: str) -> None:
+def test_an_entry_of_deep_json_is_damaged(
+    cache: Cache, recipe: Recipe, said: list[str], name: str
+) -> None:
     """With checksums that fit: someone who may write the cache made it."""
     prepare_recipe(recipe, Path(), cache=cache)
     (entry,) = cache.entries()
@@ -123,7 +133,11 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
         file.write_text("1")
     (place / "libfm").symlink_to(elsewhere)
     result = _data_files(load_recipe("frappe/fm").data, tmp_path / "data")
-    assert set(result) == {"map.csv", os.path.join("deep", "er", "f"), os.path.join("libfm", "frappe.train.libfm")}
+    assert set(result) == {
+        "map.csv",
+        os.path.join("deep", "er", "f"),
+        os.path.join("libfm", "frappe.train.libfm"),
+    }
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_kept(cache, recipe, tmp_path, monkeypatch):
@@ -235,7 +249,10 @@ def test_what_a_killed_process_began_goes_after_a_week(cache: Cache) -> None:
     with one_writer(cache.folder / ".making" / "used"):
         os.utime(cache.folder / ".making" / "used", (0, 0))
         cache.put("k", "a thing", write(5))
-        assert sorted(path.name for path in (cache.folder / ".making").iterdir()) == ["used", "young"]
+        assert sorted(path.name for path in (cache.folder / ".making").iterdir()) == [
+            "used",
+            "young",
+        ]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

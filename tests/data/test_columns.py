@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence
 from fieldwise.data.encode import encoder as encoder_module
-from fieldwise.data.encode.columns import WHITE, as_list, as_number, as_text, cell_list, cell_text, coded, stable_hash
+from fieldwise.data.encode.columns import (
+    WHITE,
+    as_list,
+    as_number,
+    as_text,
+    cell_list,
+    cell_text,
+    coded,
+    stable_hash,
+)
 from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, encode_column
 from fieldwise.storage import machine
 
@@ -26,7 +35,12 @@ def fnv1a(text: str) -> int:
 def test_every_width_of_number_gives_the_same_text(subtests):
     for dtype in [pl.Int8, pl.UInt8, pl.Int32, pl.UInt64, pl.Float32, pl.Float64]:
         with subtests.test(dtype=dtype):
-            assert as_text(pl.Series([0, 7, 100, None], dtype=dtype)).to_list() == ["0", "7", "100", None]
+            assert as_text(pl.Series([0, 7, 100, None], dtype=dtype)).to_list() == [
+                "0",
+                "7",
+                "100",
+                None,
+            ]
 
 
 def test_absent_values_become_null() -> None:
@@ -47,18 +61,26 @@ def test_cells_of_several_values_are_refused_as_one_value(subtests: pytest.Subte
         with subtests.test(column=column):
             with pytest.raises(DataError, match=r"column 'x' is of type .*declare it a Bag"):
                 as_text(column)
-            with pytest.raises(DataError, match="a cell must hold one value: column 'x' is of type"):
+            with pytest.raises(
+                DataError, match="a cell must hold one value: column 'x' is of type"
+            ):
                 coded(column)
             with pytest.raises(DataError, match="a number is needed: column 'x' is of type"):
                 as_number(column, "column 'x'")
 
 
 def test_numbers_of_every_type() -> None:
-    assert as_number(pl.Series([" 1", "2.5 ", "", "  ", None, "nan", "-1e3", "+5"]), "x").to_list() == [
+    assert as_number(
+        pl.Series([" 1", "2.5 ", "", "  ", None, "nan", "-1e3", "+5"]), "x"
+    ).to_list() == [
         *(1.0, 2.5, None, None, None, None),
         *(-1000.0, 5.0),
     ]
-    assert as_number(pl.Series(["1", "20", None], dtype=pl.Categorical), "x").to_list() == [1.0, 20.0, None]
+    assert as_number(pl.Series(["1", "20", None], dtype=pl.Categorical), "x").to_list() == [
+        1.0,
+        20.0,
+        None,
+    ]
     assert as_number(pl.Series([True, False]), "x").to_list() == [1.0, 0.0]
     assert as_number(pl.Series([Decimal("1.25")]), "x").to_list() == [1.25]
     assert as_number(pl.Series([float("nan"), 1.0]), "x").to_list() == [None, 1.0]
@@ -84,10 +106,18 @@ def test_text_among_numbers_names_the_row(subtests):
 
 
 def test_infinity_and_what_overflows_32_bits_name_the_row(subtests):
-    for column in [[1.0, float("inf")], [1.0, float("-inf")], ["1", "inf"], ["1", "1e400"], [1.0, 1e39]]:
+    for column in [
+        [1.0, float("inf")],
+        [1.0, float("-inf")],
+        ["1", "inf"],
+        ["1", "1e400"],
+        [1.0, 1e39],
+    ]:
         with (
             subtests.test(column=column),
-            pytest.raises(DataError, match=r"numbers must be finite .* column 'age' holds .* in row 1 "),
+            pytest.raises(
+                DataError, match=r"numbers must be finite .* column 'age' holds .* in row 1 "
+            ),
         ):
             as_number(pl.Series(column), "column 'age'")
 
@@ -95,7 +125,12 @@ def test_infinity_and_what_overflows_32_bits_name_the_row(subtests):
 def test_lists_lose_blanks_and_absent_values() -> None:
     column = pl.Series(["a| b ||c", "", None, "|", "a|a"])
     assert as_list(column, "|").to_list() == [["a", "b", "c"], [], [], [], ["a", "a"]]
-    assert as_list(pl.Series([["a", None, ""], [], None, [" b"]]), "|").to_list() == [["a"], [], [], ["b"]]
+    assert as_list(pl.Series([["a", None, ""], [], None, [" b"]]), "|").to_list() == [
+        ["a"],
+        [],
+        [],
+        ["b"],
+    ]
     assert as_list(pl.Series([[], None]), "|").to_list() == [[], []]
     assert as_list(pl.Series(["1, 2"]), ",").to_list() == [["1", "2"]]
     assert as_list(pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2)), "|").to_list() == [["1", "2"]]
@@ -110,23 +145,31 @@ def test_a_cell_of_a_list_column_does_not_depend_on_other_cells() -> None:
         as_list(pl.Series("x", [[[1]]]), "|")
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8)), st.integers(1, 2**40))
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8)), st.integers(1, 2**40)
+)
 def test_hash_equals_a_plain_loop(texts: list[str], buckets: int) -> None:
     result = stable_hash(pl.Series(texts, dtype=pl.String), buckets)
     assert result.tolist() == [fnv1a(t) % buckets for t in texts]
 
 
-CELLS = st.none() | st.text(max_size=5) | st.booleans() | st.integers(-(2**126), 2**126) | st.floats()
+CELLS = (
+    st.none() | st.text(max_size=5) | st.booleans() | st.integers(-(2**126), 2**126) | st.floats()
+)
 ITEMS = st.lists(st.none() | st.text(" a|\t\x1f\u2003\u00a0", max_size=5), max_size=5) | st.lists(
     st.none() | st.floats(), max_size=3
 )
 
 
 @settings(max_examples=50)
-@given(CELLS, ITEMS | st.none() | st.text(" a|\t\x1f\u2003", max_size=9), st.none() | st.integers(1, 3))
+@given(
+    CELLS, ITEMS | st.none() | st.text(" a|\t\x1f\u2003", max_size=9), st.none() | st.integers(1, 3)
+)
 def test_a_cell_is_what_its_column_is(cell, several, newest):
     assert cell_text(cell) == as_text(pl.Series([cell]))[0]
-    result = as_list(pl.Series([several], dtype=pl.List(pl.String) if several == [] else None), "|")[0].to_list()
+    result = as_list(
+        pl.Series([several], dtype=pl.List(pl.String) if several == [] else None), "|"
+    )[0].to_list()
     assert cell_list(several, "|", newest=newest) == result[-newest if newest else 0 :]
 
 
@@ -141,7 +184,8 @@ COLUMNS = [
     pl.Series([3, None, -7, 3]),
     pl.Series([2**62, None, -(2**63), 2**63 - 1]),
     pl.Series([-(2**63), -(2**63) + 1]),
-    pl.Series([*range(-3500, 3500, 14), None, -3500]),  # a lookup table some seven times as long as the column
+    # a lookup table some seven times as long as the column
+    pl.Series([*range(-3500, 3500, 14), None, -3500]),
     pl.Series([*range(-4500, 4500, 18), None, -4500]),  # nine times
     pl.Series([-128, 127, None], dtype=pl.Int8),
     pl.Series([2**64 - 1, 2**64 - 2, None], dtype=pl.UInt64),
@@ -165,9 +209,9 @@ def test_codes_stand_for_the_cells_texts(subtests):
             assert dict(zip(texts, cells.counts().tolist(), strict=False)) == {
                 t: reference.count(t) for t in texts[:-1]
             }
-            assert cells.look_up(np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1).tolist() == [
-                -1 if text is None else 10 + texts.index(text) for text in reference
-            ]
+            assert cells.look_up(
+                np.arange(10, 10 + len(texts) - 1, dtype=np.int32), -1
+            ).tolist() == [-1 if text is None else 10 + texts.index(text) for text in reference]
 
 
 SCHEMA = Schema(
@@ -210,7 +254,9 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
     monkeypatch.setattr(encoder_module, "BLOCK", 64)
     encoder = Encoder.fit(train, SCHEMA)
     assert encoder == reference
-    for result, rows in zip((encoder.transform(train), encoder.transform(other)), expected, strict=True):
+    for result, rows in zip(
+        (encoder.transform(train), encoder.transform(other)), expected, strict=True
+    ):
         for name in ("ids", "values", "bag_ids", "bag_offsets"):
             np.testing.assert_array_equal(getattr(result, name), getattr(rows, name), strict=True)
     table, at = expected[1], {f.name: f.offset + 1 for f in reference.layout.fields}
@@ -221,10 +267,14 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
         "tags": np.concatenate(cells[::2]) == at["tags"],
         "seen": np.concatenate(cells[1::2]) == at["seen"],
     }
-    assert encoder.unseen_counts(table) == {name: (one.sum(), len(one)) for name, one in unknown.items()}
+    assert encoder.unseen_counts(table) == {
+        name: (one.sum(), len(one)) for name, one in unknown.items()
+    }
 
 
-def test_of_several_bad_fields_the_first_is_named_by_threads_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_bad_fields_the_first_is_named_by_threads_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(machine, "FEW_ROWS", 0)
     schema = Schema(fields=(Categorical("ok"), Numeric("bad"), Numeric("worse")), label=Label("y"))
     frame = pl.DataFrame({"ok": ["a"], "bad": ["x"], "worse": ["y"]})
@@ -237,10 +287,26 @@ def test_keys_that_begin_at_one_place_are_all_found() -> None:
     inverse = pow(int(MULTIPLIER), -1, 2**64)
     keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
     fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
-    assert encode_column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [*range(2, 32), *[1] * 10]
+    assert encode_column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [
+        *range(2, 32),
+        *[1] * 10,
+    ]
 
 
-VALUES = ("7", "-3", "007", "+5", "1.0", "x", "", "9223372036854775807", "9223372036854775808", "12", "0", "-0")
+VALUES = (
+    "7",
+    "-3",
+    "007",
+    "+5",
+    "1.0",
+    "x",
+    "",
+    "9223372036854775807",
+    "9223372036854775808",
+    "12",
+    "0",
+    "-0",
+)
 KINDS = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
 
 
@@ -263,4 +329,6 @@ def test_many_unfamiliar_integers_are_unknown() -> None:
     place = {int(value): row for row, value in enumerate(values, 2)}
     fitted = Vocabulary(values=tuple(map(str, values)))
     column = pl.Series("c", cells.astype(np.int64))
-    assert encode_column(Categorical("c"), fitted, column).ids.tolist() == [place.get(int(cell), 1) for cell in cells]
+    assert encode_column(Categorical("c"), fitted, column).ids.tolist() == [
+        place.get(int(cell), 1) for cell in cells
+    ]

@@ -41,7 +41,14 @@ ENCODER = Encoder.fit(TRAIN, SCHEMA)
 SPACES = ["", " ", " i1 ", "\u00a0", "\x1f", "\u2003x"]
 WORDS = st.sampled_from(["1", "2", "a", "i1", "i2", "t1", "t1|t2", "i1;i2", "1.5", "x", *SPACES])
 WHOLE = st.integers(-(2**126), 2**126)  # those of a table
-SCALARS = st.none() | WORDS | st.booleans() | WHOLE | st.floats() | st.sampled_from([1.0, 2.5, 2.0**53, 1e39])
+SCALARS = (
+    st.none()
+    | WORDS
+    | st.booleans()
+    | WHOLE
+    | st.floats()
+    | st.sampled_from([1.0, 2.5, 2.0**53, 1e39])
+)
 NUMBERS = st.none() | st.integers() | st.floats() | WORDS | st.booleans()
 LISTS = (
     st.none()
@@ -65,8 +72,11 @@ CELLS = st.fixed_dictionaries(
     | dict.fromkeys(("history", "tags"), LISTS)
     | dict.fromkeys(("price", "cost", "hour"), NUMBERS)
 )
-CHANGED = st.sets(st.sampled_from(list(PLAIN)), max_size=2)  # of more, few rows would do without a table
-ROWS = st.builds(lambda cells, changed: PLAIN | {name: cells[name] for name in changed}, CELLS, CHANGED)
+# of more, few rows would do without a table
+CHANGED = st.sets(st.sampled_from(list(PLAIN)), max_size=2)
+ROWS = st.builds(
+    lambda cells, changed: PLAIN | {name: cells[name] for name in changed}, CELLS, CHANGED
+)
 
 
 def by_table(row):
@@ -116,7 +126,9 @@ def test_some_of_the_fields():
     split = Split.at(ENCODER.layout, [0, 4, 5])
     row = {name: PLAIN[name] for name in ("user", "tags", "price")}
     result = encode_row(ENCODER, split.context.layout, row)
-    expected = ENCODER.transform(pl.DataFrame({k: [v] for k, v in row.items()}), part=split.context.layout)
+    expected = ENCODER.transform(
+        pl.DataFrame({k: [v] for k, v in row.items()}), part=split.context.layout
+    )
     np.testing.assert_array_equal(result.ids, expected.ids)
     np.testing.assert_array_equal(result.values, expected.values)
     np.testing.assert_array_equal(result.bag_ids, expected.bag_ids)

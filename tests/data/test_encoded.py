@@ -16,7 +16,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
-from fieldwise import FM, Bag, Batch, Categorical, DataError, Encoder, Label, Layout, Numeric, Schema, Sequence
+from fieldwise import (
+    FM,
+    Bag,
+    Batch,
+    Categorical,
+    DataError,
+    Encoder,
+    Label,
+    Layout,
+    Numeric,
+    Schema,
+    Sequence,
+)
 from fieldwise.data import table as table_module
 from fieldwise.data.table import TABLE, EncodedTable, batch_starts, deviations, mean_target
 from fieldwise.layout import FieldLayout
@@ -36,7 +48,9 @@ def layout_of(kinds: list[str]) -> Layout:
         if kind == "value":
             entry = FieldLayout(name=f"f{k}", kind="value", role="context", offset=10 * k, rows=10)
         elif kind in ("mean", "sum", "max"):
-            entry = FieldLayout(name=f"f{k}", kind="bag", role="context", offset=10 * k, rows=10, pooling=kind)
+            entry = FieldLayout(
+                name=f"f{k}", kind="bag", role="context", offset=10 * k, rows=10, pooling=kind
+            )
         fields.append(entry)
     return Layout(tuple(fields))
 
@@ -45,7 +59,14 @@ def test_rows_can_be_indexed(subtests) -> None:
     table = encoded()
     assert table.y is not None
     one = (3, -1, np.int64(5))
-    several = (slice(2, 9, 3), slice(None, None, -1), [4, 0, 4], np.arange(50) % 7 == 0, [], torch.tensor([1, 2]))
+    several = (
+        slice(2, 9, 3),
+        slice(None, None, -1),
+        [4, 0, 4],
+        np.arange(50) % 7 == 0,
+        [],
+        torch.tensor([1, 2]),
+    )
     for rows in (*one, *several):
         with subtests.test(rows=rows):
             batch, y = table[rows]
@@ -56,7 +77,10 @@ def test_rows_can_be_indexed(subtests) -> None:
             for own, other in zip(batch, whole, strict=True):
                 assert torch.equal(own.reshape(other.shape), other)
             assert y.reshape(-1).tolist() == targets.tolist() == table.y[numbers].tolist()
-            assert batch.ids.shape == whole.ids.shape[1 if np.ndim(rows) == 0 and not isinstance(rows, slice) else 0 :]
+            assert (
+                batch.ids.shape
+                == whole.ids.shape[1 if np.ndim(rows) == 0 and not isinstance(rows, slice) else 0 :]
+            )
     assert isinstance(dataclasses.replace(table, y=None)[0], Batch)
     for wrong, message in (
         (50, "one of the table's 50, found 50"),
@@ -74,7 +98,9 @@ def test_a_table_is_a_dataset_of_pytorch() -> None:
     layout = Layout.of_sizes([3, 4])
     ids = np.stack([np.arange(10) % 3, 3 + np.arange(10) % 4], axis=1).astype(np.int32)
     none = np.empty(0, np.int32), np.zeros(1, np.int64)
-    table = EncodedTable(layout, ids, np.empty((10, 0), np.float32), *none, y=(np.arange(10) % 2).astype(np.float32))
+    table = EncodedTable(
+        layout, ids, np.empty((10, 0), np.float32), *none, y=(np.arange(10) % 2).astype(np.float32)
+    )
     network = FM(embedding_dim=2).build(layout)
     for batch, y in DataLoader(table, batch_size=4):
         assert y.shape == network(Batch(*batch)).shape
@@ -82,7 +108,9 @@ def test_a_table_is_a_dataset_of_pytorch() -> None:
     assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, ids.tolist()))
 
     with_bags = encoded()
-    with pytest.raises(DataError, match="cannot be stacked: let the DataLoader fetch whole batches"):
+    with pytest.raises(
+        DataError, match="cannot be stacked: let the DataLoader fetch whole batches"
+    ):
         next(iter(DataLoader(with_bags, batch_size=4)))
     sampler = BatchSampler(SequentialSampler(with_bags), 16, drop_last=False)
     loader = DataLoader(with_bags, sampler=sampler, batch_size=None)
@@ -93,12 +121,16 @@ def test_a_table_is_a_dataset_of_pytorch() -> None:
 
 def table_of(kinds: list[str], rows: list[Row], y: list[float] | None = None) -> EncodedTable:
     """The arrays that the documentation of EncodedTable describes, filled cell by cell."""
-    singles = [[c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)] for row in rows]
+    singles = [
+        [c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)] for row in rows
+    ]
     values = [[c[1] for c in row if isinstance(c, tuple)] for row in rows]
     bags = [c for row in rows for c in row if isinstance(c, list)]
     return EncodedTable(
         layout_of(kinds),
-        np.array(singles, dtype=np.int32).reshape(len(rows), sum(k in ("id", "value") for k in kinds)),
+        np.array(singles, dtype=np.int32).reshape(
+            len(rows), sum(k in ("id", "value") for k in kinds)
+        ),
         np.array(values, dtype=np.float32).reshape(len(rows), kinds.count("value")),
         np.array([i for bag in bags for i in bag], dtype=np.int32),
         np.array([sum(map(len, bags[:k])) for k in range(len(bags) + 1)], dtype=np.int64),
@@ -110,9 +142,14 @@ def plain_batch(kinds: list[str], rows: list[Row]) -> dict[str, list[object]]:
     """The plain reference: what a batch of these rows must hold."""
     poolings = [k for k in kinds if k in ("mean", "sum", "max")]
     bags = [c for row in rows for c in row if isinstance(c, list)]
-    share = [1 / len(bag) if poolings[s % len(poolings)] == "mean" else 1.0 for s, bag in enumerate(bags)]
+    share = [
+        1 / len(bag) if poolings[s % len(poolings)] == "mean" else 1.0 for s, bag in enumerate(bags)
+    ]
     return {
-        "ids": [[c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)] for row in rows],
+        "ids": [
+            [c if isinstance(c, int) else c[0] for c in row if not isinstance(c, list)]
+            for row in rows
+        ],
         "values": [[c[1] for c in row if isinstance(c, tuple)] for row in rows],
         "bag_ids": [i for bag in bags for i in bag],
         "bag_segments": [s for s, bag in enumerate(bags) for _ in bag],
@@ -125,19 +162,29 @@ def check(batch: Batch, kinds: list[str], rows: list[Row]) -> None:
         result = getattr(batch, name).tolist()
         assert result == (pytest.approx(reference) if name == "bag_weights" else reference), name
     assert batch.size == len(rows)
-    assert [t.dtype for t in batch] == [torch.int32, torch.float32, torch.int32, torch.int64, torch.float32]
+    assert [t.dtype for t in batch] == [
+        torch.int32,
+        torch.float32,
+        torch.int32,
+        torch.int64,
+        torch.float32,
+    ]
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[str], list[Row]]:
-    kinds = draw(st.lists(st.sampled_from(["id", "value", "mean", "sum", "max"]), min_size=1, max_size=5))
+    kinds = draw(
+        st.lists(st.sampled_from(["id", "value", "mean", "sum", "max"]), min_size=1, max_size=5)
+    )
 
     def cell(k: int, kind: str) -> st.SearchStrategy[Cell]:
         ids = st.integers(10 * k, 10 * k + 9)
         if kind == "id":
             return ids
         return (
-            st.tuples(ids, st.integers(-9, 9).map(float)) if kind == "value" else st.lists(ids, min_size=1, max_size=3)
+            st.tuples(ids, st.integers(-9, 9).map(float))
+            if kind == "value"
+            else st.lists(ids, min_size=1, max_size=3)
         )
 
     row = st.tuples(*[cell(k, kind) for k, kind in enumerate(kinds)]).map(list)
@@ -145,7 +192,9 @@ def tables(draw: st.DrawFn) -> tuple[list[str], list[Row]]:
 
 
 @given(tables(), st.integers(1, 10), st.randoms(use_true_random=False))
-def test_batches_equal_a_plain_assembly(problem: tuple[list[str], list[Row]], size: int, random: object) -> None:
+def test_batches_equal_a_plain_assembly(
+    problem: tuple[list[str], list[Row]], size: int, random: object
+) -> None:
     kinds, rows = problem
     table = table_of(kinds, rows, y=[float(n) for n in range(len(rows))])
     order = list(range(len(rows)))
@@ -176,7 +225,9 @@ def test_one_batch_by_numbers_or_by_slice(problem, numbers, start, end):
     batch, y = table.batch(torch.tensor(numbers, dtype=torch.int64))
     assert y is None
     for name, reference in plain_batch(kinds, [rows[n] for n in numbers]).items():
-        assert getattr(batch, name).tolist() == (pytest.approx(reference) if name == "bag_weights" else reference)
+        assert getattr(batch, name).tolist() == (
+            pytest.approx(reference) if name == "bag_weights" else reference
+        )
     check(table.batch(slice(start, end))[0], kinds, rows[start:end])
 
 
@@ -187,7 +238,9 @@ def test_a_last_batch_of_one_row_joins_the_one_before(subtests):
         with subtests.test(rows=rows, size=size, sizes=sizes):
             table = table_of(["id"], [[k % 10] for k in range(rows)])
             assert [batch.size for batch, _ in table.batches(size)] == sizes
-            assert [batch.size for batch, _ in table.batches(size, order=torch.arange(rows))] == sizes
+            assert [
+                batch.size for batch, _ in table.batches(size, order=torch.arange(rows))
+            ] == sizes
             assert len(batch_starts(len(table), size)) == len(sizes)
 
 
@@ -226,13 +279,17 @@ def test_targets_of_several_labels_stay_beside_their_rows(tmp_path: Path) -> Non
     _, picked = back.batch(order)
     assert picked is not None
     np.testing.assert_array_equal(picked.numpy(), y[order.numpy()])
-    assert [tuple(part.shape) for _, part in back.batches(16) if part is not None] == [(16, 3)] * 3 + [(2, 3)]
+    assert [tuple(part.shape) for _, part in back.batches(16) if part is not None] == [
+        (16, 3)
+    ] * 3 + [(2, 3)]
 
 
 @settings(max_examples=15)  # each waits for the disk
 @example((["id", "value", "mean"], []), False)
 @given(tables(), st.booleans())
-def test_every_mixture_survives_the_disk(problem: tuple[list[str], list[Row]], with_y: bool) -> None:
+def test_every_mixture_survives_the_disk(
+    problem: tuple[list[str], list[Row]], with_y: bool
+) -> None:
     kinds, rows = problem
     table = table_of(kinds, rows, y=[1.0] * len(rows) if with_y else None)
     with tempfile.TemporaryDirectory() as folder:
@@ -298,15 +355,27 @@ def change_text(path: Path) -> None:
     ("damage", "message"),
     [
         (shutil.rmtree, "is not an encoded table: it has no table.json"),
-        (lambda at: array_file(at, "ids").unlink(), r"is damaged: ids\..*npy cannot be read: No such file"),
-        (lambda at: cut_short(array_file(at, "ids")), r"is damaged: ids\..*npy does not match its checksum or size"),
+        (
+            lambda at: array_file(at, "ids").unlink(),
+            r"is damaged: ids\..*npy cannot be read: No such file",
+        ),
+        (
+            lambda at: cut_short(array_file(at, "ids")),
+            r"is damaged: ids\..*npy does not match its checksum or size",
+        ),
         (lambda at: (at / "table.json").write_text("{"), "is damaged: table.json cannot be read"),
-        (lambda at: change_text(at / "table.json"), "is damaged: table.json does not match its checksum"),
+        (
+            lambda at: change_text(at / "table.json"),
+            "is damaged: table.json does not match its checksum",
+        ),
         (
             lambda at: replace(at, "ids", np.array([{}], dtype=object)),
             "cannot be read: .*Python objects in dtype; encode",
         ),
-        (lambda at: (at / "table.json").write_text("[]"), "is damaged: table.json has no format number"),
+        (
+            lambda at: (at / "table.json").write_text("[]"),
+            "is damaged: table.json has no format number",
+        ),
         (
             lambda at: rewrite(at, lambda it: it.update(format=99)),
             "has format 99, but .* up to format 2: install a newer",
@@ -315,7 +384,9 @@ def change_text(path: Path) -> None:
         (lambda at: replace(at, "y", np.zeros(3, dtype=np.float32)), "different numbers of rows"),
     ],
 )
-def test_a_damaged_table_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_a_damaged_table_is_refused(
+    tmp_path: Path, damage: Callable[[Path], None], message: str
+) -> None:
     encoded().save(tmp_path / "t")
     damage(tmp_path / "t")
     with pytest.raises(DataError, match=message):
@@ -325,26 +396,42 @@ def test_a_damaged_table_is_refused(tmp_path: Path, damage: Callable[[Path], Non
 def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -> None:
     """One batch of 200,000 rows makes as many calls as one of 20."""
     pool = encoded(200)
-    arrays = (np.tile(pool.ids, (1000, 1)), np.tile(pool.values, (1000, 1)), np.tile(pool.bag_ids, 1000))
+    arrays = (
+        np.tile(pool.ids, (1000, 1)),
+        np.tile(pool.values, (1000, 1)),
+        np.tile(pool.bag_ids, 1000),
+    )
     lengths = np.tile(np.diff(pool.bag_offsets), 1000)
-    table = EncodedTable(pool.layout, *arrays, np.concatenate([[0], np.cumsum(lengths)]), np.zeros(200_000, np.float32))
+    table = EncodedTable(
+        pool.layout,
+        *arrays,
+        np.concatenate([[0], np.cumsum(lengths)]),
+        np.zeros(200_000, np.float32),
+    )
     order = torch.randperm(200_000, generator=torch.Generator().manual_seed(0))
     table.batch(order[:2])  # the first call makes the tensors
     few = order[:20]
     assert calls_of(lambda: table.batch(order)) == calls_of(lambda: table.batch(few))
-    assert calls_of(lambda: table.batch(slice(0, 200_000))) == calls_of(lambda: table.batch(slice(0, 20)))
+    assert calls_of(lambda: table.batch(slice(0, 200_000))) == calls_of(
+        lambda: table.batch(slice(0, 20))
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 6, 7, 8, 50])
 def test_slices_give_what_all_rows_give(rows, monkeypatch):
     draws = np.random.default_rng(rows)
-    y, weight = draws.normal(3.0, 2.0, (rows, 2)).astype(np.float32), draws.gamma(1.0, size=rows).astype(np.float32)
+    y, weight = (
+        draws.normal(3.0, 2.0, (rows, 2)).astype(np.float32),
+        draws.gamma(1.0, size=rows).astype(np.float32),
+    )
     ids = draws.integers(0, 9, (rows, 2)).astype(np.int32)
     table = EncodedTable(Layout.of_sizes([5, 4]), ids, y[:, :0], ids[:, 0], np.arange(rows + 1))
     expected = np.bincount(ids.ravel(), minlength=9) + np.bincount(ids[:, 0], minlength=9)
     for size in (7, 1000):
         monkeypatch.setattr(table_module, "SLICE_ROWS", size)
-        assert mean_target(y[:, 0], scale=2.0) == pytest.approx(y[:, 0].astype(float).mean() / 2, rel=1e-12)
+        assert mean_target(y[:, 0], scale=2.0) == pytest.approx(
+            y[:, 0].astype(float).mean() / 2, rel=1e-12
+        )
         assert mean_target(y[:, 1], weight) == pytest.approx(
             np.average(y[:, 1].astype(float), weights=weight), rel=1e-6
         )

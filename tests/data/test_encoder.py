@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, SchemaError, Sequence
+from fieldwise import (
+    Bag,
+    Categorical,
+    DataError,
+    Encoder,
+    Label,
+    Numeric,
+    Schema,
+    SchemaError,
+    Sequence,
+)
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.schema import Field
@@ -42,7 +52,10 @@ def local_rows(table: EncodedTable) -> list[list[Local]]:
         single = value = bag = 0
         for f in fields:
             if f.kind == "bag":
-                begin, end = table.bag_offsets[n * bags + bag], table.bag_offsets[n * bags + bag + 1]
+                begin, end = (
+                    table.bag_offsets[n * bags + bag],
+                    table.bag_offsets[n * bags + bag + 1],
+                )
                 cells.append(([int(i) - f.offset for i in table.bag_ids[begin:end]], None))
                 bag += 1
             else:
@@ -79,7 +92,10 @@ def plain_fit(f: Field, train: list[object]) -> Callable[[object], Local]:
     kept = sorted((t for t in seen if seen[t] >= f.min_count), key=lambda t: (-seen[t], t.encode()))
     ids = {t: k + 2 for k, t in enumerate(kept)}
     if isinstance(f, Categorical):
-        return lambda cell: ([0 if plain_text(cell) is None else ids.get(str(plain_text(cell)), 1)], None)
+        return lambda cell: (
+            [0 if plain_text(cell) is None else ids.get(str(plain_text(cell)), 1)],
+            None,
+        )
     return lambda cell: ([ids.get(t, 1) for t in plain_list(f, cell)] or [0], None)
 
 
@@ -117,7 +133,13 @@ CELLS = {
     "joined": st.none() | st.lists(TEXT, max_size=4).map("|".join),
     "lists": st.none() | st.lists(st.none() | WHOLE, max_size=4),
 }
-TYPES = {"text": pl.String, "whole": pl.Int64, "number": pl.Float64, "joined": pl.String, "lists": pl.List(pl.Int64)}
+TYPES = {
+    "text": pl.String,
+    "whole": pl.Int64,
+    "number": pl.Float64,
+    "joined": pl.String,
+    "lists": pl.List(pl.Int64),
+}
 
 
 @st.composite
@@ -141,7 +163,8 @@ def problems(draw: st.DrawFn) -> tuple[Schema, pl.DataFrame, pl.DataFrame]:
         else:
             f = Sequence(name, min_count=count, max_length=draw(st.integers(1, 3)))
         fields.append(f)
-        seed = {"text": "a", "joined": "a", "lists": [1]}.get(kind, 1)  # every field has a value to learn from
+        # every field has a value to learn from
+        seed = {"text": "a", "joined": "a", "lists": [1]}.get(kind, 1)
         cells = [draw(st.lists(CELLS[kind], min_size=n, max_size=n)) for n in heights]
         train[name] = pl.Series([seed, *cells[0]], dtype=TYPES[kind])
         other[name] = pl.Series(cells[1], dtype=TYPES[kind])
@@ -159,14 +182,21 @@ def test_equals_the_plain_reference(problem: tuple[Schema, pl.DataFrame, pl.Data
     references = [plain_fit(f, train[f.column].to_list()) for f in schema.fields]
     for frame in (train, other):
         expected = [
-            [reference(row[f.column]) for f, reference in zip(schema.fields, references, strict=True)]
+            [
+                reference(row[f.column])
+                for f, reference in zip(schema.fields, references, strict=True)
+            ]
             for row in frame.to_dicts()
         ]
         result = local_rows(read.transform(frame))
-        assert [[ids for ids, _ in row] for row in result] == [[ids for ids, _ in row] for row in expected]
+        assert [[ids for ids, _ in row] for row in result] == [
+            [ids for ids, _ in row] for row in expected
+        ]
         for row, reference in zip(result, expected, strict=True):
             for (_, number), (_, true_number) in zip(row, reference, strict=True):
-                assert number == (None if true_number is None else pytest.approx(true_number, rel=1e-5, abs=1e-5))
+                assert number == (
+                    None if true_number is None else pytest.approx(true_number, rel=1e-5, abs=1e-5)
+                )
 
 
 ANY = st.one_of(
@@ -179,14 +209,20 @@ ANY = st.one_of(
 
 
 @given(ANY, ANY.map(lambda cells: [cells]), st.booleans())
-def test_no_value_crashes_a_category_or_a_bag(cells: list[object], lists: list[object], hashed: bool) -> None:
+def test_no_value_crashes_a_category_or_a_bag(
+    cells: list[object], lists: list[object], hashed: bool
+) -> None:
     buckets = 3 if hashed else None
     one = fitted(Categorical("c", hash_buckets=buckets), ["known"])
     ids = encode(one, cells).ids[:, 0].tolist()
     absent = [plain_text(c) is None for c in cells]
     assert [i == 0 for i in ids] == absent
     if not hashed:
-        assert all(i == 1 for i, gone, c in zip(ids, absent, cells, strict=True) if not gone and c != "known")
+        assert all(
+            i == 1
+            for i, gone, c in zip(ids, absent, cells, strict=True)
+            if not gone and c != "known"
+        )
     for f in (Bag("c", hash_buckets=buckets), Sequence("c", hash_buckets=buckets)):
         several = fitted(f, ["known"])
         for given_cells in (cells, lists):
@@ -199,7 +235,9 @@ def test_no_value_crashes_a_category_or_a_bag(cells: list[object], lists: list[o
 @given(st.lists(st.floats(-3e38, 3e38), min_size=1), st.lists(st.none() | st.floats(-3e38, 3e38)))
 def test_no_number_becomes_infinite(train: list[float], other: list[float | None]) -> None:
     for transform in ("none", "minmax", "standard", "log"):
-        table = encode(fitted(Numeric("x", transform=transform), train), pl.Series(other, dtype=pl.Float64))
+        table = encode(
+            fitted(Numeric("x", transform=transform), train), pl.Series(other, dtype=pl.Float64)
+        )
         assert np.isfinite(table.values).all()
     for encoding in ("uniform", "quantile"):
         encoder = fitted(Numeric("x", encoding=encoding, bins=4), train)
@@ -210,14 +248,21 @@ def test_no_number_becomes_infinite(train: list[float], other: list[float | None
 
 def test_an_id_is_one_value_in_every_form() -> None:
     encoder = fitted(Categorical("c"), [12, 7])
-    forms = [["12", "7", "8"], [12, 7, 8], [12.0, 7.0, 8.0], [Decimal("12.00"), Decimal("7.00"), Decimal("8.00")]]
+    forms = [
+        ["12", "7", "8"],
+        [12, 7, 8],
+        [12.0, 7.0, 8.0],
+        [Decimal("12.00"), Decimal("7.00"), Decimal("8.00")],
+    ]
     assert [encode(encoder, form).ids.ravel().tolist() for form in forms] == [[2, 3, 1]] * 4
     for trained in ([True, False, True], ["True", "False", "True"], ["true", "false", "true"]):
         flags = fitted(Categorical("c"), trained)
         for form in ([True, False], ["True", "False"], ["TRUE", "FALSE"], ["true", "false"]):
             assert encode(flags, [*form, None] * 100).ids.ravel().tolist() == [2, 3, 0] * 100
     bag = fitted(Bag("c"), [[12, 7], [12]])
-    assert [encode(bag, form).bag_ids.tolist() for form in (["12|7"], [[12.0, 7.0]], [["12", "7"]])] == [[2, 3]] * 3
+    assert [
+        encode(bag, form).bag_ids.tolist() for form in (["12|7"], [[12.0, 7.0]], [["12", "7"]])
+    ] == [[2, 3]] * 3
 
 
 def test_large_ids_stay_apart() -> None:
@@ -225,16 +270,22 @@ def test_large_ids_stay_apart() -> None:
     table = encode(fitted(Categorical("c"), ids), ids)
     assert sorted(table.ids.ravel().tolist()) == list(range(2, 9))
     floats = [float(x) for x in ids[:5]]
-    assert encode(fitted(Categorical("c"), ids[:5]), floats).ids.ravel().tolist() == list(range(2, 7))
+    assert encode(fitted(Categorical("c"), ids[:5]), floats).ids.ravel().tolist() == list(
+        range(2, 7)
+    )
     assert table.ids.dtype == np.int32
     frame = pl.DataFrame({"big": ["a"] * 3, "c": ["a", "b", "c"]})  # behind a field of many rows
-    encoder = Encoder.fit(frame, schema_of(Categorical("big", hash_buckets=2**24), Categorical("c")))
+    encoder = Encoder.fit(
+        frame, schema_of(Categorical("big", hash_buckets=2**24), Categorical("c"))
+    )
     assert encoder.transform(frame).ids[:, 1].tolist() == [2**24 + 1 + k for k in (2, 3, 4)]
 
 
 def test_more_rows_than_ids_can_count_are_refused() -> None:
     schema = schema_of(Categorical("a", hash_buckets=2**30), Categorical("b", hash_buckets=2**30))
-    with pytest.raises(DataError, match="may take 2147483647 embedding rows, found 2147483650; lower hash_buckets"):
+    with pytest.raises(
+        DataError, match="may take 2147483647 embedding rows, found 2147483650; lower hash_buckets"
+    ):
         Encoder.fit(pl.DataFrame({"a": [1], "b": [1]}), schema)
 
 
@@ -262,7 +313,9 @@ def test_a_constant_column_becomes_zero(subtests):
             with subtests.test(transform=transform, constant=constant):
                 encoder = fitted(Numeric("x", transform=transform), [constant] * 3)
                 assert np.abs(encode(encoder, [constant]).values).item() <= abs(constant) * 1e-15
-                assert np.abs(encode(fitted(Numeric("x"), [0.1] * 3), [0.6]).values).item() == pytest.approx(0.5)
+                assert np.abs(
+                    encode(fitted(Numeric("x"), [0.1] * 3), [0.6]).values
+                ).item() == pytest.approx(0.5)
 
 
 def test_uniform_bins_equal_numpys_histogram() -> None:
@@ -270,33 +323,59 @@ def test_uniform_bins_equal_numpys_histogram() -> None:
     counts, _ = np.histogram(TRAIN, bins=7)
     result = encode(encoder, TRAIN).ids[:, 0]
     assert np.bincount(result, minlength=8).tolist() == [0, *counts.tolist()]
-    assert encode(encoder, [TRAIN.min() - 1e9, TRAIN.max() + 1e9, None]).ids.ravel().tolist() == [1, 7, 0]
+    assert encode(encoder, [TRAIN.min() - 1e9, TRAIN.max() + 1e9, None]).ids.ravel().tolist() == [
+        1,
+        7,
+        0,
+    ]
 
 
 def test_a_number_on_an_edge_falls_in_the_upper_bin() -> None:
     for encoding in ("uniform", "quantile"):
         encoder = fitted(Numeric("x", encoding=encoding, bins=4), [0, 1, 2, 3, 4])
-        assert encode(encoder, [0.0, 0.99, 1.0, 2.0, 3.0, 4.0]).ids.ravel().tolist() == [1, 1, 2, 3, 4, 4]
+        assert encode(encoder, [0.0, 0.99, 1.0, 2.0, 3.0, 4.0]).ids.ravel().tolist() == [
+            1,
+            1,
+            2,
+            3,
+            4,
+            4,
+        ]
 
 
-@pytest.mark.parametrize("train", [[17, 90, 25, 33], list(range(-3, 38)), [0.1, 0.7, 0.3], [0] * 50 + [99_999]])
+@pytest.mark.parametrize(
+    "train", [[17, 90, 25, 33], list(range(-3, 38)), [0.1, 0.7, 0.3], [0] * 50 + [99_999]]
+)
 def test_uniform_bins_closed_on_the_right_equal_pandas_cut(train: list[object]) -> None:
     pandas = pytest.importorskip("pandas")
-    encoder = fitted(Numeric("x", encoding="uniform", transform="none", bins=10, closed="right"), train)
+    encoder = fitted(
+        Numeric("x", encoding="uniform", transform="none", bins=10, closed="right"), train
+    )
     edges = np.linspace(min(train), max(train), 11)
-    cells = np.concatenate([train, edges[1:-1], np.nextafter(edges[1:], -np.inf), np.nextafter(edges[:-1], np.inf)])
+    cells = np.concatenate(
+        [train, edges[1:-1], np.nextafter(edges[1:], -np.inf), np.nextafter(edges[:-1], np.inf)]
+    )
     _, bounds = pandas.cut(train, bins=10, retbins=True)
     expected = pandas.cut(cells, bins=bounds, labels=False) + 1
     assert encode(encoder, pl.Series(cells)).ids.ravel().tolist() == expected.tolist()
-    assert encode(encoder, train).ids.ravel().tolist() == (pandas.cut(train, bins=10, labels=False) + 1).tolist()
+    assert (
+        encode(encoder, train).ids.ravel().tolist()
+        == (pandas.cut(train, bins=10, labels=False) + 1).tolist()
+    )
     left = fitted(Numeric("x", encoding="uniform", transform="none", bins=10), train)
     assert encode(left, [edges[5]]).ids.item() == encode(encoder, [edges[5]]).ids.item() + 1
-    assert encode(Encoder.from_json(encoder.to_json()), pl.Series(cells)).ids.ravel().tolist() == expected.tolist()
+    assert (
+        encode(Encoder.from_json(encoder.to_json()), pl.Series(cells)).ids.ravel().tolist()
+        == expected.tolist()
+    )
 
 
 def test_closed_on_the_right_is_for_bins_without_point_masses(subtests) -> None:
     for settings in ({}, {"encoding": "quantile", "point_masses": True}):
-        with subtests.test(**settings), pytest.raises(SchemaError, match=r"field 'x': closed = 'right' belongs to enc"):
+        with (
+            subtests.test(**settings),
+            pytest.raises(SchemaError, match=r"field 'x': closed = 'right' belongs to enc"),
+        ):
             Numeric("x", closed="right", **settings)
 
 
@@ -312,7 +391,10 @@ def test_quantile_bins_equal_numpys_quantiles() -> None:
 def test_bins_after_the_logarithm_cut_the_logarithm() -> None:
     encoder = fitted(Numeric("x", encoding="uniform", bins=5, transform="log"), TRAIN)
     counts, _ = np.histogram(np.log1p(TRAIN), bins=5)
-    assert np.bincount(encode(encoder, TRAIN).ids[:, 0], minlength=6).tolist() == [0, *counts.tolist()]
+    assert np.bincount(encode(encoder, TRAIN).ids[:, 0], minlength=6).tolist() == [
+        0,
+        *counts.tolist(),
+    ]
 
 
 def test_equal_quantiles_are_one_edge() -> None:
@@ -325,7 +407,9 @@ def test_equal_quantiles_are_one_edge() -> None:
 def test_unseen_is_the_share_of_unknown_values() -> None:
     schema = schema_of(Categorical("c"), Bag("b"), Categorical("h", hash_buckets=5), Numeric("x"))
     train = pl.DataFrame({"c": ["a", "b"], "b": ["p|q", "p"], "h": ["a", "b"], "x": [1, 2]})
-    other = pl.DataFrame({"c": ["a", "z", "y", None], "b": ["p|z", "q", None, "z"], "h": ["u"] * 4, "x": [9] * 4})
+    other = pl.DataFrame(
+        {"c": ["a", "z", "y", None], "b": ["p|z", "q", None, "z"], "h": ["u"] * 4, "x": [9] * 4}
+    )
     encoder = Encoder.fit(train, schema)
     assert encoder.unseen_in(encoder.transform(other)) == {"c": 0.5, "b": 0.4}
     assert encoder.unseen_in(encoder.transform(other.clear())) == {"c": 0.0, "b": 0.0}
@@ -369,7 +453,10 @@ def test_a_column_without_values_is_named(subtests):
     for f, cells in ALL_NULL:
         with (
             subtests.test(f=f, cells=cells),
-            pytest.raises(DataError, match=r"column 'c' \(field 'c'\) is null or empty in all 2 training rows; remove"),
+            pytest.raises(
+                DataError,
+                match=r"column 'c' \(field 'c'\) is null or empty in all 2 training rows; remove",
+            ),
         ):
             fitted(f, cells)
 
@@ -392,15 +479,32 @@ def test_a_missing_column_is_named_wherever_it_is_missed() -> None:
 def test_bad_numbers_name_field_and_row_in_training_and_later() -> None:
     schema = schema_of(Numeric("age"))
     encoder = Encoder.fit(pl.DataFrame({"age": [1.0]}), schema)
-    for cells, message in ((["1", "old"], "holds the text 'old' in row 1"), ([1.0, np.inf], "holds inf in row 1")):
+    for cells, message in (
+        (["1", "old"], "holds the text 'old' in row 1"),
+        ([1.0, np.inf], "holds inf in row 1"),
+    ):
         frame = pl.DataFrame({"age": cells})
-        for call in (lambda f: check_table(f, schema), lambda f: Encoder.fit(f, schema), encoder.transform):
+        for call in (
+            lambda f: check_table(f, schema),
+            lambda f: Encoder.fit(f, schema),
+            encoder.transform,
+        ):
             with pytest.raises(DataError, match=rf"column 'age' \(field 'age'\) {message}"):
                 call(frame)
 
 
 def test_a_damaged_encoder_is_refused(subtests):
-    for damage in ["", "{", "[" * 100_000, "[]", "3", "null", '{"fields": 3}', '{"fields": [3]}', '{"fields": [{}]}']:
+    for damage in [
+        "",
+        "{",
+        "[" * 100_000,
+        "[]",
+        "3",
+        "null",
+        '{"fields": 3}',
+        '{"fields": [3]}',
+        '{"fields": [{}]}',
+    ]:
         with subtests.test(damage=damage), pytest.raises(DataError, match="bundle/encoder"):
             Encoder.from_json(damage, "bundle/encoder")
 
@@ -416,13 +520,18 @@ def test_a_value_that_a_stored_vocabulary_has_twice_is_refused() -> None:
     """Of more than a few texts each is searched by its hash, and no seed gives two equal ones different hashes."""
     data = json.loads(fitted(Categorical("c"), ["a"]).to_json())
     data["fields"][0]["fitted"]["values"] = [*"abcdefghijklmnopqrstuvwxyz", "k"]
-    with pytest.raises(DataError, match=r"fields\[0\].fitted.values must have each value once, found 'k'") as caught:
+    with pytest.raises(
+        DataError, match=r"fields\[0\].fitted.values must have each value once, found 'k'"
+    ) as caught:
         Encoder.from_json(json.dumps(data), "bundle/encoder")
     assert "\n" not in str(caught.value)
 
 
 SHARING = schema_of(
-    Sequence("seen", max_length=3, shares="film"), Categorical("user"), Categorical("film"), Bag("top", shares="film")
+    Sequence("seen", max_length=3, shares="film"),
+    Categorical("user"),
+    Categorical("film"),
+    Bag("top", shares="film"),
 )
 
 
@@ -430,10 +539,14 @@ def sharing_rows(rows: int = 60, seed: int = 0) -> pl.DataFrame:
     rng = np.random.default_rng(seed)
 
     def several() -> list[str]:
-        return ["|".join(f"m{k}" for k in rng.integers(0, 9, rng.integers(0, 5))) for _ in range(rows)]
+        return [
+            "|".join(f"m{k}" for k in rng.integers(0, 9, rng.integers(0, 5))) for _ in range(rows)
+        ]
 
     film = [f"m{k}" for k in rng.integers(0, 7, rows)]
-    return pl.DataFrame({"seen": several(), "user": rng.integers(0, 5, rows), "film": film, "top": several()})
+    return pl.DataFrame(
+        {"seen": several(), "user": rng.integers(0, 5, rows), "film": film, "top": several()}
+    )
 
 
 def test_a_field_that_shares_reads_the_other_fields_rows() -> None:
@@ -444,17 +557,27 @@ def test_a_field_that_shares_reads_the_other_fields_rows() -> None:
     assert [(f.offset, f.rows, f.shares) for f in (seen, top)] == [(7, 9, "film")] * 2
     assert (user.shares, film.shares, encoder.layout.num_rows) == (None, None, 16)
     other = sharing_rows(seed=1)
-    row_of = dict(zip(frame["film"], [row[2][0][0] for row in local_rows(encoder.transform(frame))], strict=True))
+    row_of = dict(
+        zip(
+            frame["film"],
+            [row[2][0][0] for row in local_rows(encoder.transform(frame))],
+            strict=True,
+        )
+    )
     for cells, row in zip(other.to_dicts(), local_rows(encoder.transform(other)), strict=True):
         for name, result, keep in (("seen", row[0][0], 3), ("top", row[3][0], 9)):
             films = [f for f in cells[name].split("|") if f][-keep:]
-            assert result == ([row_of.get(f, 1) for f in films] or [0])  # no training row is of m7 or m8
+            # no training row is of m7 or m8
+            assert result == ([row_of.get(f, 1) for f in films] or [0])
 
 
 def test_a_shared_vocabulary_is_learned_from_the_other_column_of_training_rows_alone() -> None:
     frame = sharing_rows()
     encoder = Encoder.fit(frame, SHARING)
-    assert Encoder.fit(frame.with_columns(seen=pl.lit("m1|m1|m8"), top=pl.lit("m2")), SHARING) == encoder
+    assert (
+        Encoder.fit(frame.with_columns(seen=pl.lit("m1|m1|m8"), top=pl.lit("m2")), SHARING)
+        == encoder
+    )
     alone = Encoder.fit(frame, schema_of(Categorical("film")))
     assert encoder.fitted[0] == encoder.fitted[2] == encoder.fitted[3] == alone.fitted[0]
     unseen = pl.DataFrame({"seen": ["m1|m8"], "user": [0], "film": ["m8"], "top": ["m7|m8|m1|m2"]})
@@ -469,12 +592,15 @@ def test_json_holds_a_shared_vocabulary_once() -> None:
     assert text.count('"m1"') == 1
     back = Encoder.from_json(text)
     assert back == encoder
-    assert back.fitted[0] is Encoder.from_json(text).fitted[0]  # bundles of one log have one vocabulary in memory
+    # bundles of one log have one vocabulary in memory
+    assert back.fitted[0] is Encoder.from_json(text).fitted[0]
     assert back.layout == encoder.layout
     np.testing.assert_array_equal(back.transform(frame).bag_ids, encoder.transform(frame).bag_ids)
     data = json.loads(text)
     del data["fields"][2]["fitted"]
-    with pytest.raises(DataError, match="the encoder has no fitted values for field 'seen'; save the bundle again"):
+    with pytest.raises(
+        DataError, match="the encoder has no fitted values for field 'seen'; save the bundle again"
+    ):
         Encoder.from_json(json.dumps(data), "the encoder")
 
 
@@ -492,8 +618,12 @@ def test_a_shared_field_without_any_value_of_the_other_is_refused(subtests):
     for buckets in [None, 5]:
         for cells in ["m1;m2", "", None, "9"]:
             with subtests.test(buckets=buckets, cells=cells):
-                schema = schema_of(Categorical("film", hash_buckets=buckets), Sequence("seen", shares="film"))
-                frame = pl.DataFrame({"film": ["m1", "m2"], "seen": pl.Series([cells] * 2, dtype=pl.String)})
+                schema = schema_of(
+                    Categorical("film", hash_buckets=buckets), Sequence("seen", shares="film")
+                )
+                frame = pl.DataFrame(
+                    {"film": ["m1", "m2"], "seen": pl.Series([cells] * 2, dtype=pl.String)}
+                )
                 if buckets and cells:  # hashed, every value has a row, and no cell holds two
                     assert Encoder.fit(frame, schema).transform(frame).bag_ids.size == 2
                     continue

@@ -63,7 +63,9 @@ def sha256(content: bytes) -> str:
 
 
 def toy(url: str, **files: str) -> PublicSet:
-    checksums = {f"{name}.dat": checksum for name, checksum in files.items()} or {"rows.csv": sha256(CONTENT)}
+    checksums = {f"{name}.dat": checksum for name, checksum in files.items()} or {
+        "rows.csv": sha256(CONTENT)
+    }
     return PublicSet(
         name="toy", folder="toy", title="Toy", rows=1, licence="none", load=lambda _: pl.DataFrame(),
         needs=tuple((name, f"other/{name}") for name in checksums), checksums=checksums, origin=url,
@@ -74,9 +76,13 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_download_reports_its_progress_and_is_not_repeated(origin: Origin, tmp_path: Path) -> None:
+def test_a_download_reports_its_progress_and_is_not_repeated(
+    origin: Origin, tmp_path: Path
+) -> None:
     seen: list[tuple[int, int | None]] = []
-    paths = fetch(toy(origin.url), tmp_path, progress=lambda done, total: seen.append((done, total)))
+    paths = fetch(
+        toy(origin.url), tmp_path, progress=lambda done, total: seen.append((done, total))
+    )
     assert paths == [tmp_path / "toy" / "rows.csv"]
     assert paths[0].read_bytes() == CONTENT
     assert names(tmp_path / "toy") == ["rows.csv"]
@@ -105,7 +111,9 @@ def test_a_broken_or_interrupted_download_stores_nothing(origin: Origin, tmp_pat
             raise KeyboardInterrupt
 
     origin.break_after = 300_000
-    with pytest.raises(DataError, match=r"rows\.csv broke off after 300000 of 1048576 bytes; fetch again"):
+    with pytest.raises(
+        DataError, match=r"rows\.csv broke off after 300000 of 1048576 bytes; fetch again"
+    ):
         fetch(toy(origin.url), tmp_path)
     origin.break_after = None
     with pytest.raises(KeyboardInterrupt):
@@ -117,9 +125,15 @@ def test_a_broken_or_interrupted_download_stores_nothing(origin: Origin, tmp_pat
 
 @pytest.mark.parametrize("kind", ["sha256", "git-sha1"])
 def test_a_wrong_checksum_stores_nothing(origin: Origin, tmp_path: Path, kind: str) -> None:
-    right = sha256(CONTENT) if kind == "sha256" else hashlib.sha1(b"blob 1048576\0" + CONTENT).hexdigest()
+    right = (
+        sha256(CONTENT)
+        if kind == "sha256"
+        else hashlib.sha1(b"blob 1048576\0" + CONTENT).hexdigest()
+    )
     wrong = "0" * len(right)
-    with pytest.raises(DataError, match=f"its {kind} is {right}, expected {wrong}; nothing was stored"):
+    with pytest.raises(
+        DataError, match=f"its {kind} is {right}, expected {wrong}; nothing was stored"
+    ):
         fetch(toy(origin.url, a=wrong), tmp_path)
     assert names(tmp_path) == []
     fetch(toy(origin.url, a=right), tmp_path)
@@ -129,7 +143,9 @@ def test_a_wrong_checksum_stores_nothing(origin: Origin, tmp_path: Path, kind: s
 def test_a_foreign_file_is_never_overwritten(origin: Origin, tmp_path: Path) -> None:
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "rows.csv").write_bytes(b"mine")
-    with pytest.raises(DataError, match=f"is not the official file.*expected {sha256(CONTENT)}; remove it"):
+    with pytest.raises(
+        DataError, match=f"is not the official file.*expected {sha256(CONTENT)}; remove it"
+    ):
         fetch(toy(origin.url), tmp_path)
     assert (tmp_path / "toy" / "rows.csv").read_bytes() == b"mine"
     assert origin.asked == []
@@ -139,7 +155,10 @@ def test_network_faults_are_sentences(origin: Origin, tmp_path: Path) -> None:
     origin.status = 404
     with pytest.raises(DataError, match=r"answered 404 Not Found; try later"):
         fetch(toy(origin.url), tmp_path)
-    with pytest.raises(DataError, match=r"cannot download http://127\.0\.0\.1:1/rows.csv \(.*refused.*\); check the"):
+    with pytest.raises(
+        DataError,
+        match=r"cannot download http://127\.0\.0\.1:1/rows.csv \(.*refused.*\); check the",
+    ):
         fetch(toy("http://127.0.0.1:1"), tmp_path)
 
 
@@ -162,7 +181,9 @@ def zip_set(origin: Origin) -> PublicSet:
 
 
 def test_only_the_wanted_members_of_a_zip_are_kept(origin: Origin, tmp_path: Path) -> None:
-    origin.content = zipped({"toy/a.dat": b"a", "toy/b.dat": b"b", "toy/c.dat": b"c", "../evil.dat": b"e"})
+    origin.content = zipped(
+        {"toy/a.dat": b"a", "toy/b.dat": b"b", "toy/c.dat": b"c", "../evil.dat": b"e"}
+    )
     paths = fetch(zip_set(origin), tmp_path)
     assert paths == [tmp_path / "toy" / "a.dat", tmp_path / "toy" / "b.dat"]
     assert [path.read_bytes() for path in paths] == [b"a", b"b"]
@@ -181,10 +202,15 @@ def test_only_the_wanted_members_of_a_zip_are_kept(origin: Origin, tmp_path: Pat
     [
         (zipped({"toy/a.dat": b"a"}), r"is not a zip archive with toy/b\.dat"),
         (b"no zip at all", r"is not a zip archive with toy/a\.dat"),
-        (zipped({"toy/a.dat": b"a", "toy/b.dat": b"not b"}), r"b\.dat of .* is not the official file: its sha256"),
+        (
+            zipped({"toy/a.dat": b"a", "toy/b.dat": b"not b"}),
+            r"b\.dat of .* is not the official file: its sha256",
+        ),
     ],
 )
-def test_faults_of_a_zip_leave_no_part(origin: Origin, tmp_path: Path, content: bytes, message: str) -> None:
+def test_faults_of_a_zip_leave_no_part(
+    origin: Origin, tmp_path: Path, content: bytes, message: str
+) -> None:
     origin.content = content
     with pytest.raises(DataError, match=message):
         fetch(zip_set(origin), tmp_path)
@@ -193,7 +219,9 @@ def test_faults_of_a_zip_leave_no_part(origin: Origin, tmp_path: Path, content: 
 
 def test_sets_with_terms_say_where_to_get_them(tmp_path: Path) -> None:
     for name in ("criteo", "criteo-sample", "avazu", "avazu-sample"):
-        with pytest.raises(DataError, match=rf"{name} cannot be fetched by a program: accept .* into the folder "):
+        with pytest.raises(
+            DataError, match=rf"{name} cannot be fetched by a program: accept .* into the folder "
+        ):
             fetch(PUBLIC_SETS[name], tmp_path)
     assert names(tmp_path) == []
 

@@ -92,7 +92,8 @@ def test_a_small_log_by_hand() -> None:
     train: Rows = [(1, "c", 3, 1), (1, "a", 1, 1), (1, "b", 1, 1), (1, "x", 2, 0), (2, "d", 1, 1)]
     test: Rows = [(1, "e", 9, 1), (1, "f", 3, 1), (2, "g", 1, 0), (3, "h", 5, 1)]
     assert histories({"train": train, "test": test}) == {
-        # The two rows of moment 1 are not before each other; x was not liked; user 3 has no training row.
+        # The two rows of moment 1 are not before each other; x was not liked; user 3 has no
+        # training row.
         "train": [["a", "b"], [], [], ["a", "b"], []],
         "test": [["a", "b", "c"], ["a", "b"], [], []],
     }
@@ -114,7 +115,12 @@ def test_a_planted_leak_stays_out() -> None:
     )
     liked_ever = log.filter(liked=1).group_by("user").agg(pl.col("film").alias("leak"))
     leaking = log.join(liked_ever, on="user", how="left")
-    assert roc_auc_score(liked, leaking.select(pl.col("leak").list.contains(pl.col("film"))).to_series()) == 1
+    assert (
+        roc_auc_score(
+            liked, leaking.select(pl.col("leak").list.contains(pl.col("film"))).to_series()
+        )
+        == 1
+    )
     prepared = made(log)
     for name in PARTS:
         frame = getattr(prepared, name).frame
@@ -122,7 +128,9 @@ def test_a_planted_leak_stays_out() -> None:
         assert frame["history"].list.len().sum() > 0
 
 
-def made(log: pl.DataFrame, ask: HistorySettings = ASK, schema: Schema = SCHEMA, **more: NegativeSampling) -> Prepared:
+def made(
+    log: pl.DataFrame, ask: HistorySettings = ASK, schema: Schema = SCHEMA, **more: NegativeSampling
+) -> Prepared:
     return prepare(log, schema, split=RandomSplit(), seed=0, history=ask, **more)
 
 
@@ -149,7 +157,9 @@ def test_a_sampled_negative_has_its_positives_history_and_is_no_event(positives:
         positive, negative = frame.filter(liked=1), frame.filter(liked=0)
         assert positive.height == negative.height
         assert negative["history"].equals(positive["history"])
-        assert {(user, film) for user, films in frame.select("user", "history").rows() for film in films} <= used
+        assert {
+            (user, film) for user, films in frame.select("user", "history").rows() for film in films
+        } <= used
 
 
 def test_text_and_dates_order_rows_too() -> None:
@@ -168,19 +178,49 @@ def test_the_order_may_be_another_column_than_the_time() -> None:
     ask = dataclasses.replace(ASK, order="place")
     backwards = made(log, ask).train.frame
     row = backwards.filter(pl.col("history").list.len() > 0).sort("at").row(0, named=True)
-    first = backwards.filter((pl.col("film") == row["history"][-1]) & (pl.col("user") == row["user"]))
+    first = backwards.filter(
+        (pl.col("film") == row["history"][-1]) & (pl.col("user") == row["user"])
+    )
     assert first["at"].max() > row["at"]
 
 
 def test_what_does_not_fit_the_table_is_one_sentence(subtests):
     for change, error, sentence in [
-        ({"user": "usr"}, DataError, "a history's user column must be in the table: 'usr' is not; did you mean 'user'"),
-        ({"item": "movie"}, DataError, "a history's item column must be in the table: 'movie' is not"),
-        ({"order": "when"}, DataError, "a history's order column must be in the table: 'when' is not"),
-        ({"column": "liked"}, DataError, "a history needs a new column, but the table has 'liked' already"),
-        ({"column": "past"}, SchemaError, "a field must read the histories: the schema has none of column 'past'"),
-        ({"user": "liked"}, SchemaError, "a history's user must not be the label's column 'liked': choose another"),
-        ({"order": "liked"}, SchemaError, "a history's order must not be the label's column 'liked'"),
+        (
+            {"user": "usr"},
+            DataError,
+            "a history's user column must be in the table: 'usr' is not; did you mean 'user'",
+        ),
+        (
+            {"item": "movie"},
+            DataError,
+            "a history's item column must be in the table: 'movie' is not",
+        ),
+        (
+            {"order": "when"},
+            DataError,
+            "a history's order column must be in the table: 'when' is not",
+        ),
+        (
+            {"column": "liked"},
+            DataError,
+            "a history needs a new column, but the table has 'liked' already",
+        ),
+        (
+            {"column": "past"},
+            SchemaError,
+            "a field must read the histories: the schema has none of column 'past'",
+        ),
+        (
+            {"user": "liked"},
+            SchemaError,
+            "a history's user must not be the label's column 'liked': choose another",
+        ),
+        (
+            {"order": "liked"},
+            SchemaError,
+            "a history's order must not be the label's column 'liked'",
+        ),
     ]:
         with subtests.test(change=change, error=error, sentence=sentence):
             with pytest.raises(error, match=sentence) as caught:
@@ -190,7 +230,9 @@ def test_what_does_not_fit_the_table_is_one_sentence(subtests):
 
 def test_no_order_and_absent_moments_are_named() -> None:
     timeless = dataclasses.replace(SCHEMA, time=None)
-    with pytest.raises(ConfigError, match=r"a history needs an order: give history\.order, or the schema's time"):
+    with pytest.raises(
+        ConfigError, match=r"a history needs an order: give history\.order, or the schema's time"
+    ):
         check_history(a_log(), timeless, ASK)
     gap = a_log().with_columns(at=pl.when(pl.int_range(600) != 77).then("at"))
     with pytest.raises(DataError, match=r"for ordering: column 'at' holds None in row 77 "):
@@ -204,7 +246,10 @@ def test_bad_settings_name_themselves(subtests):
         ({"order": ""}, "a history's order must be a column name, found an empty one"),
         ({"max_length": 0}, "a history's max_length must be at least 1, found 0"),
     ]:
-        with subtests.test(change=change, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+        with (
+            subtests.test(change=change, sentence=sentence),
+            pytest.raises(ConfigError, match=sentence),
+        ):
             dataclasses.replace(ASK, **change)
 
 
@@ -212,7 +257,11 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     short = a_log()
     tables = short, short, pl.concat([short] * 100)  # the first call imports
     _, few, many = (
-        calls_of(lambda f=f: add_histories({"train": f}, {"train": f["liked"].to_numpy()}, ASK, order="at"))
+        calls_of(
+            lambda f=f: add_histories(
+                {"train": f}, {"train": f["liked"].to_numpy()}, ASK, order="at"
+            )
+        )
         for f in tables
     )
     assert few == many
@@ -249,10 +298,24 @@ def test_a_recipes_bundle_is_evaluated_on_rows_with_their_histories(tmp_path, ca
     assert Recipe.from_dict(recipe.to_dict(), recipe.name) == recipe
     assert run(["describe", str(tmp_path / "mine.toml")]) == 0
     assert "shared with film" in capsys.readouterr().out
-    assert run(["train", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "b"), "--quiet", "--json"]) == 0
+    assert (
+        run(
+            [
+                "train",
+                str(tmp_path / "mine.toml"),
+                "--out",
+                str(tmp_path / "b"),
+                "--quiet",
+                "--json",
+            ]
+        )
+        == 0
+    )
     trained = json.loads(capsys.readouterr().out)["test"]
     assert run(["evaluate", str(tmp_path / "b"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["metrics"]["auc"] == pytest.approx(trained["auc"], abs=1e-9)
+    assert json.loads(capsys.readouterr().out)["metrics"]["auc"] == pytest.approx(
+        trained["auc"], abs=1e-9
+    )
     # Other rows bring the column: as text from a CSV file.
     scored = ["predict", str(tmp_path / "b"), "--out", str(tmp_path / "p.csv"), "--data"]
     assert run([*scored, str(tmp_path / "log.csv")]) != 0

@@ -53,7 +53,11 @@ def test_the_simulated_log_is_read_as_its_docs_say() -> None:
         ("sequence", "user"): ["history"],
     }
     assert guess.schema.label == Label("liked")
-    assert (guess.schema.time, guess.schema.user, guess.schema.item) == ("timestamp", "user_id", "item_id")
+    assert (guess.schema.time, guess.schema.user, guess.schema.item) == (
+        "timestamp",
+        "user_id",
+        "item_id",
+    )
     assert guess.notes["title"].startswith(
         "omitted: a display name of the item, nearly one to one (397 values for 397 of 'item_id')"
     )
@@ -65,7 +69,10 @@ def test_notes_cover_every_column_and_stand_in_the_toml() -> None:
     guess = infer_schema(frame)
     assert list(guess.notes) == frame.columns
     text = guess.to_toml()
-    assert all(f"# {name}: {note}" in text or f"#   {name}: {note}" in text for name, note in guess.notes.items())
+    assert all(
+        f"# {name}: {note}" in text or f"#   {name}: {note}" in text
+        for name, note in guess.notes.items()
+    )
     assert Schema.from_toml(text) == guess.schema
     assert f'# genres: {guess.notes["genres"]}\n[[fields]]\nname = "genres"' in text
 
@@ -88,7 +95,9 @@ def test_kinds_follow_the_content(subtests):
     ]:
         with subtests.test(column=column, kind=kind):
             (field,) = infer_schema(with_label(**{column.name: column})).schema.fields
-            assert field == (kind if column.name != "past_items" else Sequence("past_items", role="user"))
+            assert field == (
+                kind if column.name != "past_items" else Sequence("past_items", role="user")
+            )
 
 
 def test_useless_columns_are_left_out_with_the_reason(subtests):
@@ -103,11 +112,16 @@ def test_useless_columns_are_left_out_with_the_reason(subtests):
         (pl.Series("row", range(60)), "nearly every cell is different"),
         (pl.Series("x", [{"a": 1}] * 2000), "no field reads its type"),
         (pl.Series("split", ["train", "test"] * 1000), "part of the split"),
-        (pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]), "a date or time must be converted"),
+        (
+            pl.Series("birthdate", [date(2026, 1, 1 + k) for k in range(25)]),
+            "a date or time must be converted",
+        ),
         (pl.Series("born", [f"{1900 + k}-01-02" for k in range(60)]), "its text is dates"),
     ]:
         with subtests.test(column=column, why=why):
-            guess = infer_schema(with_label(**{"kept": [k % 3 for k in range(len(column))], column.name: column}))
+            guess = infer_schema(
+                with_label(**{"kept": [k % 3 for k in range(len(column))], column.name: column})
+            )
             assert [f.name for f in guess.schema.fields] == ["kept"]
             assert guess.notes[column.name].startswith("omitted: ")
             assert why in guess.notes[column.name]
@@ -155,12 +169,17 @@ def test_what_cannot_be_guessed_is_told(subtests):
         ({"x": [1, 1], "y": [0, 1]}, None, "none of the columns"),
         ({"x": [], "y": []}, None, "the table has none"),
     ]:
-        with subtests.test(frame=frame, label=label, message=message), pytest.raises(SchemaError, match=message):
+        with (
+            subtests.test(frame=frame, label=label, message=message),
+            pytest.raises(SchemaError, match=message),
+        ):
             infer_schema(pl.DataFrame(frame), label=label)
 
 
 def test_of_several_labels_the_likeliest_is_taken_and_the_others_are_shown() -> None:
-    frame = pl.DataFrame({"x": [1, 2] * 20, "rating": [1, 2, 4, 5] * 10, "click": [0, 0, 0, 1] * 10})
+    frame = pl.DataFrame(
+        {"x": [1, 2] * 20, "rating": [1, 2, 4, 5] * 10, "click": [0, 0, 0, 1] * 10}
+    )
     guess = infer_schema(frame)
     assert [(one.label, one.rate) for one in guess.labels[:2]] == [
         (Label("click"), 0.25),
@@ -175,7 +194,9 @@ def test_of_several_labels_the_likeliest_is_taken_and_the_others_are_shown() -> 
 
 def test_a_log_of_positives_proposes_negatives() -> None:
     rng = np.random.default_rng(0)
-    log = pl.DataFrame({"user_id": rng.integers(0, 40, 900), "item_id": rng.integers(0, 60, 900), "t": range(900)})
+    log = pl.DataFrame(
+        {"user_id": rng.integers(0, 40, 900), "item_id": rng.integers(0, 60, 900), "t": range(900)}
+    )
     log = log.unique(["user_id", "item_id"], maintain_order=True)
     guess = infer_schema(log)
     assert (guess.only_positives, guess.schema.label) == (True, Label("event"))
@@ -190,26 +211,61 @@ def test_a_log_of_positives_proposes_negatives() -> None:
 
 def test_words_of_a_known_meaning_decide_before_frequency(subtests):
     pairs = "yes/no Y/N T/F click/no-click Click/skip liked/disliked positive/Negative clicked/not_clicked like/unlike"
-    for often, rarely in (pair.split("/") for pair in (pairs + " pass/fail ja/nein oui/non 👍/👎 +/-").split()):
+    for often, rarely in (
+        pair.split("/") for pair in (pairs + " pass/fail ja/nein oui/non 👍/👎 +/-").split()
+    ):
         with subtests.test(often=often, rarely=rarely):
             for positive_rows in (1, 9):
                 values = [often] * positive_rows + [rarely] * (10 - positive_rows)
                 guess = infer_schema(pl.DataFrame({"y": values, "x": [1, 2] * 5}))
                 assert guess.schema.label == Label("y", positive_values=(often,))
                 assert guess.doubts == {}
-                assert read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum() == positive_rows
+                assert (
+                    read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum()
+                    == positive_rows
+                )
 
 
 @pytest.mark.parametrize(
     ("values", "positive", "doubt", "other"),
     [
-        (["bad"] * 3 + ["terrible"] * 7, "terrible", "'terrible' .* assumed positive, the opposite of 'bad'", "bad"),
-        (["bad"] * 7 + ["terrible"] * 3, "terrible", "'terrible' .* assumed positive, the opposite of 'bad'", "bad"),
-        (["bought"] * 3 + ["browse"] * 7, "bought", "'browse' .* was assumed negative, the opposite of .*", "browse"),
-        (["bought"] * 7 + ["browse"] * 3, "bought", "'browse' .* was assumed negative, the opposite of .*", "browse"),
-        (["<=50K"] * 6 + [">50K"] * 4, ">50K", r'unknown which of .* positive_values = \["<=50K"\]', "<=50K"),
+        (
+            ["bad"] * 3 + ["terrible"] * 7,
+            "terrible",
+            "'terrible' .* assumed positive, the opposite of 'bad'",
+            "bad",
+        ),
+        (
+            ["bad"] * 7 + ["terrible"] * 3,
+            "terrible",
+            "'terrible' .* assumed positive, the opposite of 'bad'",
+            "bad",
+        ),
+        (
+            ["bought"] * 3 + ["browse"] * 7,
+            "bought",
+            "'browse' .* was assumed negative, the opposite of .*",
+            "browse",
+        ),
+        (
+            ["bought"] * 7 + ["browse"] * 3,
+            "bought",
+            "'browse' .* was assumed negative, the opposite of .*",
+            "browse",
+        ),
+        (
+            ["<=50K"] * 6 + [">50K"] * 4,
+            ">50K",
+            r'unknown which of .* positive_values = \["<=50K"\]',
+            "<=50K",
+        ),
         (["a\nb"] * 2 + ["c"], "c", "unknown which of", "a\nb"),
-        (["yes", "no", "maybe", "maybe"], "yes", "the meaning of 'maybe' .2 rows. in the label's .* assumed neg", None),
+        (
+            ["yes", "no", "maybe", "maybe"],
+            "yes",
+            "the meaning of 'maybe' .2 rows. in the label's .* assumed neg",
+            None,
+        ),
         ([1, 2, 2, 2], 2, "unknown which of .* give 1 as positive", None),
     ],
 )
@@ -230,14 +286,18 @@ def test_values_of_unknown_meaning_are_in_doubt(values, positive, doubt, other) 
 
 def test_the_positive_values_that_are_given_must_occur_and_leave_others() -> None:
     frame = pl.DataFrame({"y": ["<=50K"] * 6 + [">50K"] * 4, "x": [1, 2] * 5})
-    with pytest.raises(SchemaError, match=r"must occur in the label's column 'y': did you mean '>50K'"):
+    with pytest.raises(
+        SchemaError, match=r"must occur in the label's column 'y': did you mean '>50K'"
+    ):
         infer_schema(frame, positive=[">50k"])
     with pytest.raises(SchemaError, match="all values of column 'y'"):
         infer_schema(frame, positive=["<=50K", ">50K"])
 
 
 def test_stars_make_a_binary_rule_with_a_comment() -> None:
-    frame = pl.DataFrame({"stars": ["5 stars", "4 stars", "3 stars", "1 star", "2 stars"], "x": [1, 2, 1, 2, 1]})
+    frame = pl.DataFrame(
+        {"stars": ["5 stars", "4 stars", "3 stars", "1 star", "2 stars"], "x": [1, 2, 1, 2, 1]}
+    )
     guess = infer_schema(frame)
     assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"))
     assert read_label(frame, guess.schema.label).main.tolist() == [1, 1, 0, 0, 0]
@@ -245,7 +305,10 @@ def test_stars_make_a_binary_rule_with_a_comment() -> None:
     assert numbers.schema.label == Label("stars", positive_above=3)
     assert "above 3 is positive (40% of the rows)" in numbers.to_toml()
     assert "rows with 3 are negative, since they are 20% of the rows" in numbers.to_toml()
-    assert "drop_values = [3] would leave them out as neutral, and make 50% positive" in numbers.to_toml()
+    assert (
+        "drop_values = [3] would leave them out as neutral, and make 50% positive"
+        in numbers.to_toml()
+    )
 
 
 def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
@@ -256,13 +319,17 @@ def test_of_libfm_the_values_are_no_field(tmp_path: Path) -> None:
     assert guess.notes["values"] == "omitted: every libFM value is 1, so only the ids matter"
     assert Schema.from_toml(guess.to_toml()) == guess.schema
     file.write_text("1 3:1 7:1\n-1 3:1\n1 3:2\n")
-    with pytest.raises(SchemaError, match=r"values other than 1 .* line 3 holds one; convert the file"):
+    with pytest.raises(
+        SchemaError, match=r"values other than 1 .* line 3 holds one; convert the file"
+    ):
         infer_schema(read_libfm(ByteSource(path=file)))
 
 
 def test_another_label_is_no_field() -> None:
     """A like follows the click: as a field it would tell the label."""
-    frame = pl.DataFrame({"user": [1, 1, 2], "click": [0, 1, 1], "like": [0, 1, 0], "isLiked": [1, 0, 1]})
+    frame = pl.DataFrame(
+        {"user": [1, 1, 2], "click": [0, 1, 1], "like": [0, 1, 0], "isLiked": [1, 0, 1]}
+    )
     guess = infer_schema(frame, label="click")
     assert [f.name for f in guess.schema.fields] == ["user"]
     assert guess.notes["like"].startswith("omitted: another label, by its name")
@@ -273,9 +340,9 @@ def test_another_label_is_no_field() -> None:
 def log_of(items: int = 100, users: int = 40, rows: int = 2000) -> pl.DataFrame:
     rng = np.random.default_rng(0)
     user, item = rng.integers(0, users, rows), rng.integers(0, items, rows)
-    return pl.DataFrame({"user_id": user, "sku": [f"s{k}" for k in item], "k": item, "u": user}).with_columns(
-        click=pl.Series(rng.integers(0, 2, rows))
-    )
+    return pl.DataFrame(
+        {"user_id": user, "sku": [f"s{k}" for k in item], "k": item, "u": user}
+    ).with_columns(click=pl.Series(rng.integers(0, 2, rows)))
 
 
 def roles_of(frame: pl.DataFrame) -> dict[str, str]:
@@ -334,8 +401,13 @@ def test_a_varying_column_is_of_the_side_that_explains_most_of_it(subtests) -> N
         ("hour", 0.9, 0.0, "context", False),  # a moment's by its name
     ]:
         with subtests.test(name=name, item=item, user=user):
-            logarithm = item**0.5 * of_item + user**0.5 * of_user + (1 - item - user) ** 0.5 * of_row
-            for cells in (pl.Series(np.exp(logarithm)), pl.Series([f"{x:.3f}" for x in np.exp(logarithm)])):
+            logarithm = (
+                item**0.5 * of_item + user**0.5 * of_user + (1 - item - user) ** 0.5 * of_row
+            )
+            for cells in (
+                pl.Series(np.exp(logarithm)),
+                pl.Series([f"{x:.3f}" for x in np.exp(logarithm)]),
+            ):
                 guess = infer_schema(log.with_columns(cells.alias(name)).drop("k", "u"))
                 field = next(f for f in guess.schema.fields if f.name == name)
                 assert field.role == role
@@ -350,11 +422,16 @@ def test_a_varying_category_is_of_the_side_that_explains_most_of_it(subtests) ->
         own = rng.random(8000) < p
         shade = np.where(own, log["k"].to_numpy() % 5, rng.integers(0, 5, 8000))
         with subtests.test(p=p):
-            guess = infer_schema(log.with_columns(shade=pl.Series([f"c{n}" for n in shade])).drop("k", "u"))
+            guess = infer_schema(
+                log.with_columns(shade=pl.Series([f"c{n}" for n in shade])).drop("k", "u")
+            )
             assert next(f.role for f in guess.schema.fields if f.name == "shade") == role
             assert ("shade" in guess.doubts) == check
             if role == "item":
-                share = float(guess.notes["shade"].split("the item id explains ")[1].split("%")[0]) / 100
+                share = (
+                    float(guess.notes["shade"].split("the item id explains ")[1].split("%")[0])
+                    / 100
+                )
                 assert share == pytest.approx(p**2, abs=0.03)
 
 
@@ -364,7 +441,9 @@ def test_a_column_that_both_sides_explain_alike_is_by_its_name_and_to_be_checked
     level = rng.integers(0, 4, 6000)
     user, item = level * 10 + rng.integers(0, 10, 6000), level * 25 + rng.integers(0, 25, 6000)
     price = level * 10.0 + rng.normal(0, 1, 6000)
-    log = pl.DataFrame({"user_id": user, "sku": [f"s{k}" for k in item], "click": rng.integers(0, 2, 6000)})
+    log = pl.DataFrame(
+        {"user_id": user, "sku": [f"s{k}" for k in item], "click": rng.integers(0, 2, 6000)}
+    )
     for name, role in (("price", "item"), ("income", "user")):
         guess = infer_schema(log.with_columns(pl.Series(price).alias(name)))
         assert next(f.role for f in guess.schema.fields if f.name == name) == role
@@ -379,7 +458,8 @@ def test_a_title_with_a_few_repeats_is_a_display_column() -> None:
         genre=pl.col("k") % 200,
     )
     guess = infer_schema(log.drop("k", "u"))
-    assert [f.name for f in guess.schema.fields] == ["user_id", "sku", "nickname", "genre"]  # 40 users are few
+    # 40 users are few
+    assert [f.name for f in guess.schema.fields] == ["user_id", "sku", "nickname", "genre"]
     assert guess.notes["caption"].startswith(
         "omitted: a display name of the item, nearly one to one (297 values for 300 of 'sku')"
     )
@@ -390,15 +470,21 @@ def test_the_time_is_found_by_type_text_stamps_or_name(subtests):
         (pl.Series("visit", [datetime(2026, 1, 1 + k % 28) for k in range(200)]), "it holds times"),
         (pl.Series("visit", [date(2026, 1, 1 + k % 28) for k in range(200)]), "it holds days"),
         (pl.Series("visit", [f"{1 + k % 28} Jan 2026" for k in range(200)]), "its text is dates"),
-        (pl.Series("visit", [1_700_000_000 + 61 * k for k in range(200)]), "numbers are seconds since 1970"),
-        (pl.Series("at", [1_700_000_000_000 + 10**9 * (k // 50) for k in range(200)]), "are milliseconds since 1970"),
+        (
+            pl.Series("visit", [1_700_000_000 + 61 * k for k in range(200)]),
+            "numbers are seconds since 1970",
+        ),
+        (
+            pl.Series("at", [1_700_000_000_000 + 10**9 * (k // 50) for k in range(200)]),
+            "are milliseconds since 1970",
+        ),
         (pl.Series("timestamp", list(range(200))), "by its name"),
         (pl.Series("stand", [20_260_101 + k % 28 for k in range(200)]), "dates, year first"),
     ]:
         with subtests.test(column=column, why=why):
-            frame = pl.DataFrame({"x": [k % 3 for k in range(200)], "label": [k % 2 for k in range(200)]}).with_columns(
-                column
-            )
+            frame = pl.DataFrame(
+                {"x": [k % 3 for k in range(200)], "label": [k % 2 for k in range(200)]}
+            ).with_columns(column)
             guess = infer_schema(frame)
             assert guess.schema.time == column.name
             assert guess.notes[column.name].startswith("time: ")
@@ -429,8 +515,13 @@ def test_day_against_month_is_asked_or_written_down() -> None:
     assert f"# CHECK: {guess.doubts['date']}" in guess.to_toml()
     told = infer_schema(frame.with_columns(date=pl.Series(["31/01/2026", *days[1:]])))
     assert (told.schema.time_format, told.doubts) == ("%d/%m/%Y", {})
-    several = infer_schema(frame.select("x", "label", pl.lit(0).alias("k"), seen="date", timestamp="date"))
-    assert (several.schema.time, several.notes["seen"][:21]) == ("timestamp", "omitted: another time")
+    several = infer_schema(
+        frame.select("x", "label", pl.lit(0).alias("k"), seen="date", timestamp="date")
+    )
+    assert (several.schema.time, several.notes["seen"][:21]) == (
+        "timestamp",
+        "omitted: another time",
+    )
 
 
 def test_attributes_alone_are_no_ids() -> None:
@@ -443,7 +534,10 @@ def test_attributes_alone_are_no_ids() -> None:
 
 def test_a_file_of_rows_alone_or_of_none_is_told_by_its_fault(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("user,item,label\n")
-    with pytest.raises(SchemaError, match=r"inferred from rows, but .*empty.csv has none; write the schema yourself"):
+    with pytest.raises(
+        SchemaError,
+        match=r"inferred from rows, but .*empty.csv has none; write the schema yourself",
+    ):
         infer_schema(tmp_path / "empty.csv")
     (tmp_path / "bare.csv").write_text("1,7,0\n2,8,1\n3,9,0\n")
     with (
@@ -483,7 +577,12 @@ def shop(rows: int = 4000) -> pl.DataFrame:
 def meaning(frame: pl.DataFrame, **ids: str) -> dict[str, object]:
     schema = infer_schema(frame, **ids).schema
     kinds: dict[str, object] = {f.column: (f.kind, f.role) for f in schema.fields}
-    return kinds | {"user": schema.user, "item": schema.item, "time": schema.time, "label": schema.label.column}
+    return kinds | {
+        "user": schema.user,
+        "item": schema.item,
+        "time": schema.time,
+        "label": schema.label.column,
+    }
 
 
 def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> None:
@@ -505,12 +604,18 @@ def test_ids_kinds_roles_and_label_are_found_under_names_that_mean_nothing() -> 
 def test_nothing_follows_from_ids_in_doubt(tmp_path: Path) -> None:
     """Rows alone do not make a column an id: it is asked, and until then no field has its side."""
     names = ["anka", "bero", "cilu", "dova", "enti"]
-    log = shop().rename(dict(zip(["visitorid", "sku", "brand", "price", "age"], names, strict=True)))
+    log = shop().rename(
+        dict(zip(["visitorid", "sku", "brand", "price", "age"], names, strict=True))
+    )
     guess = infer_schema(log)
     schema = guess.schema
     assert (schema.user, schema.item, schema.grouping, schema.row_keys) == (None, None, None, ())
-    assert {f.column: f.role for f in schema.fields if f.column in names} == dict.fromkeys(names, "context")
-    assert id_columns(log.columns, schema) == {"user": None, "item": None}, "no rule takes them either"
+    assert {f.column: f.role for f in schema.fields if f.column in names} == dict.fromkeys(
+        names, "context"
+    )
+    assert id_columns(log.columns, schema) == {"user": None, "item": None}, (
+        "no rule takes them either"
+    )
     prepared = prepare(log, schema, split=RandomSplit(), seed=0)
     assert prepared.test.group is None, "no group AUC"
     text = guess.to_toml()
@@ -519,7 +624,11 @@ def test_nothing_follows_from_ids_in_doubt(tmp_path: Path) -> None:
     assert '\n# item = "bero"\n' in text
     assert "# CHECK: column 'anka' may hold the user ids" in text
     half = infer_schema(log, user="anka")
-    assert (half.schema.user, half.schema.item, half.possible_ids) == ("anka", None, {"item": "bero"})
+    assert (half.schema.user, half.schema.item, half.possible_ids) == (
+        "anka",
+        None,
+        {"item": "bero"},
+    )
     assert {f.column: f.role for f in half.schema.fields}["enti"] == "user"
     swapped = infer_schema(log, user="bero")
     assert (swapped.schema.user, swapped.possible_ids) == ("bero", {"item": "anka"})
@@ -530,10 +639,13 @@ def test_nothing_follows_from_ids_in_doubt(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match="the user ids must be a column: 'c' is not"):
         infer_schema(log, user="c")
     with pytest.raises(
-        SchemaError, match=r"give the columns of ids as user and item \(user may be 'anka', item may be"
+        SchemaError,
+        match=r"give the columns of ids as user and item \(user may be 'anka', item may be",
     ):
         infer_schema(log.drop("bought", "orders", "site_mean"))
-    assert infer_schema(log.drop("bought", "orders", "site_mean"), user="anka", item="bero").only_positives
+    assert infer_schema(
+        log.drop("bought", "orders", "site_mean"), user="anka", item="bero"
+    ).only_positives
 
 
 def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
@@ -546,11 +658,23 @@ def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
         "few": (rng.poisson(1, rows), "numeric", ""),
         "orders": (log["orders"], "numeric", ""),
         "shelf": (rng.choice(rng.choice(90_000, 40), rows), "categorical", ""),
-        "weight_g": (weights, "numeric", "2 of 4,000 cells of column 'weight_g' are no numbers ('#REF!')"),
-        "rate": ([f"{x:.2f}%" for x in rng.uniform(1, 20, rows)], "numeric", "text with numbers such as"),
+        "weight_g": (
+            weights,
+            "numeric",
+            "2 of 4,000 cells of column 'weight_g' are no numbers ('#REF!')",
+        ),
+        "rate": (
+            [f"{x:.2f}%" for x in rng.uniform(1, 20, rows)],
+            "numeric",
+            "text with numbers such as",
+        ),
         "day": (rng.choice(days, rows), "bag", "look like times"),
         "row": (np.arange(rows) + 17, None, "nearly every cell is different"),
-        "contract": (rng.choice(5 * rows, rows, replace=False), None, "nearly every cell is different"),
+        "contract": (
+            rng.choice(5 * rows, rows, replace=False),
+            None,
+            "nearly every cell is different",
+        ),
         "order": (np.sort(rng.integers(70_000, 71_000, rows)), None, "running number"),
         "refund": (paid, None, "empty except where the label is positive"),
         "outcome_text": (
@@ -560,7 +684,9 @@ def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
         ),
         "fold": (rng.choice(["train", "valid", "test"], rows), None, "part of the split"),
     }
-    guess = infer_schema(log.drop("when").with_columns(pl.Series(name, cells) for name, (cells, *_) in cases.items()))
+    guess = infer_schema(
+        log.drop("when").with_columns(pl.Series(name, cells) for name, (cells, *_) in cases.items())
+    )
     kinds = {f.column: f.kind for f in guess.schema.fields}
     for name, (_, kind, said) in cases.items():
         with subtests.test(name=name):
@@ -572,11 +698,14 @@ def test_what_a_column_is_follows_from_its_cells_and_the_label(subtests):
 
 
 @pytest.mark.parametrize(
-    "values", [["a", "b", "c"] * 10, [2, 3] * 15, ["seen", "x"] * 15, [1] * 30, ["1 star", "2 stars"] * 15]
+    "values",
+    [["a", "b", "c"] * 10, [2, 3] * 15, ["seen", "x"] * 15, [1] * 30, ["1 star", "2 stars"] * 15],
 )
 @pytest.mark.parametrize("label", ["y", None])
 def test_messages_name_no_option_of_the_command_line(values, label):
-    frame = pl.DataFrame({"user": [f"u{k}" for k in range(30)], "item": ["i", "j", "k"] * 10, "y": values})
+    frame = pl.DataFrame(
+        {"user": [f"u{k}" for k in range(30)], "item": ["i", "j", "k"] * 10, "y": values}
+    )
     try:
         guess = infer_schema(frame, label=label)
         said = [*guess.doubts.values(), *guess.notes.values()]
@@ -588,12 +717,18 @@ def test_messages_name_no_option_of_the_command_line(values, label):
 def test_ids_are_found_by_rows_whatever_numbers_or_text_they_are() -> None:
     rng = np.random.default_rng(4)
     log = shop()
-    codes = {column: log[column].rank("dense").cast(pl.Int64) - 1 for column in ("visitorid", "sku")}
+    codes = {
+        column: log[column].rank("dense").cast(pl.Int64) - 1 for column in ("visitorid", "sku")
+    }
     for user, item in [
-        (rng.integers(10**14, 10**16, 5000), rng.choice(10**8, 5000)),  # too great for a float; eight digits
+        # too great for a float; eight digits
+        (rng.integers(10**14, 10**16, 5000), rng.choice(10**8, 5000)),
         (rng.integers(-(2**62), 2**62, 5000), np.array([rng.bytes(4).hex() for _ in range(5000)])),
     ]:
-        cells = [pl.Series(c, ids[codes[c].to_numpy()]) for c, ids in (("visitorid", user), ("sku", item))]
+        cells = [
+            pl.Series(c, ids[codes[c].to_numpy()])
+            for c, ids in (("visitorid", user), ("sku", item))
+        ]
         guess = infer_schema(log.with_columns(cells).rename({"visitorid": "k1", "sku": "k2"}))
         assert guess.possible_ids == {"user": "k1", "item": "k2"}
         assert {f.column: f.kind for f in guess.schema.fields if f.column in ("k1", "k2")} == {
@@ -612,7 +747,10 @@ def test_a_number_before_its_title_is_the_id_and_an_amount_after_it_is_not() -> 
 @pytest.mark.parametrize(
     ("cells", "label"),
     [
-        (["1 Stern", "2 Sterne", "4 Sterne", "5 Sterne"], Label("v", positive_values=("4 Sterne", "5 Sterne"))),
+        (
+            ["1 Stern", "2 Sterne", "4 Sterne", "5 Sterne"],
+            Label("v", positive_values=("4 Sterne", "5 Sterne")),
+        ),
         (["★☆☆☆☆", "★★☆☆☆", "★★★★☆"], Label("v", positive_values=("★★★★☆",))),
         (["Sì", "No"], Label("v", positive_values=("Sì",))),
         (list(range(80, 101)), Label("v", task="regression")),
@@ -621,7 +759,9 @@ def test_a_number_before_its_title_is_the_id_and_an_amount_after_it_is_not() -> 
 )
 def test_a_label_is_known_by_its_values(cells: list[object], label: Label) -> None:
     log = shop().drop("bought")
-    values = pl.Series("v", cells).gather(np.random.default_rng(6).integers(0, len(cells), log.height))
+    values = pl.Series("v", cells).gather(
+        np.random.default_rng(6).integers(0, len(cells), log.height)
+    )
     guess = infer_schema(log.with_columns(values.alias("v")), label="v")
     assert guess.schema.label == label
     if label.task != "regression" or isinstance(cells[0], float):
@@ -649,10 +789,13 @@ def test_the_corpus_is_read_as_it_is_meant(tmp_path, anonymous, only):
     ids = [right for one in verdicts for right in one["ids"].values()]
     results = {
         "read without options": sum(not one["unread"] for one in verdicts) / len(verdicts),
-        "columns right": 1 - sum(len(one["wrong"]) for one in verdicts) / sum(one["columns"] for one in verdicts),
+        "columns right": 1
+        - sum(len(one["wrong"]) for one in verdicts) / sum(one["columns"] for one in verdicts),
         "ids found": sum(ids) / len(ids),
     }
-    less = {name: results[name] for name, least in LEAST[anonymous].items() if results[name] < least}
+    less = {
+        name: results[name] for name, least in LEAST[anonymous].items() if results[name] < least
+    }
     assert less == {}, [one for one in verdicts if one["wrong"] or one["unread"]]
 
 
@@ -661,13 +804,17 @@ def test_public_sets_are_read_without_options(name, tmp_path):
     bunch = getattr(datasets, f"load_{name}")()
     y = bunch.target if name in ("breast_cancer", "diabetes") else bunch.target == bunch.target[0]
     frame = pl.DataFrame(bunch.data, schema=[f"x{k}" for k in range(bunch.data.shape[1])])
-    frame.with_columns(target=pl.Series(y).cast(pl.Int64)).write_csv(tmp_path / "table.csv", separator=";")
+    frame.with_columns(target=pl.Series(y).cast(pl.Int64)).write_csv(
+        tmp_path / "table.csv", separator=";"
+    )
     assert infer_schema(tmp_path / "table.csv").schema.label.column == "target"
 
 
 def test_equal_doubts_are_one_sentence_with_a_count() -> None:
     codes = [f"zip_{k}" for k in range(8)]
-    doubts = {name: f"column {name!r} may be a code" for name in codes} | {"day": "column 'day' may be a time"}
+    doubts = {name: f"column {name!r} may be a code" for name in codes} | {
+        "day": "column 'day' may be a time"
+    }
     grouped = replace(infer_schema(simulate(500)), doubts=doubts).grouped_doubts()
     assert grouped == {
         "zip_0": "column 'zip_0' may be a code (the same holds for 7 other columns: "
@@ -679,5 +826,7 @@ def test_equal_doubts_are_one_sentence_with_a_count() -> None:
 @pytest.mark.parametrize("kind", [pl.Int64, pl.Decimal(12, 0), pl.Decimal(14, 2)])
 def test_decimals_that_are_whole_numbers_are_read_as_such(kind: pl.DataType) -> None:
     seconds = 1_600_000_000 + np.random.default_rng(0).integers(0, 10**6, 400)
-    frame = with_label(when=seconds, kind=np.arange(400) % 3).with_columns(pl.col("when").cast(kind))
+    frame = with_label(when=seconds, kind=np.arange(400) % 3).with_columns(
+        pl.col("when").cast(kind)
+    )
     assert infer_schema(frame).schema.time == "when"

@@ -33,7 +33,9 @@ def rows_of(**columns: object) -> pl.DataFrame:
         ("pass skip", ("pass",), "pass"),
     ],
 )
-def test_a_word_is_positive_beside_its_opposite(words: str, positive: tuple[str, ...], doubted: str) -> None:
+def test_a_word_is_positive_beside_its_opposite(
+    words: str, positive: tuple[str, ...], doubted: str
+) -> None:
     cells = (words.split() * 300)[:300]
     guess = infer_schema(rows_of(action=cells), label="action")
     assert guess.schema.label == Label("action", positive_values=positive)
@@ -43,13 +45,18 @@ def test_a_word_is_positive_beside_its_opposite(words: str, positive: tuple[str,
 
 def test_words_that_are_all_positive_are_no_label() -> None:
     log = rows_of(action=["buy", "click"] * 150)
-    with pytest.raises(SchemaError, match=r"needs values that are not positive: .*'buy', 'click'.* give the positive"):
+    with pytest.raises(
+        SchemaError,
+        match=r"needs values that are not positive: .*'buy', 'click'.* give the positive",
+    ):
         infer_schema(log, label="action")
     assert infer_schema(log).only_positives
 
 
 def test_each_word_of_unknown_meaning_is_named_with_its_rows() -> None:
-    guess = infer_schema(rows_of(status=["ok", "failed"] * 100 + ["later"] * 60 + ["hold"] * 40), label="status")
+    guess = infer_schema(
+        rows_of(status=["ok", "failed"] * 100 + ["later"] * 60 + ["hold"] * 40), label="status"
+    )
     assert "the meaning of 'later' (60 rows), 'hold' (40 rows)" in guess.doubts["status"]
 
 
@@ -68,7 +75,9 @@ def test_a_header_with_a_number_is_a_header() -> None:
     log = rows_of(liked=[0, 1] * 150).with_columns(pl.Series("2023", np.arange(300) % 7 / 7))
     assert infer_schema(log).schema.label == Label("liked")
     bare = log.rename({"user_id": "u7", "item_id": "i9", "liked": "1"})
-    with pytest.raises(SchemaError, match=r"look like a row \(u7, i9, 1, 2023\).* give the names of its columns"):
+    with pytest.raises(
+        SchemaError, match=r"look like a row \(u7, i9, 1, 2023\).* give the names of its columns"
+    ):
         infer_schema(bare)
 
 
@@ -92,14 +101,22 @@ def test_names_of_ids_are_known_in_ten_languages(user: str, item: str, price: st
     assert (id_rank(item), role_of(item)[0], kind_of_name(item)) == (3, "item", "code")
     assert (id_rank(price), kind_of_name(price)) == (0, "quantity")
     rng = np.random.default_rng(2)
-    users, items, paid = rng.integers(40_000, 40_400, 2000), rng.integers(7000, 7060, 2000), rng.gamma(2, 20, 2000)
+    users, items, paid = (
+        rng.integers(40_000, 40_400, 2000),
+        rng.integers(7000, 7060, 2000),
+        rng.gamma(2, 20, 2000),
+    )
     liked = rng.integers(0, 2, 2000)
-    schema = infer_schema(pl.DataFrame({user: users, item: items, price: paid.round(2), "liked": liked})).schema
+    schema = infer_schema(
+        pl.DataFrame({user: users, item: items, price: paid.round(2), "liked": liked})
+    ).schema
     assert (schema.user, schema.item) == (user, item)
     assert [f.kind for f in schema.fields] == ["categorical", "categorical", "numeric"]
 
 
-@pytest.mark.parametrize("name", ["number_of_users", "anzahl_kunden", "nr_of_items", "numero_clienti", "n_clients"])
+@pytest.mark.parametrize(
+    "name", ["number_of_users", "anzahl_kunden", "nr_of_items", "numero_clienti", "n_clients"]
+)
 def test_a_count_of_users_is_no_id(name: str) -> None:
     assert id_rank(name) == 0
 
@@ -114,8 +131,15 @@ def test_a_declared_category_is_a_category() -> None:
     for kind in (pl.Categorical, pl.Enum([str(k) for k in range(90)])):
         frame = pl.DataFrame(as_numbers).with_columns(pl.col("shelf").cast(pl.String).cast(kind))
         assert infer_schema(frame).schema.fields[1].kind == "categorical"
-    texts = as_table(pd.DataFrame({"a": pd.Categorical([2.0, 0.5, None]), "b": pd.Categorical([True, False, True])}))
-    assert texts.cast(pl.String).to_dict(as_series=False) == {"a": ["2", "0.5", None], "b": ["true", "false", "true"]}
+    texts = as_table(
+        pd.DataFrame(
+            {"a": pd.Categorical([2.0, 0.5, None]), "b": pd.Categorical([True, False, True])}
+        )
+    )
+    assert texts.cast(pl.String).to_dict(as_series=False) == {
+        "a": ["2", "0.5", None],
+        "b": ["true", "false", "true"],
+    }
 
 
 def display_ads(columns: int, rows: int = 1500) -> list[pl.Series]:
@@ -127,7 +151,9 @@ def display_ads(columns: int, rows: int = 1500) -> list[pl.Series]:
         weight = rng.lognormal(0, 1.5, 100 + 10 * k)
         grouped = k % 3 == 2
         value = value // 3 if grouped else rng.choice(len(weight), rows, p=weight / weight.sum())
-        series.append(pl.Series([f"{(v + 1) * 2_654_435_761 * (k + 3) % 2**32:08x}" for v in value.tolist()]))
+        series.append(
+            pl.Series([f"{(v + 1) * 2_654_435_761 * (k + 3) % 2**32:08x}" for v in value.tolist()])
+        )
     return series
 
 
@@ -140,8 +166,12 @@ def display_ads(columns: int, rows: int = 1500) -> list[pl.Series]:
     ],
 )
 def test_many_columns_that_look_alike_are_no_ids(names: list[str]) -> None:
-    log = pl.DataFrame([cells.alias(name) for name, cells in zip(names, display_ads(20), strict=True)])
-    schema = infer_schema(log.with_columns(label=pl.Series(np.random.default_rng(5).integers(0, 2, 1500)))).schema
+    log = pl.DataFrame(
+        [cells.alias(name) for name, cells in zip(names, display_ads(20), strict=True)]
+    )
+    schema = infer_schema(
+        log.with_columns(label=pl.Series(np.random.default_rng(5).integers(0, 2, 1500)))
+    ).schema
     assert (schema.user, schema.item, schema.grouping) == (None, None, None)
     assert {f.role for f in schema.fields} == {"context"}
 
@@ -150,7 +180,9 @@ def test_beside_many_columns_the_named_ids_are_found() -> None:
     rng = np.random.default_rng(6)
     columns = {f"C{k}": cells for k, cells in enumerate(display_ads(10))}
     ids = {"user_id": rng.integers(0, 300, 1500), "item_id": rng.integers(0, 200, 1500)}
-    schema = infer_schema(pl.DataFrame({**columns, **ids, "label": rng.integers(0, 2, 1500)})).schema
+    schema = infer_schema(
+        pl.DataFrame({**columns, **ids, "label": rng.integers(0, 2, 1500)})
+    ).schema
     assert (schema.user, schema.item) == ("user_id", "item_id")
 
 
@@ -172,7 +204,9 @@ def test_amounts_are_numbers_whose_unit_is_said(cells: str, form: str, check: bo
 
 
 def test_different_units_are_asked_about() -> None:
-    guess = infer_schema(rows_of(amount=[f"{('€', '$')[k % 2]} {k}.5" for k in range(300)], clicked=[0, 1] * 150))
+    guess = infer_schema(
+        rows_of(amount=[f"{('€', '$')[k % 2]} {k}.5" for k in range(300)], clicked=[0, 1] * 150)
+    )
     assert "different units ('€', '$'): convert" in guess.doubts["amount"]
 
 
@@ -183,11 +217,16 @@ def test_marks_among_numbers_and_labels_are_missing_and_said(mark: str) -> None:
     paid = [f"{1_700_000_000 + 97 * k}" if k % 2 else mark for k in range(300)]
     land = ["NA" if k % 3 == 0 else "FR" for k in range(300)]
     guess = infer_schema(rows_of(price=price, paid_at=paid, land=land, clicked=[0, 1] * 150))
-    assert {f.name: f.kind for f in guess.schema.fields[2:]} == {"price": "numeric", "land": "categorical"}
+    assert {f.name: f.kind for f in guess.schema.fields[2:]} == {
+        "price": "numeric",
+        "land": "categorical",
+    }
     assert "empty except where the label is positive" in guess.notes["paid_at"]
     assert guess.marks == {"price": {mark: 6}, "paid_at": {mark: 150}}
     assert f"{mark!r} (6 cells) read as missing" in guess.notes["price"]
-    labelled = infer_schema(rows_of(x=[k % 3 for k in range(300)], y=["0", "1", mark] * 100), label="y")
+    labelled = infer_schema(
+        rows_of(x=[k % 3 for k in range(300)], y=["0", "1", mark] * 100), label="y"
+    )
     assert labelled.schema.label == Label("y", drop_values=(mark,))
     assert "100 of 300 rows have no label" in labelled.doubts["y"]
 
@@ -219,7 +258,9 @@ def test_numbers_that_are_not_read_are_asked_about(cells: Callable[[int], str], 
     clicked = np.random.default_rng(3).integers(0, 2, 300)
     guess = infer_schema(rows_of(amount=[cells(k) for k in range(300)], clicked=clicked))
     assert found in guess.doubts["amount"]
-    assert all(f.kind == "categorical" for f in guess.schema.fields), "no bag of the parts of a number"
+    assert all(f.kind == "categorical" for f in guess.schema.fields), (
+        "no bag of the parts of a number"
+    )
 
 
 def test_numbers_in_a_list_are_no_amounts() -> None:
@@ -244,7 +285,9 @@ def test_a_label_of_a_few_numbers_around_0_is_asked_about() -> None:
         ("R$ 1.{:03d},{:02d}", ["grátis"], "R$ 1.234,5"),
     ],
 )
-def test_a_few_cells_that_are_no_amounts_leave_a_number(amount: str, rest: list[str], form: str) -> None:
+def test_a_few_cells_that_are_no_amounts_leave_a_number(
+    amount: str, rest: list[str], form: str
+) -> None:
     cells = [amount.format(100 + k % 700, k % 100) for k in range(300)]
     for place, text in enumerate(rest):
         cells[100 * place + 7] = text
@@ -255,7 +298,9 @@ def test_a_few_cells_that_are_no_amounts_leave_a_number(amount: str, rest: list[
     assert f"{len(rest):,} of 300 cells of column 'paid' are no numbers" in guess.doubts["paid"]
     mended = log.with_columns(pl.col("paid").replace(dict.fromkeys(rest)))
     Encoder.fit(mended, guess.schema)
-    many = rows_of(paid=[text if k % 50 else rest[0] for k, text in enumerate(cells)], liked=[0, 1] * 150)
+    many = rows_of(
+        paid=[text if k % 50 else rest[0] for k, text in enumerate(cells)], liked=[0, 1] * 150
+    )
     assert next(f for f in infer_schema(many).schema.fields if f.column == "paid").kind != "numeric"
 
 

@@ -53,7 +53,9 @@ def test_many_categories_are_compared_without_a_query_for_each_pair(monkeypatch)
     table = table.with_columns(copy=pl.lit("the ") + pl.col("c7"))
     compared = []
     plain = pl.DataFrame.n_unique
-    monkeypatch.setattr(pl.DataFrame, "n_unique", lambda self, *a: compared.append(self.columns) or plain(self, *a))
+    monkeypatch.setattr(
+        pl.DataFrame, "n_unique", lambda self, *a: compared.append(self.columns) or plain(self, *a)
+    )
     guess = infer_schema(table, label="label")
     assert len(compared) < 40
     assert guess.notes["copy"] == "omitted: it is one to one with 'c7'"
@@ -67,7 +69,9 @@ def count_queries(monkeypatch):
     def count(frame, **options):
         queries = []
         plain = pl.LazyFrame.collect
-        monkeypatch.setattr(pl.LazyFrame, "collect", lambda self, *a, **k: queries.append(1) or plain(self, *a, **k))
+        monkeypatch.setattr(
+            pl.LazyFrame, "collect", lambda self, *a, **k: queries.append(1) or plain(self, *a, **k)
+        )
         infer_schema(frame, **options)
         monkeypatch.undo()
         return len(queries)
@@ -81,7 +85,9 @@ def count_queries(monkeypatch):
         pytest.param(lambda rng: rng.integers(0, 9, 50), 1, id="few whole numbers"),
         pytest.param(lambda rng: rng.integers(0, 2, 50), 1, id="flags"),
         pytest.param(lambda rng: rng.normal(size=50), 1, id="fractions"),
-        pytest.param(lambda rng: pl.Series([f"word {k % 20}" for k in rng.permutation(50)]), 8, id="text"),
+        pytest.param(
+            lambda rng: pl.Series([f"word {k % 20}" for k in rng.permutation(50)]), 8, id="text"
+        ),
     ],
 )
 def test_columns_need_few_queries(count_queries, cells, queries_a_column):
@@ -94,7 +100,9 @@ def test_agreements_are_those_of_each_pair_of_neighbours():
     table = pl.DataFrame(
         {
             "key": rng.integers(0, 40, 1000),
-            "gaps": pl.Series(rng.integers(0, 5, 1000)).set(pl.Series(rng.random(1000) < 0.3), None),
+            "gaps": pl.Series(rng.integers(0, 5, 1000)).set(
+                pl.Series(rng.random(1000) < 0.3), None
+            ),
             "tags": [[f"t{k}"] for k in rng.integers(0, 4, 1000)],
             "amount": rng.normal(size=1000).round(1),
         }
@@ -111,24 +119,42 @@ def test_agreements_are_those_of_each_pair_of_neighbours():
             for first, second, is_pair in zip(cells, cells[1:], keys[1:] == keys[:-1], strict=False)
             if is_pair and first is not None and second is not None
         ]
-        shares = [cells.count(cell) / sum(c is not None for c in cells) for cell in cells if cell is not None]
-        assert agreement.same == pytest.approx(np.mean([first == second for first, second in pairs]))
+        shares = [
+            cells.count(cell) / sum(c is not None for c in cells)
+            for cell in cells
+            if cell is not None
+        ]
+        assert agreement.same == pytest.approx(
+            np.mean([first == second for first, second in pairs])
+        )
         assert agreement.chance == pytest.approx(np.mean(shares))
 
 
 def test_gaps_that_follow_a_column_make_it_the_label_in_blocks_of_any_size(monkeypatch):
     rng = np.random.default_rng(0)
     outcome, other = rng.integers(0, 2, (2, 400))
-    gaps = {f"x{k}": pl.Series(rng.random(400)).set(pl.Series(rng.random(400) < 0.1), None) for k in range(5)}
+    gaps = {
+        f"x{k}": pl.Series(rng.random(400)).set(pl.Series(rng.random(400) < 0.1), None)
+        for k in range(5)
+    }
     table = pl.DataFrame({"start": rng.random(400), "other": other, "outcome_": outcome, **gaps})
-    table = table.with_columns(after=pl.when(pl.col("outcome_") == 1).then(rng.random(400)), end=rng.random(400))
+    table = table.with_columns(
+        after=pl.when(pl.col("outcome_") == 1).then(rng.random(400)), end=rng.random(400)
+    )
     for cells in (1, 1 << 24):
         monkeypatch.setattr(label_module, "_GAP_CELLS", cells)
-        assert [candidate.label.column for candidate in infer_schema(table).labels] == ["outcome_", "other"]
+        assert [candidate.label.column for candidate in infer_schema(table).labels] == [
+            "outcome_",
+            "other",
+        ]
 
 
 def test_a_number_that_is_not_finite_makes_no_label_of_two_values():
-    rows = pl.DataFrame({"x": [1.0, 2.0, 3.0] * 10, "odd": [1.0, float("nan"), 1.0] * 10, "click": [0, 1, 1] * 10})
+    rows = pl.DataFrame(
+        {"x": [1.0, 2.0, 3.0] * 10, "odd": [1.0, float("nan"), 1.0] * 10, "click": [0, 1, 1] * 10}
+    )
     assert infer_schema(rows).schema.label.column == "click"
-    with pytest.raises(SchemaError, match="label's numbers must be finite: column 'odd' holds 1 and nan"):
+    with pytest.raises(
+        SchemaError, match="label's numbers must be finite: column 'odd' holds 1 and nan"
+    ):
         infer_schema(rows, label="odd")

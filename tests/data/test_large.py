@@ -11,7 +11,15 @@ import polars as pl
 import pytest
 from chunks_lab import assert_equal
 
-from fieldwise import DataError, MissingExtraError, Recipe, as_table, load_recipe, prepare_recipe, simulate
+from fieldwise import (
+    DataError,
+    MissingExtraError,
+    Recipe,
+    as_table,
+    load_recipe,
+    prepare_recipe,
+    simulate,
+)
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import ChunkLimits
@@ -31,7 +39,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("log")
     rows = simulate(40_000, users=300, items=100).with_columns(wide=pl.lit("x" * 400))
     for k in range(2):
-        rows[k * 20_000 : (k + 1) * 20_000].write_parquet(folder / f"{k}.parquet", row_group_size=5_000)
+        rows[k * 20_000 : (k + 1) * 20_000].write_parquet(
+            folder / f"{k}.parquet", row_group_size=5_000
+        )
     return folder
 
 
@@ -55,7 +65,9 @@ def cache(tmp_path: Path, said: list[str]) -> Cache:
     return Cache(folder=tmp_path / "cache", note=said.append)
 
 
-def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache, said: list[str]) -> None:
+def test_little_memory_changes_nothing(
+    log: Path, whole: Prepared, cache: Cache, said: list[str]
+) -> None:
     result = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert result.train.bound is not None
     assert result.train.bound.chunk_rows < len(result.train.table)
@@ -67,12 +79,15 @@ def test_little_memory_changes_nothing(log: Path, whole: Prepared, cache: Cache,
         cache.entries()[0].folder.name
     ]
     assert not list((cache.folder / ".making").iterdir())
-    again = prepare_recipe(recipe(log, "65MB"), Path(), cache=cache)  # the memory is no part of the key
+    # the memory is no part of the key
+    again = prepare_recipe(recipe(log, "65MB"), Path(), cache=cache)
     assert_equal(again, whole)
     assert any(line.startswith("read from the cache: ") for line in said)
 
 
-def test_no_cache_leaves_no_file(log: Path, whole: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cache_leaves_no_file(
+    log: Path, whole: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     reports = Told()
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), reports=reports), whole)
@@ -91,12 +106,16 @@ def test_no_cache_leaves_no_file(log: Path, whole: Prepared, tmp_path: Path, mon
 def test_an_interrupted_preparation_goes_on(log, whole, cache, said, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "fieldwise.data.prepare.prepared.group_codes", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+            "fieldwise.data.prepare.prepared.group_codes",
+            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert cache.entries() == []
-    monkeypatch.setattr("fieldwise.data.prepare.prepared.split_table", lambda *_: pytest.fail("rows are split again"))
+    monkeypatch.setattr(
+        "fieldwise.data.prepare.prepared.split_table",
+        lambda *_: pytest.fail("rows are split again"),
+    )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     assert any("was interrupted: it goes on" in line for line in said)
 
@@ -105,12 +124,17 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("last", ["fieldwise.data.prepare.prepared.write_facts", "fieldwise.storage.cache.seal"])
-def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(last, log, whole, cache, said, monkeypatch):
+@pytest.mark.parametrize(
+    "last", ["fieldwise.data.prepare.prepared.write_facts", "fieldwise.storage.cache.seal"]
+)
+def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
+    last, log, whole, cache, said, monkeypatch
+):
     with monkeypatch.context() as patch:
         patch.setattr(last, full)
         try:
-            assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)  # without an entry
+            # without an entry
+            assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
         except OSError:
             assert "write_facts" in last
         else:
@@ -119,8 +143,12 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(last, log, whole
     (left,) = (cache.folder / ".making").iterdir()
     rows = {path: path.stat().st_ino for path in left.glob("*/*.npy")}
     free = sum(path.stat().st_size for path in left.rglob("*") if path.is_file()) // 2
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))  # too little for all
-    monkeypatch.setattr("fieldwise.data.prepare.prepared.split_table", lambda *_: pytest.fail("rows are divided again"))
+    # too little for all
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(
+        "fieldwise.data.prepare.prepared.split_table",
+        lambda *_: pytest.fail("rows are divided again"),
+    )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     entry = cache.entries()[0].folder
     assert {entry / path.relative_to(left): inode for path, inode in rows.items()} == {
@@ -146,7 +174,9 @@ def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(tmp_path, 
 
 
 def test_clearing_the_cache_removes_interrupted_preparations(log, cache, monkeypatch):
-    monkeypatch.setattr("fieldwise.data.prepare.prepared.Encoder.fit", lambda *_, **__: pytest.fail("as if killed"))
+    monkeypatch.setattr(
+        "fieldwise.data.prepare.prepared.Encoder.fit", lambda *_, **__: pytest.fail("as if killed")
+    )
     with pytest.raises(pytest.fail.Exception):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert list((cache.folder / ".making").iterdir())
@@ -154,9 +184,13 @@ def test_clearing_the_cache_removes_interrupted_preparations(log, cache, monkeyp
     assert not list((cache.folder / ".making").iterdir())
 
 
-def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_told_before_work(
+    log: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
-    monkeypatch.setattr("fieldwise.runs.data.open_files", lambda *_, **__: pytest.fail("work was begun"))
+    monkeypatch.setattr(
+        "fieldwise.runs.data.open_files", lambda *_, **__: pytest.fail("work was begun")
+    )
     with pytest.raises(DataError, match=r"needs some \d\d MB of disk, and .* has 1 MB free"):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
 
@@ -164,14 +198,19 @@ def test_a_disk_without_room_is_told_before_work(log: Path, cache: Cache, monkey
 @pytest.mark.parametrize(
     ("row_group", "message"),
     [
-        (2_000, r"memory must hold two chunks .* one of 2,000 rows .* set data.memory to 24\dMB or more"),
+        (
+            2_000,
+            r"memory must hold two chunks .* one of 2,000 rows .* set data.memory to 24\dMB or more",
+        ),
         (
             100,
             r"data.memory must hold a chunk .* 64MB is too little for rows of 10,\d* bytes; set it to 32\dMB or more",
         ),
     ],
 )
-def test_rows_too_wide_for_the_memory_name_the_least_that_works(row_group, message, tmp_path, cache):
+def test_rows_too_wide_for_the_memory_name_the_least_that_works(
+    row_group, message, tmp_path, cache
+):
     simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
         tmp_path / "wide.parquet", row_group_size=row_group
     )
@@ -179,7 +218,9 @@ def test_rows_too_wide_for_the_memory_name_the_least_that_works(row_group, messa
         prepare_recipe(recipe(tmp_path / "wide.parquet", "64MB"), Path(), cache=cache)
 
 
-def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(tmp_path: Path, cache: Cache, said: list[str]) -> None:
+def test_an_entry_whose_rows_are_too_wide_for_less_memory_stays(
+    tmp_path: Path, cache: Cache, said: list[str]
+) -> None:
     simulate(2_000, users=30, items=20).with_columns(wide=pl.lit("x" * 10_000)).write_parquet(
         tmp_path / "wide.parquet", row_group_size=100
     )
@@ -201,7 +242,9 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(log, whole, monkeypatc
         prepare_recipe(recipe(log, "64MB"), Path())
 
 
-def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_text_is_told_by_its_first_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fieldwise.runs.recipe.LEAST_MEMORY", 0)
     rows = simulate(30_000, users=300, items=100)
     for name in ("log.csv", "log.csv.gz"):
@@ -210,7 +253,8 @@ def test_the_memory_of_text_is_told_by_its_first_rows(tmp_path: Path, monkeypatc
     monkeypatch.setattr("fieldwise.runs.data.PACKED", text / packed)
     size = as_table(tmp_path / "log.csv").estimated_size()
     for name in ("log.csv", "log.csv.gz"):
-        for memory, large in ((5 * size, True), (7 * size, False)):  # preparing takes some six times the rows
+        # preparing takes some six times the rows
+        for memory, large in ((5 * size, True), (7 * size, False)):
             result = large_table(DataSettings(path=str(tmp_path / name), memory=int(memory)))
             assert (result is not None) == large
 
@@ -219,7 +263,9 @@ def test_rows_that_are_read_again_for_their_types_are_told(tmp_path: Path) -> No
     text = "n,user\n" + "1,u\n" * 200_000 + "x,u\n"  # the last value makes text of n
     (tmp_path / "log.csv").write_text(text)
     told, bounds = Told(), ChunkLimits.within(1 << 20)
-    frame = open_files([tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told).frame
+    frame = open_files(
+        [tmp_path / "log.csv"], TextFormat(), bounds, tmp_path / "scratch", told
+    ).frame
     assert frame["n"].dtype == pl.String
     assert frame.height == 200_001
     assert told.phases == [("reading rows", None), ("reading rows again", 200_001)]

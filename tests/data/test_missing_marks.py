@@ -61,7 +61,11 @@ def test_a_mark_is_an_empty_cell_and_a_category_stays_one() -> None:
     marked, empty = log_of(*MISSING_MARKS), log_of(None)
     encoder = Encoder.fit(marked, SCHEMA)
     assert encoder == Encoder.fit(empty, SCHEMA)
-    for frame in (marked, marked.to_pandas(), marked.with_columns(pl.col("price").cast(pl.Categorical))):
+    for frame in (
+        marked,
+        marked.to_pandas(),
+        marked.with_columns(pl.col("price").cast(pl.Categorical)),
+    ):
         got, want = encoder.transform(frame), encoder.transform(empty)
         np.testing.assert_array_equal(got.values, want.values)
         np.testing.assert_array_equal(got.ids, want.ids)
@@ -90,13 +94,18 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
             Schema(fields=FIELDS, label=Label("click"), missing=wrong)
 
 
-@pytest.mark.parametrize("kind", [pl.Int64, pl.Int16, pl.Float32, pl.Float64, pl.Decimal(9, 2), pl.String])
+@pytest.mark.parametrize(
+    "kind", [pl.Int64, pl.Int16, pl.Float32, pl.Float64, pl.Decimal(9, 2), pl.String]
+)
 def test_a_mark_that_is_a_number_is_one_in_a_column_of_any_type(kind: pl.DataType) -> None:
     frame = pl.DataFrame({"x": [1, -999, 3, -999]}).cast(kind)
     schema = Schema(fields=(Numeric("x"),), label=Label("y"), missing=["NULL", "-999"])
     (mark, count), *others = missing_marks(frame, schema)["x"].items()
     assert (float(mark), count, others) == (-999, 2, [])
-    assert Encoder.fit(frame, schema).fitted == Encoder.fit(pl.DataFrame({"x": [1, None, 3, None]}), schema).fitted
+    assert (
+        Encoder.fit(frame, schema).fitted
+        == Encoder.fit(pl.DataFrame({"x": [1, None, 3, None]}), schema).fitted
+    )
 
 
 def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,52 +113,84 @@ def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str])
     prepared = prepare(frame, SCHEMA, split=RandomSplit(), seed=0)
     assert prepared.marks == {name: {"?": 20, "NULL": 20} for name in ("price", "paid")}
     Recommender(SCHEMA, FM(embedding_dim=2), verbose=True).fit(frame)
-    assert "column 'price': '?' in 20, 'NULL' in 20 cells read as missing" in "".join(capsys.readouterr())
+    assert "column 'price': '?' in 20, 'NULL' in 20 cells read as missing" in "".join(
+        capsys.readouterr()
+    )
 
 
 def test_a_single_row_may_hold_marks_and_amounts() -> None:
     bundle = random_bundle(FM(embedding_dim=4), SCHEMA, log_of(None))
     rows = [
-        {"land": "FR", "price": price, "paid": paid} for price, paid in [("NULL", "-"), ("7.5", "3,5 €"), (7.5, 3.5)]
+        {"land": "FR", "price": price, "paid": paid}
+        for price, paid in [("NULL", "-"), ("7.5", "3,5 €"), (7.5, 3.5)]
     ]
     want = [bundle.predict(pl.DataFrame([row | {"price": p, "paid": q}])) for row, p, q in
             zip(rows, (None, 7.5, 7.5), (None, 3.5, 3.5), strict=True)]  # fmt: skip
     np.testing.assert_array_equal([bundle.predict(pl.DataFrame([row])) for row in rows], want)
 
 
-@pytest.mark.parametrize("label", [Label("y", positive_above=3), Label("y", task="regression"), Label("y")])
+@pytest.mark.parametrize(
+    "label", [Label("y", positive_above=3), Label("y", task="regression"), Label("y")]
+)
 def test_a_row_whose_label_is_a_mark_has_none(label: Label) -> None:
     cells = ["1", "NA", "0", "NA"] if label == Label("y") else ["1", "NA", "5", "NA"]
     frame = pl.DataFrame({"y": cells})
-    with pytest.raises(DataError, match=r"2 of 4 rows have none .* row 1 .*'NA': write drop_values = \[\"NA\"\]"):
+    with pytest.raises(
+        DataError, match=r"2 of 4 rows have none .* row 1 .*'NA': write drop_values = \[\"NA\"\]"
+    ):
         read_label(frame, label)
-    rows = read_label(frame, Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",)))
+    rows = read_label(
+        frame, Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",))
+    )
     assert (len(rows.main), rows.dropped) == (2, 2)
 
 
-@pytest.mark.parametrize("cells", [[1, -999, 0, -999], [1.0, -999.0, 0.0, -999.0], ["1", "-999", "0", "-999"]])
+@pytest.mark.parametrize(
+    "cells", [[1, -999, 0, -999], [1.0, -999.0, 0.0, -999.0], ["1", "-999", "0", "-999"]]
+)
 @pytest.mark.parametrize("rule", [{"positive_above": 0.5}, {"task": "regression"}, {}])
-def test_a_number_that_marks_a_missing_one_is_no_label(cells: list[object], rule: dict[str, Any]) -> None:
+def test_a_number_that_marks_a_missing_one_is_no_label(
+    cells: list[object], rule: dict[str, Any]
+) -> None:
     frame = pl.DataFrame({"y": cells})
-    with pytest.raises(DataError, match=r"2 of 4 rows have none .* row 1 .*999.*: write drop_values = "):
+    with pytest.raises(
+        DataError, match=r"2 of 4 rows have none .* row 1 .*999.*: write drop_values = "
+    ):
         read_label(frame, Label("y", **rule), missing=("-999",))
     rows = read_label(frame, Label("y", drop_values=(-999,), **rule), missing=("-999",))
     assert rows.main.tolist() == [1, 0]
     assert rows.dropped == 2
     schema = Schema(fields=(Categorical("u"),), label=Label("y", **rule), missing=["-999"])
     with pytest.raises(DataError, match="every row needs a label"):
-        prepare(pl.concat([frame.with_columns(u=pl.lit("a"))] * 5), schema, split=RandomSplit(), seed=0)
+        prepare(
+            pl.concat([frame.with_columns(u=pl.lit("a"))] * 5), schema, split=RandomSplit(), seed=0
+        )
 
 
 def test_rows_of_a_log_whose_label_is_empty_or_a_mark_are_not_positive() -> None:
     log = pl.DataFrame({"rating": ["5", "", "NA", None, "2"]})
-    assert positive_rows(log, Label("rating", positive_above=3)).tolist() == [True, False, False, False, False]
+    assert positive_rows(log, Label("rating", positive_above=3)).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     words = pl.DataFrame({"answer": ["yes", "", None, "NA"]})
-    assert positive_rows(words, Label("answer", positive_values=("yes",))).tolist() == [True, False, False, False]
+    assert positive_rows(words, Label("answer", positive_values=("yes",))).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
-def test_labels_that_may_be_thousands_are_fractions(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    (tmp_path / "log.csv").write_text("u,y\n" + "".join(f"u{k % 7},{1 + k % 2}.000\n" for k in range(60)))
+def test_labels_that_may_be_thousands_are_fractions(
+    tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    (tmp_path / "log.csv").write_text(
+        "u,y\n" + "".join(f"u{k % 7},{1 + k % 2}.000\n" for k in range(60))
+    )
     table = as_table(tmp_path / "log.csv")
     for rule, expected in [
         ({"positive_values": (2,)}, [0, 1]),
@@ -187,7 +228,8 @@ def test_amounts_are_numbers_with_a_unit(cells: list[str], form: str, numbers: l
 
 
 @pytest.mark.parametrize(
-    "cells", [["u1", "u2"], ["€ 3", "$ 4"], ["3m", "4m"], ["1-2", "3-4"], ["a 3", "b 4"], ["3", "4"]]
+    "cells",
+    [["u1", "u2"], ["€ 3", "$ 4"], ["3m", "4m"], ["1-2", "3-4"], ["a 3", "b 4"], ["3", "4"]],
 )
 def test_what_is_no_amount_has_no_format(cells: list[str]) -> None:
     assert number_formats(pl.Series(cells)) == []
@@ -196,7 +238,9 @@ def test_what_is_no_amount_has_no_format(cells: list[str]) -> None:
 @pytest.mark.parametrize("form", ["1234.5", "€", "€ 1.234,5 €", "12 1,234.5", "", "a b 1,234.5"])
 def test_a_wrong_number_format_is_told(form: str) -> None:
     for made in (lambda: Numeric("x", number_format=form), lambda: Label("y", number_format=form)):
-        with pytest.raises(SchemaError, match=r"number_format must be one of '1,234.5', .* such as '€ 1.234,5'"):
+        with pytest.raises(
+            SchemaError, match=r"number_format must be one of '1,234.5', .* such as '€ 1.234,5'"
+        ):
             made()
 
 
@@ -220,7 +264,9 @@ def test_requests_and_stored_rows_have_the_schemas_marks_and_amounts() -> None:
     assert len({*expected.round(7)}) > 1
     server = client(Service(bundle))
     answer = server.post("/v1/predict", {"rows": frame.to_dicts()})
-    np.testing.assert_allclose([one["prediction"] for one in answer.json()["predictions"]], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        [one["prediction"] for one in answer.json()["predictions"]], expected, rtol=1e-5
+    )
     refused = server.post("/v1/predict", {"rows": [{"who": "u1", "price": "NULL", "paid": None}]})
     assert refused.status_code == 422, "a mark of other schemas is no mark of this one"
 
@@ -229,7 +275,9 @@ def test_requests_and_stored_rows_have_the_schemas_marks_and_amounts() -> None:
     asked = [{"who": f"u{k}", "paid": paid} for k, paid in enumerate(rows["paid"])]
     answer = stored.post("/v1/predict", {"rows": asked})
     own = bundle.predict(frame.with_columns(users["who"]))
-    np.testing.assert_allclose([one["prediction"] for one in answer.json()["predictions"]], own, rtol=1e-5)
+    np.testing.assert_allclose(
+        [one["prediction"] for one in answer.json()["predictions"]], own, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("in_chunks", [False, True])
@@ -245,7 +293,8 @@ def test_a_mark_is_no_time(in_chunks: bool) -> None:
         cells[11], cells[30] = given[0], given[-1]
         schema = Schema(fields=FIELDS, label=Label("click"), time="when", missing=marks)
         frame = log_of(None).with_columns(when=pl.Series(cells))
-        in_chunk = in_chunks and not isinstance(cells[0], str)  # each chunk of numbers is read alone
+        # each chunk of numbers is read alone
+        in_chunk = in_chunks and not isinstance(cells[0], str)
         have_none = "1 of 7" if in_chunk else "2 of 40"
         rule = rf"needs its time .*'when' holds '?{shown}'? in row 11 \(counting from 0\), {have_none} rows have none"
         with budget.active():
@@ -255,7 +304,9 @@ def test_a_mark_is_no_time(in_chunks: bool) -> None:
                 latest_rows(frame, "land", [schema])
     other = Schema(fields=FIELDS, label=Label("click"), time="when", missing=())
     with pytest.raises(DataError, match="needs a number or a date for ordering"):
-        split_table(log_of(None).with_columns(when=pl.lit("NULL")), TimeSplit(), other, y=np.arange(40) % 2)
+        split_table(
+            log_of(None).with_columns(when=pl.lit("NULL")), TimeSplit(), other, y=np.arange(40) % 2
+        )
 
 
 def test_slices_and_the_audit_take_the_schemas_marks() -> None:

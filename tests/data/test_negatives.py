@@ -9,7 +9,16 @@ from chunks_lab import prepare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fieldwise import ColumnSplit, ConfigError, DataError, NegativeSampling, RandomSplit, Schema, SchemaError, TimeSplit
+from fieldwise import (
+    ColumnSplit,
+    ConfigError,
+    DataError,
+    NegativeSampling,
+    RandomSplit,
+    Schema,
+    SchemaError,
+    TimeSplit,
+)
 from fieldwise.cli.show import row_counts
 from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
 from fieldwise.data.prepare.settings import PARTS, TargetEncoding
@@ -32,14 +41,20 @@ def a_log(rows: int = 3000, users: int = 50, items: int = 120, seed: int = 0) ->
 ASK = NegativeSampling(user="user", item="app", per_positive=3, item_columns=("cost",))
 
 
-def draw(positives: pl.DataFrame, log: pl.DataFrame, ask: NegativeSampling = ASK, seed: int = 0) -> pl.DataFrame:
+def draw(
+    positives: pl.DataFrame, log: pl.DataFrame, ask: NegativeSampling = ASK, seed: int = 0
+) -> pl.DataFrame:
     return sample_negatives(positives, log=log, settings=ask, seed=seed, label=("label", 0))
 
 
 def test_context_stays_and_item_columns_follow_the_item() -> None:
     log = a_log()
     negatives = draw(log, log)
-    assert (negatives.height, negatives.schema, set(negatives["label"])) == (3 * log.height, log.schema, {0})
+    assert (negatives.height, negatives.schema, set(negatives["label"])) == (
+        3 * log.height,
+        log.schema,
+        {0},
+    )
     repeated = np.repeat(np.arange(log.height), 3)
     assert negatives.select("user", "hour").equals(log[repeated].select("user", "hour"))
     assert negatives["cost"].to_list() == [("free", "paid")[i % 2] for i in negatives["app"]]
@@ -53,16 +68,22 @@ def test_follows_the_seed() -> None:
 
 
 def test_every_unused_item_is_sampled_as_often() -> None:
-    log = pl.DataFrame({"user": ["a"] * 20_000 + ["b"] * 10, "app": [3] * 20_000 + list(range(10)), "label": 1})
+    log = pl.DataFrame(
+        {"user": ["a"] * 20_000 + ["b"] * 10, "app": [3] * 20_000 + list(range(10)), "label": 1}
+    )
     ask = NegativeSampling(user="user", item="app", per_positive=2)
-    items, counts = np.unique(draw(log.head(20_000), log, ask)["app"].to_numpy(), return_counts=True)
+    items, counts = np.unique(
+        draw(log.head(20_000), log, ask)["app"].to_numpy(), return_counts=True
+    )
     assert items.tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     expected = 40_000 / 9
     assert np.abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_a_user_of_nearly_everything_gets_exactly_the_rest() -> None:
-    log = pl.DataFrame({"user": [1] * 997 + [2] * 1000, "app": [*range(997), *range(1000)], "label": 1})
+    log = pl.DataFrame(
+        {"user": [1] * 997 + [2] * 1000, "app": [*range(997), *range(1000)], "label": 1}
+    )
     ask = NegativeSampling(user="user", item="app", per_positive=3)
     items = draw(log.head(997), log, ask)["app"].to_numpy().reshape(-1, 3)
     assert (np.sort(items, axis=1) == [997, 998, 999]).all()
@@ -106,11 +127,17 @@ def test_lists_in_other_columns_are_copied() -> None:
 
 def test_parts_with_equal_rows_have_other_negatives() -> None:
     """One draw for all parts would make the test rows' negatives those of training."""
-    log = pl.concat([a_log(60).with_columns(part=pl.lit(part)) for part in ("train", "valid", "test")])
+    log = pl.concat(
+        [a_log(60).with_columns(part=pl.lit(part)) for part in ("train", "valid", "test")]
+    )
     fields = [{"kind": "categorical", "name": name} for name in ("user", "app")]
     schema = Schema.from_dict({"label": {"column": "label"}, "fields": fields})
-    made = prepare(log, schema, split=ColumnSplit(column="part"), seed=1, negatives=replace(ASK, parts=PARTS))
-    drawn = [part.frame.filter(label=0)["app"].to_list() for part in (made.train, made.valid, made.test)]
+    made = prepare(
+        log, schema, split=ColumnSplit(column="part"), seed=1, negatives=replace(ASK, parts=PARTS)
+    )
+    drawn = [
+        part.frame.filter(label=0)["app"].to_list() for part in (made.train, made.valid, made.test)
+    ]
     assert [len(items) for items in drawn] == [180] * 3
     assert len(set(map(tuple, drawn))) == 3
 
@@ -130,9 +157,9 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
 def a_shop(rows: int = 600) -> pl.DataFrame:
     """A log of positives in which an item's price changes, is empty in some rows, and has a fixed brand."""
     rng = np.random.default_rng(8)
-    log = pl.DataFrame({"user": rng.integers(0, 40, rows), "app": rng.integers(0, 30, rows)}).unique(
-        maintain_order=True
-    )
+    log = pl.DataFrame(
+        {"user": rng.integers(0, 40, rows), "app": rng.integers(0, 30, rows)}
+    ).unique(maintain_order=True)
     many = log.height
     price = pl.Series(rng.integers(1, 99, many), dtype=pl.Float64)
     price = price.set(pl.Series(rng.random(many) < 0.2), None)
@@ -176,9 +203,14 @@ def test_a_drawn_item_has_the_price_that_it_had_then() -> None:
     in_order = pl.concat([part.filter(label=1) for part in parts])
     drawn = pl.concat([part.filter(label=0) for part in parts])
     assert drawn.height == 2 * log.height == made.counts["negatives_drawn"]
-    expected = [price_then(in_order, app, moment) for app, moment in drawn.select("app", "moment").iter_rows()]
+    expected = [
+        price_then(in_order, app, moment)
+        for app, moment in drawn.select("app", "moment").iter_rows()
+    ]
     assert drawn["price"].to_list() == expected
-    assert drawn["brand"].to_list() == [f"b{app % 5}" for app in drawn["app"]], "a fixed value at any time"
+    assert drawn["brand"].to_list() == [f"b{app % 5}" for app in drawn["app"]], (
+        "a fixed value at any time"
+    )
     without = sum(price is None for price in expected)
     assert made.counts["negatives_without_value"] == without > 0
     assert f"{without:,} of these without a value" in row_counts(made.counts)
@@ -188,18 +220,28 @@ def test_values_that_change_need_a_time_and_missing_ones_are_no_change() -> None
     log = a_shop()
     ask = NegativeSampling(per_positive=2, item_columns=("brand", "price"))
     timeless = replace(SHOP, time=None, time_format=None)
-    with pytest.raises(DataError, match=r"one description: item 0 has several different values in price; .* the time"):
+    with pytest.raises(
+        DataError,
+        match=r"one description: item 0 has several different values in price; .* the time",
+    ):
         prepare(log, timeless, split=RandomSplit(), seed=3, negatives=ask)
     gone = pl.Series(np.random.default_rng(1).random(log.height) < 0.3)
     fixed = log.with_columns(price=pl.when(~gone).then(pl.col("app") * 1.5))
     known = set(fixed.drop_nulls("price")["app"])
-    made = prepare(fixed, timeless, split=RandomSplit(), seed=3, negatives=replace(ask, parts=PARTS))
+    made = prepare(
+        fixed, timeless, split=RandomSplit(), seed=3, negatives=replace(ask, parts=PARTS)
+    )
     drawn = made.train.frame.filter(label=0)
     assert drawn["price"].to_list() == [app * 1.5 if app in known else None for app in drawn["app"]]
 
 
 def test_bad_settings_are_refused(subtests):
-    for wrong in [{"per_positive": 0}, {"parts": ()}, {"item_columns": ("app",)}, {"item_columns": ("user",)}]:
+    for wrong in [
+        {"per_positive": 0},
+        {"parts": ()},
+        {"item_columns": ("app",)},
+        {"item_columns": ("user",)},
+    ]:
         with subtests.test(wrong=wrong), pytest.raises(ConfigError):
             NegativeSampling(**{"user": "user", "item": "app", **wrong})  # type: ignore[arg-type]
 
@@ -209,7 +251,9 @@ FIELDS = [{"kind": "categorical", "name": "film"}, {"kind": "numeric", "name": "
 
 def encoded_by_target(frame, fields, columns):
     schema = Schema.from_dict({"label": {"column": "liked"}, "fields": fields})
-    return prepare(frame, schema, split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=columns))
+    return prepare(
+        frame, schema, split=RandomSplit(), seed=1, target_encoding=TargetEncoding(columns=columns)
+    )
 
 
 def log(rows=300, seed=0):
@@ -234,7 +278,9 @@ def test_training_rows_read_the_other_folds(prior):
     for row in range(200):
         others = fold != fold[row]
         own = y["train"][others & (film == film[row])]
-        assert result[row] == pytest.approx((own.sum() + prior * y["train"][others].mean()) / (len(own) + prior))
+        assert result[row] == pytest.approx(
+            (own.sum() + prior * y["train"][others].mean()) / (len(own) + prior)
+        )
 
 
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
@@ -252,31 +298,47 @@ def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
 
 def test_the_published_leak_is_just_that():
     frames, y = parts()
-    result = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0)
+    result = add_target_encoding(
+        frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0
+    )
     for name, part in frames.items():
         expected = dict(part.group_by("film").agg(pl.col("liked").mean()).iter_rows())
-        assert result[name]["film_mean_label"].to_list() == pytest.approx([expected[film] for film in part["film"]])
+        assert result[name]["film_mean_label"].to_list() == pytest.approx(
+            [expected[film] for film in part["film"]]
+        )
 
 
 def test_the_leak_of_published_scripts_is_by_side():
     frames, y = parts()
-    frames = {"train": frames["train"].head(150), "valid": frames["train"].tail(50), "test": frames["test"]}
+    frames = {
+        "train": frames["train"].head(150),
+        "valid": frames["train"].tail(50),
+        "test": frames["test"],
+    }
     y = {"train": y["train"][:150], "valid": y["train"][150:], "test": y["test"]}
-    result = add_target_encoding(frames, y, TargetEncoding(columns=("film",), source="own-side"), seed=0)
+    result = add_target_encoding(
+        frames, y, TargetEncoding(columns=("film",), source="own-side"), seed=0
+    )
     sides = {"train": ("train", "valid"), "valid": ("train", "valid"), "test": ("test",)}
     for name, side in sides.items():
         rows = pl.concat([frames[part] for part in side])
         expected = dict(rows.group_by("film").agg(pl.col("liked").mean()).iter_rows())
-        assert result[name]["film_mean_label"].to_list() == pytest.approx([expected[f] for f in frames[name]["film"]])
+        assert result[name]["film_mean_label"].to_list() == pytest.approx(
+            [expected[f] for f in frames[name]["film"]]
+        )
 
 
 def test_categories_without_rows_are_missing_and_a_prior_fills_them():
     train, test = pl.DataFrame({"film": ["a", "a", None]}), pl.DataFrame({"film": ["b", None, "a"]})
     y = {"train": np.array([1.0, 1.0, 0.0]), "test": np.zeros(3)}
-    none = add_target_encoding({"train": train, "test": test}, y, TargetEncoding(columns=("film",)), seed=0)
+    none = add_target_encoding(
+        {"train": train, "test": test}, y, TargetEncoding(columns=("film",)), seed=0
+    )
     assert none["test"]["film_mean_label"].to_list() == [None, None, 1.0]
     prior = TargetEncoding(columns=("film",), prior_rows=1.0)
-    some = add_target_encoding({"train": train, "test": test}, y, prior, seed=0)["test"]["film_mean_label"].to_list()
+    some = add_target_encoding({"train": train, "test": test}, y, prior, seed=0)["test"][
+        "film_mean_label"
+    ].to_list()
     assert some == pytest.approx([2 / 3, None, (2 + 2 / 3) / 3])
 
 
@@ -284,7 +346,9 @@ def test_prepare_makes_them_and_encodes_them():
     prepared = encoded_by_target(log(), FIELDS, ("film",))
     train = prepared.train.frame
     means = dict(train.group_by("film").agg(pl.col("liked").mean()).iter_rows())
-    for film, mean in zip(prepared.test.frame["film"], prepared.test.frame["film_mean_label"], strict=True):
+    for film, mean in zip(
+        prepared.test.frame["film"], prepared.test.frame["film_mean_label"], strict=True
+    ):
         assert mean == pytest.approx(means[film])
     assert prepared.test.table.values.shape[1] == 1
 
@@ -294,7 +358,13 @@ def test_what_cannot_be_is_refused(subtests):
         (("flim",), log(), FIELDS, DataError, "did you mean 'film'"),
         (("liked",), log(), FIELDS, SchemaError, "must not encode the label's column"),
         (("film",), log(), FIELDS[:1], SchemaError, "a field must read the encoded column"),
-        (("film",), log().with_columns(film_mean_label=1.0), FIELDS, DataError, "the table has one already"),
+        (
+            ("film",),
+            log().with_columns(film_mean_label=1.0),
+            FIELDS,
+            DataError,
+            "the table has one already",
+        ),
     ]:
         with subtests.test(sentence), pytest.raises(error, match=sentence):
             encoded_by_target(frame, fields, encoded)

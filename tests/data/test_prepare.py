@@ -86,21 +86,30 @@ def test_unseen_counts_what_no_training_row_has() -> None:
     often = {i for (i,), rows in train.group_by("item") if rows.height >= 2}
     for name in ("valid", "test"):
         items = kept.filter(part=name)["item"].to_list()
-        assert prepared.unseen[name]["item"] == pytest.approx(sum(i not in often for i in items) / len(items))
+        assert prepared.unseen[name]["item"] == pytest.approx(
+            sum(i not in often for i in items) / len(items)
+        )
         users = kept.filter(part=name)["user"].to_list()
         known = set(train["user"])
-        assert prepared.unseen[name]["user"] == pytest.approx(sum(u not in known for u in users) / len(users))
+        assert prepared.unseen[name]["user"] == pytest.approx(
+            sum(u not in known for u in users) / len(users)
+        )
 
 
 @pytest.mark.parametrize("part", ["valid", "test"])
 def test_the_encoder_sees_training_rows_only(part: str) -> None:
     frame = ratings()
     other = ratings(seed=1).with_columns(
-        pl.col("user") + 1000, pl.col("price") * 1e6, pl.col("age") + 500, genres=pl.lit("z|y"), part=frame["part"]
+        pl.col("user") + 1000,
+        pl.col("price") * 1e6,
+        pl.col("age") + 500,
+        genres=pl.lit("z|y"),
+        part=frame["part"],
     )
     inside = (frame["part"] == part) & (frame["rating"] != 3)
     changed = frame.with_columns(
-        pl.when(inside).then(other[c]).otherwise(frame[c]).alias(c) for c in ("user", "item", "price", "age", "genres")
+        pl.when(inside).then(other[c]).otherwise(frame[c]).alias(c)
+        for c in ("user", "item", "price", "age", "genres")
     )
     before, after = (prepare(f, SCHEMA, split=BY_PART, seed=0) for f in (frame, changed))
     assert before.encoder == after.encoder
@@ -114,7 +123,9 @@ def test_labels_of_test_rows_change_nothing_else(split: ColumnSplit | RandomSpli
     frame = ratings().filter(pl.col("rating") != 3).with_row_index("row")
     before = prepare(frame, SCHEMA, split=split, seed=3)
     inside = frame["row"].is_in(before.test.frame["row"].to_list())
-    flipped = frame.with_columns(rating=pl.when(inside).then(6 - pl.col("rating")).otherwise(pl.col("rating")))
+    flipped = frame.with_columns(
+        rating=pl.when(inside).then(6 - pl.col("rating")).otherwise(pl.col("rating"))
+    )
     after = prepare(flipped, SCHEMA, split=split, seed=3)
     assert before.encoder == after.encoder
     assert_equal_parts(before.train, after.train)
@@ -135,19 +146,24 @@ def implicit(rows: int = 300, negatives_in: tuple[str, ...] = ()) -> pl.DataFram
         }
     )
     extra = [
-        frame.filter(part=p).with_columns(item=pl.col("item") + 500, used=pl.lit(0, pl.Int64)) for p in negatives_in
+        frame.filter(part=p).with_columns(item=pl.col("item") + 500, used=pl.lit(0, pl.Int64))
+        for p in negatives_in
     ]
     return pl.concat([frame, *extra])
 
 
-CLICKS = Schema(fields=(Categorical("user"), Categorical("item"), Categorical("hour")), label=Label("used"))
+CLICKS = Schema(
+    fields=(Categorical("user"), Categorical("item"), Categorical("hour")), label=Label("used")
+)
 
 
 def ask(*parts: str, **options: object) -> NegativeSampling:
     return NegativeSampling(user="user", item="item", per_positive=2, parts=parts, **options)
 
 
-def drawn_for(frame: pl.DataFrame, *parts: str, schema: Schema = CLICKS, **options: object) -> Prepared:
+def drawn_for(
+    frame: pl.DataFrame, *parts: str, schema: Schema = CLICKS, **options: object
+) -> Prepared:
     return prepare(frame, schema, split=BY_PART, seed=0, negatives=ask(*parts, **options))
 
 
@@ -199,7 +215,9 @@ def test_negatives_of_other_labels() -> None:
 @pytest.mark.parametrize("negatives", [None, ask(*PARTS)])
 def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
     frame, schema = (ratings(), SCHEMA) if negatives is None else (implicit(), CLICKS)
-    first, again, other = (prepare(frame, schema, split=RandomSplit(), seed=s, negatives=negatives) for s in (5, 5, 6))
+    first, again, other = (
+        prepare(frame, schema, split=RandomSplit(), seed=s, negatives=negatives) for s in (5, 5, 6)
+    )
     assert_equal(first, again)
     assert not first.train.frame.equals(other.train.frame)
 
@@ -215,10 +233,15 @@ def test_parts_of_ones_own() -> None:
     assert encoder == whole.encoder
     assert_equal_parts(encoded["train"], whole.train)
     assert_equal_parts(encoded["valid"], whole.valid)
-    assert counts == {"train_rows": whole.counts["train_rows"], "valid_rows": whole.counts["valid_rows"]}
+    assert counts == {
+        "train_rows": whole.counts["train_rows"],
+        "valid_rows": whole.counts["valid_rows"],
+    }
     frame = implicit()
     parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
-    _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS)).derived(parts)
+    _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS)).derived(
+        parts
+    )
     assert counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 
@@ -236,21 +259,34 @@ def test_columns_that_the_schema_names_must_be_there(subtests: pytest.Subtests) 
     for setting in [{"time": "tiem"}, {"group": "usr"}, {"keys": ("user", "itm")}]:
         with subtests.test(setting=setting):
             what, named = next(iter(setting.items()))
-            column, near = {"time": ("tiem", "time"), "group": ("usr", "user"), "keys": ("itm", "item")}[what]
+            column, near = {
+                "time": ("tiem", "time"),
+                "group": ("usr", "user"),
+                "keys": ("itm", "item"),
+            }[what]
             assert column in named
             frame = ratings().with_columns(time=pl.int_range(400))
-            with pytest.raises(SchemaError, match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'"):
+            with pytest.raises(
+                SchemaError,
+                match=f"schema's {what} must be in the table: '{column}' .*mean '{near}'",
+            ):
                 prepare(frame, dataclasses.replace(SCHEMA, **setting), split=BY_PART, seed=0)
 
 
 def test_a_part_of_one_class_is_named() -> None:
     frame = ratings().with_columns(rating=pl.when(part="valid").then(5).otherwise(pl.col("rating")))
-    with pytest.raises(DataError, match=r"the valid rows must hold both classes: all \d+ are positive .*'rating'"):
+    with pytest.raises(
+        DataError, match=r"the valid rows must hold both classes: all \d+ are positive .*'rating'"
+    ):
         prepare(frame, SCHEMA, split=BY_PART, seed=0)
-    with pytest.raises(DataError, match=r"the train rows must hold both classes: all \d+ are negative"):
+    with pytest.raises(
+        DataError, match=r"the train rows must hold both classes: all \d+ are negative"
+    ):
         prepare(frame.with_columns(rating=pl.lit(1)), SCHEMA, split=BY_PART, seed=0)
     regression = Schema(fields=SCHEMA.fields, label=Label("rating", task="regression"))
-    assert set(prepare(frame.with_columns(rating=pl.lit(4)), regression, split=BY_PART, seed=0).test.main) == {4.0}
+    assert set(
+        prepare(frame.with_columns(rating=pl.lit(4)), regression, split=BY_PART, seed=0).test.main
+    ) == {4.0}
 
 
 FAULTS: list[tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = [
@@ -260,12 +296,24 @@ FAULTS: list[tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = [
     (lambda f: f.clear(), "a table needs rows, found none"),
     (lambda f: f.filter(pl.col("part") != "valid"), "valid"),
     (lambda f: f.with_columns(rating=pl.lit(3)), "no row is left: all 400"),
-    (lambda f: f.with_columns(item=pl.lit(None, pl.Int64)), "column 'item' .* null or empty in all"),
+    (
+        lambda f: f.with_columns(item=pl.lit(None, pl.Int64)),
+        "column 'item' .* null or empty in all",
+    ),
     (lambda f: f.with_columns(genres=pl.lit("")), "column 'genres' .* null or empty in all"),
-    (lambda f: with_cell(f, "price", 250, "dear"), "column 'price' .* holds the text 'dear' in row 250 "),
+    (
+        lambda f: with_cell(f, "price", 250, "dear"),
+        "column 'price' .* holds the text 'dear' in row 250 ",
+    ),
     (lambda f: with_cell(f, "price", 250, "inf"), "column 'price' .* holds 'inf' in row 250 "),
-    (lambda f: with_cell(f, "rating", 250, None), "1 of 400 rows have none in column 'rating', the first is row 250 "),
-    (lambda f: with_cell(f, "rating", 250, "bad"), "column 'rating' holds the text 'bad' in row 250 "),
+    (
+        lambda f: with_cell(f, "rating", 250, None),
+        "1 of 400 rows have none in column 'rating', the first is row 250 ",
+    ),
+    (
+        lambda f: with_cell(f, "rating", 250, "bad"),
+        "column 'rating' holds the text 'bad' in row 250 ",
+    ),
 ]
 
 
@@ -297,7 +345,9 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     short = ratings(500)
     long = pl.concat([short] * 100)
     prepare(short, schema, split=BY_PART, seed=0)
-    few, many = (calls_of(lambda f=f: prepare(f, schema, split=BY_PART, seed=0)) for f in (short, long))
+    few, many = (
+        calls_of(lambda f=f: prepare(f, schema, split=BY_PART, seed=0)) for f in (short, long)
+    )
     assert few == many
 
 
@@ -317,7 +367,9 @@ def test_several_labels_are_columns_of_the_targets_and_the_main_one_stratifies()
         part, alone = getattr(prepared, name), getattr(one, name)
         assert part.frame.equals(alone.frame)
         rating = part.frame["rating"].to_numpy()
-        expected = np.stack([rating > 3, rating == 5, part.frame["minutes"].to_numpy()], axis=1).astype(np.float32)
+        expected = np.stack(
+            [rating > 3, rating == 5, part.frame["minutes"].to_numpy()], axis=1
+        ).astype(np.float32)
         np.testing.assert_array_equal(part.y, expected, strict=True)
         assert alone.y.shape == (len(part.table), 1)
 
@@ -325,9 +377,13 @@ def test_several_labels_are_columns_of_the_targets_and_the_main_one_stratifies()
 @pytest.mark.parametrize("only", ["positive", "negative"])
 def test_each_binary_label_needs_both_classes_in_each_part(only: str) -> None:
     wrong = pl.col("part") == "valid"
-    frame = ratings().with_columns(loved=pl.when(wrong).then(only == "positive").otherwise(pl.col("rating") == 5))
+    frame = ratings().with_columns(
+        loved=pl.when(wrong).then(only == "positive").otherwise(pl.col("rating") == 5)
+    )
     schema = dataclasses.replace(SCHEMA, more_labels=(Label("loved", name="truly loved"),))
-    with pytest.raises(DataError, match=rf"the valid rows must .* are {only} by the rule of label 'truly loved'"):
+    with pytest.raises(
+        DataError, match=rf"the valid rows must .* are {only} by the rule of label 'truly loved'"
+    ):
         prepare(frame, schema, split=BY_PART, seed=0)
 
 
@@ -344,20 +400,33 @@ def test_a_sampled_negative_is_negative_for_every_label() -> None:
     assert drawn.select("bought", "stars").unique().rows() == [(False, "0")]
     np.testing.assert_array_equal(prepared.train.y[positives:], np.zeros((2 * positives, 3)))
     assert prepared.train.y[:positives, 0].all()
-    assert prepared.train.y[:positives, 1].tolist() == frame.filter(part="train")["bought"].to_list()
+    assert (
+        prepared.train.y[:positives, 1].tolist() == frame.filter(part="train")["bought"].to_list()
+    )
     plain = drawn_for(frame, *PARTS)
-    assert drawn.drop("bought", "stars").equals(plain.train.frame.filter(used=0).drop("bought", "stars"))
+    assert drawn.drop("bought", "stars").equals(
+        plain.train.frame.filter(used=0).drop("bought", "stars")
+    )
 
 
 def test_negatives_that_no_label_can_call_negative_are_refused() -> None:
     frame = implicit().with_columns(minutes=pl.lit(3.0))
     minutes = Label("minutes", task="regression")
     schema = Schema(fields=CLICKS.fields, label=CLICKS.label, more_labels=(minutes,))
-    with pytest.raises(ConfigError, match="negative for every label, but the label 'minutes' is a regression"):
+    with pytest.raises(
+        ConfigError, match="negative for every label, but the label 'minutes' is a regression"
+    ):
         drawn_for(frame, *PARTS, schema=schema)
-    dropped = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),))
-    with pytest.raises(DataError, match="must not be dropped: 0 in column 'minutes' is among the drop_values of label"):
+    dropped = dataclasses.replace(
+        schema, more_labels=(Label("minutes", positive_above=1, drop_values=(0,)),)
+    )
+    with pytest.raises(
+        DataError,
+        match="must not be dropped: 0 in column 'minutes' is among the drop_values of label",
+    ):
         drawn_for(frame, *PARTS, schema=dropped)
     always = dataclasses.replace(schema, more_labels=(Label("minutes", positive_above=-1),))
-    with pytest.raises(DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"):
+    with pytest.raises(
+        DataError, match="a sampled negative must not be positive: 0 in column 'minutes'"
+    ):
         drawn_for(frame, *PARTS, schema=always)

@@ -83,7 +83,10 @@ def test_a_sentence_for_people(clock):
     reports.add(1_000_000)
     reports._show(reports.state())
     reports.note(evaluation=1)
-    assert out.getvalue() == "prediction: 1,000,000 of 4,000,000 rows, 100,000 rows/s, 30 s left, 13 MiB\n"
+    assert (
+        out.getvalue()
+        == "prediction: 1,000,000 of 4,000,000 rows, 100,000 rows/s, 30 s left, 13 MiB\n"
+    )
     reports.begin("finishing the preparation")  # which counts no rows
     clock.now += 12
     reports._show(reports.state())
@@ -106,12 +109,24 @@ def test_a_training_tells_epochs_losses_and_evaluations():
         progress.on_step(TrainingStep(1, 1, 60, torch.tensor(0.5)))
         progress.on_step(TrainingStep(2, 1, 40, torch.tensor(float("nan"))))
         progress.on_evaluation(
-            Evaluation(epoch=1.0, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}), better=True
+            Evaluation(
+                epoch=1.0, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}
+            ),
+            better=True,
         )
         progress.on_end(None)
     evaluation, epoch, after = lines(out)
-    assert (evaluation["evaluation"], evaluation["epoch"], evaluation["better"]) == ({"auc": 0.75}, 1.0, True)
-    assert (epoch["phase"], epoch["run"], epoch["epoch"], epoch["epochs"]) == ("training", "fm", 1, 3)
+    assert (evaluation["evaluation"], evaluation["epoch"], evaluation["better"]) == (
+        {"auc": 0.75},
+        1.0,
+        True,
+    )
+    assert (epoch["phase"], epoch["run"], epoch["epoch"], epoch["epochs"]) == (
+        "training",
+        "fm",
+        1,
+        3,
+    )
     assert (epoch["rows"], epoch["rows_total"], epoch["loss"]) == (100, 100, None)
     assert after["phase"] == "evaluation"
 

@@ -42,7 +42,11 @@ def test_a_short_table_is_compared_row_by_row_in_any_order():
     assert overlap(one, one.sample(fraction=1, shuffle=True, seed=1)) == TrainTestOverlap(300, 300)
     assert overlap(one, pl.concat([other, one[7:57]])) == TrainTestOverlap(150, 50)
     assert overlap(one, other) == TrainTestOverlap(100, 0)
-    for name, other_value in (("id", pl.lit("x")), ("user", pl.col("user") + 1), ("tags", pl.lit(["c"]))):
+    for name, other_value in (
+        ("id", pl.lit("x")),
+        ("user", pl.col("user") + 1),
+        ("tags", pl.lit(["c"])),
+    ):
         assert overlap(one, one.with_columns(other_value.alias(name))).found == 0, name
 
 
@@ -52,7 +56,8 @@ def test_of_a_long_table_a_sample_tells_the_share(monkeypatch):
     assert overlap(one, one).share == 1
     assert 490 <= overlap(one, one).checked <= 500
     mixed = overlap(one, pl.concat([other, one[:5_000]]))
-    assert mixed.checked == pytest.approx(250, abs=60)  # of 10,000 rows as many hashes lie below the 500th of 20,000
+    # of 10,000 rows as many hashes lie below the 500th of 20,000
+    assert mixed.checked == pytest.approx(250, abs=60)
     assert mixed.share == pytest.approx(0.5, abs=0.15)
     assert overlap(one, other).found == 0
 
@@ -64,13 +69,18 @@ def test_how_values_are_stored_does_not_count(subtests):
         ([0.0], pl.Series([-0.0])),
         (["a", None, "b", ""], pl.Series(["a", None, "b", ""], dtype=pl.Categorical)),
         ([True, False], pl.Series([1, 0])),
-        ([dt.datetime(2026, 1, 2, 3)], pl.Series([dt.datetime(2026, 1, 2, 3)], dtype=pl.Datetime("ms"))),
+        (
+            [dt.datetime(2026, 1, 2, 3)],
+            pl.Series([dt.datetime(2026, 1, 2, 3)], dtype=pl.Datetime("ms")),
+        ),
         ([[1, 2], []], pl.Series([[1, 2], []], dtype=pl.List(pl.Int16))),
         ([{"x": 1, "y": "a"}], pl.Series([{"x": 1, "y": "a"}])),
     ]:
         with subtests.test(values=values, same=same):
             one = pl.DataFrame({"x": values})
-            assert overlap(one, pl.DataFrame({"x": same})) == TrainTestOverlap(len(values), len(values))
+            assert overlap(one, pl.DataFrame({"x": same})) == TrainTestOverlap(
+                len(values), len(values)
+            )
 
 
 def test_other_values_are_other_rows(subtests):
@@ -85,20 +95,31 @@ def test_other_values_are_other_rows(subtests):
     ]:
         with subtests.test(one=one, other=other):
             assert overlap(pl.DataFrame({"x": one}), pl.DataFrame({"x": other})).found == 0
-    assert overlap(pl.DataFrame({"a": ["x"], "b": ["y"]}), pl.DataFrame({"a": ["y"], "b": ["x"]})).found == 0
+    assert (
+        overlap(
+            pl.DataFrame({"a": ["x"], "b": ["y"]}), pl.DataFrame({"a": ["y"], "b": ["x"]})
+        ).found
+        == 0
+    )
 
 
 def test_hashes_are_the_same_on_every_machine_and_in_every_version():
     frame = pl.DataFrame({"user": ["a", "né"], "age": [3, None]})
     kept = RowFingerprints.of(frame, ["user", "age"]).to_plain()
-    assert kept == {"rows": 2, "columns": ["user", "age"], "hashes": "7193504cc799ae83f79bd83b1f133022"}
+    assert kept == {
+        "rows": 2,
+        "columns": ["user", "age"],
+        "hashes": "7193504cc799ae83f79bd83b1f133022",
+    }
     assert RowFingerprints.from_plain(kept).overlap(frame) == TrainTestOverlap(2, 2)
 
 
 def test_no_two_of_many_rows_have_one_hash():
     frame = pl.DataFrame({"x": np.arange(200_000)}).with_columns(t=pl.col("x").cast(pl.String))
     for name in frame.columns:
-        hashes = [row_fingerprints._row_hashes(part) for part in frame.select(name).iter_slices(8_192)]
+        hashes = [
+            row_fingerprints._row_hashes(part) for part in frame.select(name).iter_slices(8_192)
+        ]
         assert len(np.unique(np.concatenate(hashes))) == frame.height
 
 
@@ -116,7 +137,10 @@ def test_a_damaged_sketch_is_told(subtests):
                 RowFingerprints.from_plain(plain)
 
 
-SCHEMA = Schema(fields=(Categorical("user"), Categorical("item"), Bag("tags"), Numeric("price")), label=Label("liked"))
+SCHEMA = Schema(
+    fields=(Categorical("user"), Categorical("item"), Bag("tags"), Numeric("price")),
+    label=Label("liked"),
+)
 
 
 def log(rows=900, seed=0):
@@ -175,25 +199,40 @@ def test_rows_of_their_own_times_are_events_of_their_own():
 
 def test_sampled_negatives_are_no_rows_of_the_log():
     frame = log().with_columns(liked=pl.lit(1), at=pl.int_range(900), item=pl.int_range(900) % 300)
-    schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("liked"), time="at")
-    drawn = NegativeSampling(user="user", item="item", per_positive=1, parts=("train", "valid", "test"))
-    counts = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0, negatives=drawn).counts
+    schema = Schema(
+        fields=(Categorical("user"), Categorical("item")), label=Label("liked"), time="at"
+    )
+    drawn = NegativeSampling(
+        user="user", item="item", per_positive=1, parts=("train", "valid", "test")
+    )
+    counts = prepare(
+        frame, schema, split=ColumnSplit(column="part"), seed=0, negatives=drawn
+    ).counts
     assert counts["negatives_drawn"] > 0
     assert "test_rows_in_train" not in counts
 
 
 def test_sentences_name_rows_and_share():
-    counts = {"valid_rows": 4000, "valid_rows_in_train": 2, "test_rows": 5000, "test_rows_in_train": 312}
+    counts = {
+        "valid_rows": 4000,
+        "valid_rows_in_train": 2,
+        "test_rows": 5000,
+        "test_rows_in_train": 312,
+    }
     valid, test = repeat_sentences(counts)
     assert valid.startswith("2 of 4,000 validation rows (less than .1 %) equal a training row")
-    assert test.startswith("312 of 5,000 test rows (6.2 %) equal a training row in all fields and the label")
+    assert test.startswith(
+        "312 of 5,000 test rows (6.2 %) equal a training row in all fields and the label"
+    )
 
 
 def rows(n):
     draws = np.random.default_rng(n)
 
     def some(values, kind):
-        return pl.Series([None if draws.random() < 0.3 else one for one in values], dtype=kind, strict=False)
+        return pl.Series(
+            [None if draws.random() < 0.3 else one for one in values], dtype=kind, strict=False
+        )
 
     lists = [[None if y == 2 else y for y in range(x % 4)] for x in range(n)]
     return pl.DataFrame(

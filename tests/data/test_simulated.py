@@ -19,7 +19,10 @@ from fieldwise.data.read.simulation import (
     planted_tables,
 )
 
-ONLY_CITY = dict.fromkeys(Strengths.__dataclass_fields__, 0.0) | {"city_release_decade": 1.2, "bias": -0.5}
+ONLY_CITY = dict.fromkeys(Strengths.__dataclass_fields__, 0.0) | {
+    "city_release_decade": 1.2,
+    "bias": -0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,9 @@ def test_follows_the_seed() -> None:
 def test_histories_are_the_last_ten_likes_before_the_row() -> None:
     log = simulate(4000, users=30, items=60, seed=2)
     liked: dict[str, list[str]] = {}
-    for user, item, history, like in log.select("user_id", "item_id", "history", "liked").iter_rows():
+    for user, item, history, like in log.select(
+        "user_id", "item_id", "history", "liked"
+    ).iter_rows():
         assert history == "|".join(liked.get(user, [])[-10:])
         if like:
             liked.setdefault(user, []).append(item)
@@ -79,7 +84,9 @@ def test_popularity_follows_zipf(log: pl.DataFrame) -> None:
 def test_a_planted_pair_is_recovered_from_the_labels() -> None:
     log = simulate(seed=3, strengths=Strengths(**ONLY_CITY))
     table = planted_tables(3, Strengths(**ONLY_CITY))["city_release_decade"]
-    cells = log.group_by("city", "release_decade").agg(pl.col("liked").cast(pl.Float64).sum().alias("k"), pl.len())
+    cells = log.group_by("city", "release_decade").agg(
+        pl.col("liked").cast(pl.Float64).sum().alias("k"), pl.len()
+    )
     got = np.zeros_like(table)
     for city, decade, k, n in cells.iter_rows():
         got[CITIES.index(city), DECADES.index(decade)] = np.log((k + 0.5) / (n - k + 0.5))
@@ -97,7 +104,9 @@ def test_true_logits_hold_the_planted_tables_and_nothing_else() -> None:
     ).iter_rows():
         which = [GENRES.index(g) for g in genres.split("|")]
         pair = tables["age_group_genres"][AGE_GROUPS.index(age), which].mean()
-        third = tables["device_weekend_genres"][DEVICES.index(device), int(day in ("Sat", "Sun")), which].mean()
+        third = tables["device_weekend_genres"][
+            DEVICES.index(device), int(day in ("Sat", "Sun")), which
+        ].mean()
         assert np.log(probability / (1 - probability)) == pytest.approx(pair + third, abs=1e-9)
 
 
@@ -140,5 +149,7 @@ def test_bad_sizes_and_strengths_are_refused() -> None:
 
 @pytest.mark.parametrize("rows", ["3", 3.0, True, 0])
 def test_a_number_of_rows_is_a_whole_number(rows: object) -> None:
-    with pytest.raises(ConfigError, match=f"rows must be a whole number of at least 1, found {rows!r}"):
+    with pytest.raises(
+        ConfigError, match=f"rows must be a whole number of at least 1, found {rows!r}"
+    ):
         simulate(rows)  # type: ignore[arg-type]

@@ -54,12 +54,16 @@ def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> 
     with mock.patch("fieldwise.data.read.chunked_table.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
-        with mock.patch("fieldwise.data.read.arrow_files.arrow_library", side_effect=MissingExtraError("none")):
+        with mock.patch(
+            "fieldwise.data.read.arrow_files.arrow_library", side_effect=MissingExtraError("none")
+        ):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]
 
 
-def in_chunks(files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None):
+def in_chunks(
+    files: list[Path], folder: Path, rows: int, size: int = 1, text: TextFormat | None = None
+):
     """The table by chunks of at most `rows` rows, or `size` bytes of text, of which hardly any fits in memory."""
     bounds = ChunkLimits(memory=1, chunk_bytes=size, chunk_rows=rows)
     folder.mkdir(exist_ok=True)
@@ -85,8 +89,12 @@ EVERY = pl.DataFrame(
     {
         "cat": pl.Series(["a", "b", None, "a"], dtype=pl.Categorical),
         "enum": pl.Series(["x", "y", None, "x"], dtype=pl.Enum(["x", "y", "z"])),
-        "decimal": pl.Series([Decimal("1.50"), None, Decimal("2.25"), Decimal(0)], dtype=pl.Decimal(10, 2)),
-        "zoned": pl.Series([dt.datetime(2020, 1, 1), None] * 2, dtype=pl.Datetime("ms", "Europe/Berlin")),
+        "decimal": pl.Series(
+            [Decimal("1.50"), None, Decimal("2.25"), Decimal(0)], dtype=pl.Decimal(10, 2)
+        ),
+        "zoned": pl.Series(
+            [dt.datetime(2020, 1, 1), None] * 2, dtype=pl.Datetime("ms", "Europe/Berlin")
+        ),
         "nanos": pl.Series([dt.datetime(2020, 1, 1), None] * 2, dtype=pl.Datetime("ns")),
         "duration": pl.Series([dt.timedelta(1), None] * 2, dtype=pl.Duration("us")),
         "time": pl.Series([dt.time(1, 2, 3), None] * 2),
@@ -156,7 +164,23 @@ def test_binary_files_of_every_type_in_chunks(subtests, tmp_path, suffix):
 
 CELLS = st.sampled_from(
     [
-        *("", '""', "1", "-0", "+5", "07", "-00", "2.5", "1e3", "nan", "true", "false", "x", "é", " "),
+        *(
+            "",
+            '""',
+            "1",
+            "-0",
+            "+5",
+            "07",
+            "-00",
+            "2.5",
+            "1e3",
+            "nan",
+            "true",
+            "false",
+            "x",
+            "é",
+            " ",
+        ),
         *("999999999999999", "1000000000000000", "9223372036854775808", "1234567890123456.5"),
         *("768", "3.768", "-12.500", "3768", "0.768", "4.1", "4.10", "1E2", "100"),
         *('"a,b"', '"c\nd"', '"q""q"', '"\n\n"'),
@@ -174,7 +198,10 @@ def texts(draw) -> list[bytes]:
         rows = draw(st.lists(st.tuples(*(st.sampled_from(cells) for cells in likely)), max_size=9))
         end = draw(st.sampled_from(["\n", "\r\n"]))
         text = end.join([",".join(f"c{k}" for k in range(width)), *(",".join(row) for row in rows)])
-        start, after = draw(st.sampled_from(["", "\n\n", "\ufeff"])), draw(st.sampled_from(["", end, end * 3]))
+        start, after = (
+            draw(st.sampled_from(["", "\n\n", "\ufeff"])),
+            draw(st.sampled_from(["", end, end * 3])),
+        )
         files.append((start + text + after).encode())
     return files
 
@@ -192,7 +219,9 @@ def whole(contents: list[bytes], folder: Path, text_columns=()) -> pl.DataFrame:
     return TextTypes(text_columns).add(pl.concat(frames))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     contents=texts(),
     size=st.sampled_from([1, 7, 30, 1000]),
@@ -219,11 +248,17 @@ def test_text_in_chunks_is_the_text_as_a_whole(tmp_path, contents, size, packing
         assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
         parts = list(table.slices(expected.columns[::-1], 2))
         assert max([part.height for part in parts], default=0) <= 2
-        assert_frame_equal(pl.concat([table.empty, *(part.select(expected.columns) for part in parts)]), expected)
+        assert_frame_equal(
+            pl.concat([table.empty, *(part.select(expected.columns) for part in parts)]), expected
+        )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(contents=texts().filter(lambda files: b"c1" in files[0]), size=st.sampled_from([1, 30, 1000]))
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    contents=texts().filter(lambda files: b"c1" in files[0]), size=st.sampled_from([1, 30, 1000])
+)
 def test_columns_of_text_have_the_cells_of_the_file(tmp_path, contents, size):
     with tempfile.TemporaryDirectory(dir=tmp_path) as name:
         folder = Path(name)
@@ -309,7 +344,9 @@ def test_files_that_do_not_fit_together_are_named(tmp_path):
         "of them"
     )
     (folder / "c.parquet").unlink()
-    assert open_table(folder).equals(pl.DataFrame({"n": [1, 1], "s": ["x"] * 2}, schema_overrides={"n": pl.Int32}))
+    assert open_table(folder).equals(
+        pl.DataFrame({"n": [1, 1], "s": ["x"] * 2}, schema_overrides={"n": pl.Int32})
+    )
     assert told(write(tmp_path / "missing", a={"n": [1], "m": [1]}, b={"n": [1]})) == (
         "the files of a table must have the same columns, but a.parquet has 'm' and b.parquet has not: remove or add "
         "it, or leave out the file"
@@ -320,7 +357,9 @@ def test_files_that_do_not_fit_together_are_named(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "text" / "b.csv.gz").write_bytes(gzip.compress(b"y,x\n3,4\n"))
-    assert open_table(tmp_path / "text").rows() == [(1, 2), (4, 3)], "columns may stand in any order"
+    assert open_table(tmp_path / "text").rows() == [(1, 2), (4, 3)], (
+        "columns may stand in any order"
+    )
     (tmp_path / "text" / "c.csv").write_text("x,z\n1,2\n")
     assert "but c.csv has 'z' and a.csv has not" in told(tmp_path / "text")
 
@@ -331,7 +370,9 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
     (folder / ".a.parquet.crc").touch()
     assert open_table(folder).rows() == [(1,)]
     (folder / "b.csv").write_text("n\n1\n")
-    assert "must be of one kind, found a.parquet (Parquet) and b.csv (delimited text)" in told(folder)
+    assert "must be of one kind, found a.parquet (Parquet) and b.csv (delimited text)" in told(
+        folder
+    )
     (folder / "README.md").touch()
     assert "found README.md: remove it, or give a pattern" in told(folder)
     assert open_table(folder / "*.parquet").rows() == [(1,)]
@@ -348,13 +389,17 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
     (folder / "below" / "x.csv.gz").unlink()
     assert "no file matches the pattern" in told(folder / "*.arrow")
     (folder / "[x].csv").write_text("n\n7\n")
-    assert open_table(folder / "[x].csv").rows() == [(7,)], "a file's own name comes before a pattern"
+    assert open_table(folder / "[x].csv").rows() == [(7,)], (
+        "a file's own name comes before a pattern"
+    )
 
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
     check = chunked_table.file_listing.check_unchanged
-    monkeypatch.setattr(chunked_table.file_listing, "check_unchanged", lambda states: (change(), check(states)))
+    monkeypatch.setattr(
+        chunked_table.file_listing, "check_unchanged", lambda states: (change(), check(states))
+    )
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])
@@ -362,7 +407,9 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch, su
     rows = {"csv": "n\n1\n2\n", "libfm": "1 0:1\n0 1:1\n"}
     for name in ("a", "b"):
         path = tmp_path / f"{name}.{suffix}"
-        path.write_text(rows[suffix]) if suffix in rows else pl.DataFrame({"n": [1, 2]}).write_parquet(path)
+        path.write_text(rows[suffix]) if suffix in rows else pl.DataFrame(
+            {"n": [1, 2]}
+        ).write_parquet(path)
     after_reading(monkeypatch, lambda: path.write_bytes(path.read_bytes() + b"3\n"))
     with pytest.raises(DataError, match=rf"b\.{suffix} has changed while it was read"):
         open_table(tmp_path)
@@ -371,7 +418,9 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, monkeypatch, su
 def test_a_memory_too_small_for_one_chunk_says_what_is_needed(tmp_path):
     frame = pl.DataFrame({"n": np.arange(400_000)})
     frame.write_ipc(tmp_path / "one.arrow", record_batch_size=400_000)
-    with pytest.raises(DataError, match=r"one\.arrow has one of 400,000 rows and 3 MB: set data\.memory to 6MB or"):
+    with pytest.raises(
+        DataError, match=r"one\.arrow has one of 400,000 rows and 3 MB: set data\.memory to 6MB or"
+    ):
         open_table(tmp_path / "one.arrow", folder=tmp_path / "scratch", memory=1_000_000)
     frame.write_ipc(tmp_path / "many.arrow", record_batch_size=1_000)
     result = open_table(tmp_path / "many.arrow", folder=tmp_path / "scratch", memory=1_000_000)
@@ -404,15 +453,21 @@ with tempfile.TemporaryDirectory() as folder:
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_memory_does_not_grow_with_the_table(tmp_path, suffix):
     rows = 150_000
-    frame = pl.DataFrame({"n": np.arange(rows), **{f"s{k}": [f"{k} of some long text"] * rows for k in range(2)}})
+    frame = pl.DataFrame(
+        {"n": np.arange(rows), **{f"s{k}": [f"{k} of some long text"] * rows for k in range(2)}}
+    )
     taken = {}
     for files in (2, 8):
         folder = tmp_path / str(files)
         folder.mkdir()
         for k in range(files):
             path = folder / f"{k}.{suffix}"
-            frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path, row_group_size=20_000)
-        done = subprocess.run([sys.executable, "-c", MEMORY, folder], capture_output=True, text=True, check=True)
+            frame.write_csv(path) if suffix == "csv" else frame.write_parquet(
+                path, row_group_size=20_000
+            )
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY, folder], capture_output=True, text=True, check=True
+        )
         height, total, taken[files] = map(int, done.stdout.split())
         assert (height, total) == (files * rows, files * sum(range(rows)))
     assert 6 * frame.estimated_size() > 40_000_000, "bytes"
@@ -433,9 +488,13 @@ def test_without_pyarrow_only_tables_that_do_not_fit_are_refused(tmp_path, monke
         assert_frame_equal(open_table(pattern), as_table(frame).select(open_table(pattern).columns))
         parts = SlicedTable(pattern).slices(columns, 700)
         assert_frame_equal(pl.concat(parts), as_table(frame).select(columns))
-        with pytest.raises(MissingExtraError, match=r"read through pyarrow.*pip install 'fieldwise\[large\]'"):
+        with pytest.raises(
+            MissingExtraError, match=r"read through pyarrow.*pip install 'fieldwise\[large\]'"
+        ):
             open_table(pattern, folder=tmp_path / "scratch", memory=1000)
-    with pytest.raises(MissingExtraError, match=r"0\.csv\.zst is unpacked by pyarrow.*fieldwise\[large\]"):
+    with pytest.raises(
+        MissingExtraError, match=r"0\.csv\.zst is unpacked by pyarrow.*fieldwise\[large\]"
+    ):
         as_table(tmp_path / "0.csv.zst")
 
 
@@ -445,7 +504,10 @@ def test_a_file_whose_content_is_the_same_has_not_changed(tmp_path, monkeypatch,
     for name in ("a", "b"):
         pl.DataFrame({"n": [1, 2]}).write_csv(tmp_path / f"{name}.csv")
     path = tmp_path / "a.csv"
-    after_reading(monkeypatch, lambda: os.link(path, tmp_path / "a.link") if change == "link" else path.chmod(0o600))
+    after_reading(
+        monkeypatch,
+        lambda: os.link(path, tmp_path / "a.link") if change == "link" else path.chmod(0o600),
+    )
     inputs = Inputs.of({"a": tmp_path / "a.csv"})
     assert open_table(tmp_path)["n"].to_list() == [1, 2, 1, 2]
     assert inputs.unchanged({"a": tmp_path / "a.csv"})
@@ -471,7 +533,8 @@ def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
     rows = 30_000
     frame = pl.DataFrame(
         {
-            "user_id": rng.integers(0, 15_000, rows),  # nine of ten differ in a sample, less than half in all
+            # nine of ten differ in a sample, less than half in all
+            "user_id": rng.integers(0, 15_000, rows),
             "event_id": [f"e{k}" for k in rng.permutation(rows)],
             "query": [f"q{k}" for k in rng.integers(0, 15_000, rows)],
             "day": rng.choice(["mon", "tue", "wed"], rows),
@@ -487,7 +550,9 @@ def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
     assert sample.frame.schema == frame.schema, "types are those of all rows"
     assert sample.frame.equals(frame[sample.kept])
     tenths = np.bincount(sample.kept // 3_000, minlength=10)
-    assert np.abs(tenths - 300).max() < 5 * np.sqrt(300), "a tenth of the rows gives a tenth of the sample"
+    assert np.abs(tenths - 300).max() < 5 * np.sqrt(300), (
+        "a tenth of the rows gives a tenth of the sample"
+    )
     result, expected = infer_schema(tmp_path), infer_schema(frame)
     assert [(f.name, f.kind) for f in result.schema.fields] == [
         ("user_id", "categorical"),
@@ -505,7 +570,10 @@ def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
 def test_errors_name_the_rows_of_the_whole_table(tmp_path):
     rows = 30_000
     frame = pl.DataFrame(
-        {"x": [f"v{k % 7}" for k in range(rows)], "click": [None if k >= 20_000 else k % 2 for k in range(rows)]}
+        {
+            "x": [f"v{k % 7}" for k in range(rows)],
+            "click": [None if k >= 20_000 else k % 2 for k in range(rows)],
+        }
     )
     frame.head(15_000).write_csv(tmp_path / "a.csv")
     frame.tail(15_000).write_csv(tmp_path / "b.csv")
@@ -517,16 +585,21 @@ def test_errors_name_the_rows_of_the_whole_table(tmp_path):
 
 
 @pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="files are trusted where the start of the system is told"
+    not sys.platform.startswith("linux"),
+    reason="files are trusted where the start of the system is told",
 )
 @pytest.mark.parametrize("change", ["", "file", "format", "chunks", "damaged", "late type"])
 def test_an_interrupted_reading_of_text_goes_on(change: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     files = [tmp_path / "in" / f"{k}.csv" for k in range(2)]
     for k, path in enumerate(files):
-        rows = pl.DataFrame({"n": range(k * 900, k * 900 + 900), "word": [f'a "word", {j}' for j in range(900)]})
+        rows = pl.DataFrame(
+            {"n": range(k * 900, k * 900 + 900), "word": [f'a "word", {j}' for j in range(900)]}
+        )
         late = pl.lit("x") if change == "late type" and k else pl.col("n")
-        rows = rows.with_columns(late=pl.when(pl.col("n") == 1500).then(late).otherwise("n").cast(pl.String))
+        rows = rows.with_columns(
+            late=pl.when(pl.col("n") == 1500).then(late).otherwise("n").cast(pl.String)
+        )
         (rows if k else rows.select("word", "n", "late")).write_csv(path)
     limits, text, write = ChunkLimits(memory=1, chunk_bytes=2000), TextFormat(), RowsWriter._write
 
@@ -559,16 +632,26 @@ def test_an_interrupted_reading_of_text_goes_on(change: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow"])
 def test_folders_that_are_named_by_a_column_are_columns(tmp_path, kind):
     root, parts = tmp_path / "logs", []
-    for day, country in [("2026-01-01", "de"), ("2026-01-02", "a%2Fb"), ("2026-01-03", "__HIVE_DEFAULT_PARTITION__")]:
+    for day, country in [
+        ("2026-01-01", "de"),
+        ("2026-01-02", "a%2Fb"),
+        ("2026-01-03", "__HIVE_DEFAULT_PARTITION__"),
+    ]:
         folder = root / f"day={day}" / f"country={country}"
         folder.mkdir(parents=True)
         rows = pl.DataFrame({"user": [f"u{k}" for k in range(5)], "click": [0, 1, 0, 1, 1]})
-        {"csv": rows.write_csv, "parquet": rows.write_parquet, "arrow": rows.write_ipc}[kind](folder / f"part-0.{kind}")
+        {"csv": rows.write_csv, "parquet": rows.write_parquet, "arrow": rows.write_ipc}[kind](
+            folder / f"part-0.{kind}"
+        )
         parts.append(rows.with_columns(day=pl.lit(day)))
-    expected = pl.concat(parts).with_columns(country=pl.Series([*["de"] * 5, *["a/b"] * 5, *[None] * 5]))
+    expected = pl.concat(parts).with_columns(
+        country=pl.Series([*["de"] * 5, *["a/b"] * 5, *[None] * 5])
+    )
     assert_frame_equal(as_table(root), expected)
     assert_frame_equal(as_table(root / "**" / f"*.{kind}"), expected)
-    assert_frame_equal(as_table(root / "day=2026-01-01" / "country=de" / f"part-0.{kind}"), expected[:5])
+    assert_frame_equal(
+        as_table(root / "day=2026-01-01" / "country=de" / f"part-0.{kind}"), expected[:5]
+    )
     assert_frame_equal(open_table(root, memory=1, folder=tmp_path / "scratch"), expected)
     table = SlicedTable(root)
     assert_frame_equal(table.empty, expected.clear())
@@ -578,7 +661,9 @@ def test_folders_that_are_named_by_a_column_are_columns(tmp_path, kind):
         assert_frame_equal(as_table(root).select("user", "day"), read.select("user", "day"))
     (root / "day=2026-01-04").mkdir()
     rows.write_csv(root / "day=2026-01-04" / "part-0.csv")
-    with pytest.raises(DataError, match="must tell the same columns" if kind == "csv" else "must be of one kind"):
+    with pytest.raises(
+        DataError, match="must tell the same columns" if kind == "csv" else "must be of one kind"
+    ):
         as_table(root)
 
 
@@ -592,7 +677,9 @@ def test_what_folders_tell_of_a_category_stays_as_it_is_written(tmp_path, kind):
     texts = ["4.1", "4.1", "4.10", "4.10"]
     assert as_table(tmp_path, text_columns=("version",)).get_column("version").to_list() == texts
     sliced = SlicedTable(tmp_path, TextFormat(text_columns=("version",)))
-    assert pl.concat(sliced.slices(["version", "click"], 3)).get_column("version").to_list() == texts
+    assert (
+        pl.concat(sliced.slices(["version", "click"], 3)).get_column("version").to_list() == texts
+    )
     assert pl.concat(sliced.slices(["version"], 3)).get_column("version").to_list() == texts
     assert as_table(tmp_path).get_column("version").to_list() == [4.1, 4.1, 4.1, 4.1]
 
@@ -609,7 +696,10 @@ def test_prepared_rows_are_made_again_if_a_folder_tells_something_else(tmp_path)
     for day in ("1", "2"):
         (tmp_path / f"day={day}").mkdir()
         (tmp_path / f"day={day}" / "a.csv").write_text("x\n1\n")
-    first, second = (set(_data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path)) for k in "12")
+    first, second = (
+        set(_data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path))
+        for k in "12"
+    )
     assert first != second, "the cache's key has these names"
 
 
@@ -626,7 +716,10 @@ def test_decimals_of_more_than_38_digits_are_read_as_floats(tmp_path):
 
 
 def test_decimals_of_256_bits_are_read_from_every_arrow_source(tmp_path, subtests):
-    feather, parquet = pytest.importorskip("pyarrow.feather"), pytest.importorskip("pyarrow.parquet")
+    feather, parquet = (
+        pytest.importorskip("pyarrow.feather"),
+        pytest.importorskip("pyarrow.parquet"),
+    )
     wide = pa.decimal256(76, 30)
     cells = [Decimal("1.5"), None, Decimal(-3)]
     table = pa.table(
@@ -639,7 +732,10 @@ def test_decimals_of_256_bits_are_read_from_every_arrow_source(tmp_path, subtest
     )
     parquet.write_table(table, tmp_path / "a.parquet")
     feather.write_feather(table, tmp_path / "a.arrow", compression="uncompressed")
-    with pa.OSFile(str(tmp_path / "b.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+    with (
+        pa.OSFile(str(tmp_path / "b.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
         writer.write_table(table)
     for source in (tmp_path / "a.parquet", tmp_path / "a.arrow", tmp_path / "b.arrow", table):
         with subtests.test(source=str(source)[-9:]):
@@ -652,8 +748,14 @@ def test_decimals_of_256_bits_are_read_from_every_arrow_source(tmp_path, subtest
 
 def test_wide_decimals_of_a_pandas_frame_are_read_as_floats():
     pd = pytest.importorskip("pandas")
-    cells = [Decimal("1.5").quantize(Decimal(1).scaleb(-38), context=Context(prec=60)), None, Decimal(-30)]
-    with pytest.warns(UserWarning, match="column 'amount' of the pandas frame has decimals of more than 38 digits"):
+    cells = [
+        Decimal("1.5").quantize(Decimal(1).scaleb(-38), context=Context(prec=60)),
+        None,
+        Decimal(-30),
+    ]
+    with pytest.warns(
+        UserWarning, match="column 'amount' of the pandas frame has decimals of more than 38 digits"
+    ):
         frame = as_table(pd.DataFrame({"amount": cells, "few": [Decimal("0.5")] * 3}))
     assert frame["amount"].to_list() == [1.5, None, -30.0]
     assert frame["few"].dtype == pl.Decimal
@@ -662,8 +764,12 @@ def test_wide_decimals_of_a_pandas_frame_are_read_as_floats():
 
 
 @pytest.mark.parametrize(("separator", "other"), [(";", ","), (",", ";")])
-def test_another_separator_is_suggested_than_the_one_in_use(tmp_path: Path, separator: str, other: str) -> None:
+def test_another_separator_is_suggested_than_the_one_in_use(
+    tmp_path: Path, separator: str, other: str
+) -> None:
     file = tmp_path / "log.csv"
     file.write_text("a,b,c\n1,2,3\n1,2\n".replace(",", separator))
-    with pytest.raises(DataError, match=f"line 3 has 2; .* than '{separator}', such as separator='{other}'"):
+    with pytest.raises(
+        DataError, match=f"line 3 has 2; .* than '{separator}', such as separator='{other}'"
+    ):
         read_delimited(ByteSource(path=file), separator=separator)

@@ -83,7 +83,11 @@ def test_time_may_be_dates_numbers_or_text_of_either(subtests):
     ]:
         with subtests.test(column=column):
             split = split_table(column.to_frame(), TimeSplit(valid=0.2, test=0.2, column="t"))
-            assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([1, 2, 4], [3], [0])
+            assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == (
+                [1, 2, 4],
+                [3],
+                [0],
+            )
 
 
 @given(
@@ -92,8 +96,12 @@ def test_time_may_be_dates_numbers_or_text_of_either(subtests):
     st.floats(0.05, 0.45),
 )
 @settings(max_examples=100, deadline=None)
-def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float, test: float) -> None:
-    split = split_table(pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), schema_of(time="t"))
+def test_time_split_is_the_best_of_all_pairs_of_cuts(
+    t: list[int], valid: float, test: float
+) -> None:
+    split = split_table(
+        pl.DataFrame({"t": t}), TimeSplit(valid=valid, test=test), schema_of(time="t")
+    )
     assert covers_once(split, len(t))
     times = [{t[i] for i in p} for p in (split.train, split.valid, split.test)]
     assert max(times[0]) < min(times[1]) <= max(times[1]) < min(times[2])
@@ -102,7 +110,9 @@ def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float,
     best = min(abs(a - want[0]) + abs(b - want[1]) for a in cuts for b in cuts if a < b)
     got = abs(len(split.train) - want[0]) + abs(len(split.train) + len(split.valid) - want[1])
     assert got == pytest.approx(best, abs=1e-4)
-    backwards = split_table(pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), schema_of(time="t"))
+    backwards = split_table(
+        pl.DataFrame({"t": t[::-1]}), TimeSplit(valid=valid, test=test), schema_of(time="t")
+    )
     assert sorted(t[::-1][i] for i in backwards.test) == sorted(t[i] for i in split.test)
 
 
@@ -113,11 +123,15 @@ def test_time_split_is_the_best_of_all_pairs_of_cuts(t: list[int], valid: float,
     st.integers(0, 2),
 )
 @settings(max_examples=100, deadline=None)
-def test_leave_last_out_as_a_plain_loop_does_it(log: list[tuple[str, int]], valid: int, test: int, least: int) -> None:
+def test_leave_last_out_as_a_plain_loop_does_it(
+    log: list[tuple[str, int]], valid: int, test: int, least: int
+) -> None:
     expected: dict[str, list[int]] = {"train": [], "valid": [], "test": []}
     kept = 0
     for user in sorted({u for u, _ in log}):
-        mine = sorted((i for i, (u, _) in enumerate(log) if u == user), key=lambda i: (log[i][1], i))
+        mine = sorted(
+            (i for i, (u, _) in enumerate(log) if u == user), key=lambda i: (log[i][1], i)
+        )
         if len(mine) < least + valid + test:
             kept += 1
             expected["train"] += mine
@@ -132,13 +146,23 @@ def test_leave_last_out_as_a_plain_loop_does_it(log: list[tuple[str, int]], vali
             split_table(frame, how, schema_of(time="t", user="u"))
         return
     split = split_table(frame, how, schema_of(time="t", user="u"))
-    assert {k: getattr(split, k).tolist() for k in expected} == {k: sorted(v) for k, v in expected.items()}
+    assert {k: getattr(split, k).tolist() for k in expected} == {
+        k: sorted(v) for k, v in expected.items()
+    }
     assert split.users_kept_in_train == kept
 
 
-@given(st.integers(3, 200), st.floats(0.02, 0.6), st.floats(0.02, 0.39), st.integers(0, 5), st.booleans())
+@given(
+    st.integers(3, 200),
+    st.floats(0.02, 0.6),
+    st.floats(0.02, 0.39),
+    st.integers(0, 5),
+    st.booleans(),
+)
 @settings(max_examples=100, deadline=None)
-def test_random_parts_cover_every_row_once(n: int, valid: float, test: float, seed: int, stratify: bool) -> None:
+def test_random_parts_cover_every_row_once(
+    n: int, valid: float, test: float, seed: int, stratify: bool
+) -> None:
     y = (np.arange(n) % 3 == 0).astype(np.float32)
     how = RandomSplit(valid=valid, test=test, stratify=stratify and n > 8)
     held = int(n * valid + 0.5), int(n * test + 0.5)
@@ -156,10 +180,18 @@ def test_random_parts_cover_every_row_once(n: int, valid: float, test: float, se
 
 @given(st.integers(40, 120), st.integers(2, 25), st.integers(0, 9))
 @settings(max_examples=40, deadline=None)
-def test_validation_rows_by_a_column_as_pandas_sorts_and_drops_them(n: int, users: int, seed: int) -> None:
+def test_validation_rows_by_a_column_as_pandas_sorts_and_drops_them(
+    n: int, users: int, seed: int
+) -> None:
     """The steps of the IntTower authors' script, in pandas: drop users without positives, sort by film, cut the end."""
     rng = np.random.default_rng(seed)
-    log = pd.DataFrame({"user": rng.integers(0, users, n), "film": rng.integers(0, 12, n), "y": rng.integers(0, 2, n)})
+    log = pd.DataFrame(
+        {
+            "user": rng.integers(0, users, n),
+            "film": rng.integers(0, 12, n),
+            "y": rng.integers(0, 2, n),
+        }
+    )
     y = log["y"].to_numpy().astype(np.float32)
     drawn = split_table(pl.from_pandas(log), RandomSplit(valid=0.16, test=0.2), seed=seed, y=y).test
     how = RandomSplit(valid=0.16, test=0.2, drop_without_positive="user", valid_last_by="film")
@@ -181,14 +213,20 @@ def test_validation_rows_by_a_column_as_pandas_sorts_and_drops_them(n: int, user
 
 def test_columns_of_a_random_split_must_be_in_the_table() -> None:
     for name in ("drop_without_positive", "valid_last_by"):
-        with pytest.raises(DataError, match=f"{name} column 'film' must be in the table, found only: t"):
+        with pytest.raises(
+            DataError, match=f"{name} column 'film' must be in the table, found only: t"
+        ):
             split_table(rows(20), RandomSplit(**{name: "film"}))
 
 
 def test_column_split_reads_the_parts() -> None:
     frame = pl.DataFrame({"part": ["test", "train", "val", "train", "valid"]})
     split = split_table(frame, ColumnSplit(column="part"))
-    assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == ([1, 3], [2, 4], [0])
+    assert (split.train.tolist(), split.valid.tolist(), split.test.tolist()) == (
+        [1, 3],
+        [2, 4],
+        [0],
+    )
 
 
 def test_validation_rows_are_sampled_from_training_rows_only() -> None:
@@ -199,7 +237,10 @@ def test_validation_rows_are_sampled_from_training_rows_only() -> None:
     assert split.sizes == {"train": 810, "valid": 90, "test": 100}
     assert split.test.tolist() == list(range(900, 1000))
     assert y[split.valid].sum() == 18
-    assert split_table(pl.DataFrame({"part": part}), how, seed=6, y=y).valid.tolist() != split.valid.tolist()
+    assert (
+        split_table(pl.DataFrame({"part": part}), how, seed=6, y=y).valid.tolist()
+        != split.valid.tolist()
+    )
 
 
 def test_bad_tables_are_told_in_one_sentence(subtests):
@@ -223,7 +264,10 @@ def test_bad_tables_are_told_in_one_sentence(subtests):
         ([1, 2, 3], RandomSplit(valid=0.01), "leaves valid and test empty"),
         ([], RandomSplit(), "0 rows leaves train and valid and test empty"),
     ]:
-        with subtests.test(values=values, how=how, message=message), pytest.raises(DataError, match=message):
+        with (
+            subtests.test(values=values, how=how, message=message),
+            pytest.raises(DataError, match=message),
+        ):
             split_table(pl.DataFrame({"p": values}), how)
 
 
@@ -231,7 +275,10 @@ def test_bad_settings_are_refused(subtests):
     for make, message in [
         (lambda: RandomSplit(valid=0.5, test=0.5), "sum must be below 1"),
         (lambda: RandomSplit(valid=0.0), "valid must be a share"),
-        (lambda: RandomSplit(valid_last_by=""), "valid_last_by must be a column name, found an empty one"),
+        (
+            lambda: RandomSplit(valid_last_by=""),
+            "valid_last_by must be a column name, found an empty one",
+        ),
         (lambda: RandomSplit(valid_last_by="t", stratify=True), "omit one of the two"),
         (lambda: TimeSplit(test=1.5), "test must be a share"),
         (lambda: LeaveLastOutSplit(test_rows=0), "test_rows must be at least 1"),
@@ -257,7 +304,9 @@ def test_hold_out_by_time_takes_the_latest_and_never_parts_a_moment() -> None:
     assert hold_out(frame, 0.25, time="t")[1].tolist() == [0, 3, 6, 7]
 
 
-@pytest.mark.parametrize(("share", "frame"), [(0.1, pl.DataFrame({"t": [1, 2, 3]})), (0.5, pl.DataFrame({"t": [1]}))])
+@pytest.mark.parametrize(
+    ("share", "frame"), [(0.1, pl.DataFrame({"t": [1, 2, 3]})), (0.5, pl.DataFrame({"t": [1]}))]
+)
 def test_hold_out_needs_rows_on_both_sides(share: float, frame: pl.DataFrame) -> None:
     with pytest.raises(DataError, match="one side empty"):
         hold_out(frame, share)
@@ -278,7 +327,9 @@ def test_a_split_is_read_by_its_kind() -> None:
         result = parse(Has, {"split": {"kind": name, **needed.get(name, {})}}, "r").split
         assert (type(result), result.kind) == (cls, name)
     assert parse(Has, {"split": {"kind": "time", "valid": 0.2}}, "r").split == TimeSplit(valid=0.2)
-    with pytest.raises(ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(kinds))}, found 'tiem'"):
+    with pytest.raises(
+        ConfigError, match=rf"r.split needs kind = one of {', '.join(sorted(kinds))}, found 'tiem'"
+    ):
         parse(Has, {"split": {"kind": "tiem"}}, "r")
 
 
@@ -291,7 +342,9 @@ def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: 
     label = Label("y", positive_above=above, drop_values=tuple(dropped))
     kept = [(i, r) for i, r in enumerate(ratings) if r not in dropped]
     if not kept:
-        with pytest.raises(DataError, match=r"no row is left: all .* have a label in drop_values of column 'y'"):
+        with pytest.raises(
+            DataError, match=r"no row is left: all .* have a label in drop_values of column 'y'"
+        ):
             read_label(table(ratings), label)
         return
     rows = read_label(table(ratings), label)
@@ -313,22 +366,57 @@ def test_a_class_is_known_in_every_form(subtests):
     ]:  # fmt: skip
         with subtests.test(values=values, rule=rule):
             assert read_label(table(values), Label("y", **rule)).main.tolist() == [1.0, 0.0]
-    dropped = read_label(table([True, False]), Label("y", positive_values=(True,), drop_values=("False",)))
+    dropped = read_label(
+        table([True, False]), Label("y", positive_values=(True,), drop_values=("False",))
+    )
     assert (dropped.main.tolist(), dropped.dropped) == ([1], 1)
-    assert read_label(table(["1", "maybe"]), Label("y", positive_above=0, drop_values=("maybe",))).dropped == 1
+    assert (
+        read_label(
+            table(["1", "maybe"]), Label("y", positive_above=0, drop_values=("maybe",))
+        ).dropped
+        == 1
+    )
 
 
 def test_labels_that_cannot_be_read_name_the_row(subtests):
     above, number = Label("y", positive_above=0), Label("y", task="regression")
     for values, labels, message in [
-        ([1.0, None, None], (Label("y"), above, number), r"2 of 3 rows have none in column 'y', the first is row 1 "),
-        ([1.0, float("nan"), 1.0], (Label("y"), above, number), r"1 of 3 rows have none in column 'y'"),
-        (["1", "", ""], (Label("y", drop_values=(0,)),), r"2 of 3 rows have none in column 'y', the first is row 1 "),
-        ([1.0, float("inf")], (above, number), r"must be finite .* label column 'y' holds inf in row 1 "),
+        (
+            [1.0, None, None],
+            (Label("y"), above, number),
+            r"2 of 3 rows have none in column 'y', the first is row 1 ",
+        ),
+        (
+            [1.0, float("nan"), 1.0],
+            (Label("y"), above, number),
+            r"1 of 3 rows have none in column 'y'",
+        ),
+        (
+            ["1", "", ""],
+            (Label("y", drop_values=(0,)),),
+            r"2 of 3 rows have none in column 'y', the first is row 1 ",
+        ),
+        (
+            [1.0, float("inf")],
+            (above, number),
+            r"must be finite .* label column 'y' holds inf in row 1 ",
+        ),
         (["high", "1"], (above, number), r"label column 'y' holds the text 'high' in row 0 "),
-        (["3", "3", "maybe"], (Label("y", drop_values=(3,)),), "column 'y' holds 'maybe' in row 2 "),
-        ([0, 1, 2], (Label("y"),), r"must be 0 or 1: column 'y' holds 2 in row 2 .*positive_above or positive_values"),
-        ([1], (Label("click"),), "the label's column 'click' must be in the table, found only: row, y"),
+        (
+            ["3", "3", "maybe"],
+            (Label("y", drop_values=(3,)),),
+            "column 'y' holds 'maybe' in row 2 ",
+        ),
+        (
+            [0, 1, 2],
+            (Label("y"),),
+            r"must be 0 or 1: column 'y' holds 2 in row 2 .*positive_above or positive_values",
+        ),
+        (
+            [1],
+            (Label("click"),),
+            "the label's column 'click' must be in the table, found only: row, y",
+        ),
         ([], (Label("y"),), "a table needs rows, found none below its columns row, y"),
     ]:
         for label in labels:
@@ -347,7 +435,9 @@ def test_regression_keeps_numbers_within_the_range() -> None:
 def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     frame = pl.DataFrame({"income": [">50K.", "<=50K."]})
     label = Label("income", positive_values=(">50K",))
-    with pytest.raises(DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "):
+    with pytest.raises(
+        DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "
+    ):
         read_label(frame, label)
     assert read_label(frame, label, all_negative=True).main.tolist() == [0, 0]
 
@@ -374,29 +464,48 @@ def test_a_row_that_any_label_drops_is_dropped_and_counted_once() -> None:
     assert (rows.y.dtype, rows.y.flags.writeable) == (np.float32, True)
     assert rows.main.tolist() == [1, 1, 0]
     some = rows.take(np.array([2, 0]))
-    assert (some.y.tolist(), some.main.tolist(), some.dropped) == ([[0, 3, 0], [1, 90, 1]], [0, 1], 0)
+    assert (some.y.tolist(), some.main.tolist(), some.dropped) == (
+        [[0, 3, 0], [1, 90, 1]],
+        [0, 1],
+        0,
+    )
 
 
 def test_one_label_of_several_reads_as_if_alone() -> None:
-    alone = [read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).main for label in SEVERAL]
+    alone = [
+        read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).main
+        for label in SEVERAL
+    ]
     np.testing.assert_array_equal(read_labels(watched(), SEVERAL).y, np.stack(alone, axis=1))
     assert read_labels(watched(), SEVERAL[:1]).y.shape == (4, 1)
 
 
 def test_what_a_dropped_row_holds_in_other_labels_is_not_looked_at() -> None:
-    frame = watched(minutes=[90.0, None, 0, 7.5, 500, 3])  # rows 1 and 4 are dropped by their rating
+    # rows 1 and 4 are dropped by their rating
+    frame = watched(minutes=[90.0, None, 0, 7.5, 500, 3])
     assert read_labels(frame, SEVERAL).dropped == 3
 
 
 def test_faults_name_the_label_that_has_them(subtests):
     for columns, message in [
-        ({"minutes": [90, 80, 0, None, 0, 3]}, "1 of 6 rows have none in column 'minutes', the first is row 3 "),
-        ({"minutes": [90, 80, 0, 7, 0, 101]}, r"range \[0, 100\]: column 'minutes' holds 101 in row 5 "),
+        (
+            {"minutes": [90, 80, 0, None, 0, 3]},
+            "1 of 6 rows have none in column 'minutes', the first is row 3 ",
+        ),
+        (
+            {"minutes": [90, 80, 0, 7, 0, 101]},
+            r"range \[0, 100\]: column 'minutes' holds 101 in row 5 ",
+        ),
         ({"rating": [4, 3, 1, 4, 3, 2]}, r"positive_values \[5\] must occur in column 'rating'"),
-        ({"rating": [3, 3, 5, 3, 3, 3]}, "all 6 have a label in drop_values of column 'rating' or 'minutes'"),
+        (
+            {"rating": [3, 3, 5, 3, 3, 3]},
+            "all 6 have a label in drop_values of column 'rating' or 'minutes'",
+        ),
     ]:
         with subtests.test(columns=columns, message=message):
             with pytest.raises(DataError, match=message):
                 read_labels(watched(**columns), SEVERAL)
-            with pytest.raises(DataError, match="the label's column 'minutes' must be in the table"):
+            with pytest.raises(
+                DataError, match="the label's column 'minutes' must be in the table"
+            ):
                 read_labels(watched().drop("minutes"), SEVERAL)

@@ -28,10 +28,21 @@ from fieldwise import (
     Schema,
     TimeSplit,
 )
-from fieldwise.data.encode.fitted_fields import Vocabulary, count_column, frequent_texts, quantile_edges
+from fieldwise.data.encode.fitted_fields import (
+    Vocabulary,
+    count_column,
+    frequent_texts,
+    quantile_edges,
+)
 from fieldwise.data.prepare import ordering
 from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.prepared import Preparation, counted_files, encode_file, link_results, read_prepared
+from fieldwise.data.prepare.prepared import (
+    Preparation,
+    counted_files,
+    encode_file,
+    link_results,
+    read_prepared,
+)
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import MappedRows, RowsWriter
 from fieldwise.data.reports import Reports
@@ -45,7 +56,14 @@ pytest.importorskip("pyarrow")
 
 def staged(folder: Path, case: str = "random", **more: Any) -> Preparation:
     schema, split, added = CASES[case]
-    settings = {"schema": schema, "split": split, "seed": 3, **added, "folder": folder, "chunk_rows": lambda _: 101}
+    settings = {
+        "schema": schema,
+        "split": split,
+        "seed": 3,
+        **added,
+        "folder": folder,
+        "chunk_rows": lambda _: 101,
+    }
     return Preparation(**{**settings, **more})
 
 
@@ -90,7 +108,9 @@ class Killed(BaseException):
     """What a test raises where a process would be killed."""
 
 
-def test_a_preparation_killed_at_any_rename_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preparation_killed_at_any_rename_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = whole_label()
 
     def run(folder: Path) -> None:
@@ -121,7 +141,9 @@ def test_a_preparation_killed_at_any_rename_goes_on(tmp_path: Path, monkeypatch:
         assert_equal(read_prepared(folder), wanted)
 
 
-def test_a_stage_that_cannot_be_flushed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_cannot_be_flushed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -161,15 +183,24 @@ def test_files_of_one_part_are_moved_and_not_written_again(tmp_path: Path) -> No
         files.update({file.path.stat().st_ino: file for file in table.files})
         return table
 
-    assert_equal(staged(tmp_path, "time", schema=schema, split=split, chunk_rows=lambda _: 33).run(source), wanted)
+    assert_equal(
+        staged(tmp_path, "time", schema=schema, split=split, chunk_rows=lambda _: 33).run(source),
+        wanted,
+    )
     ends = np.cumsum([0, *(wanted.counts[f"{name}_rows"] for name in PARTS)])
-    kept = [path.stat().st_ino for name in PARTS for path in sorted((tmp_path / f"{name}.rows").iterdir())]
+    kept = [
+        path.stat().st_ino
+        for name in PARTS
+        for path in sorted((tmp_path / f"{name}.rows").iterdir())
+    ]
     whole = [i for i, file in files.items() if not any(file.first < end < file.end for end in ends)]
     assert [i for i in kept if i in files] == whole
     assert 14 <= len(whole) < len(files) == 18
 
 
-def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_moves_no_mapped_file_copies_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(RowsWriter, "take", lambda *_: False)
     schema, split, added = CASES["time"]
     result = staged(tmp_path, "time", chunk_rows=lambda _: 33).run(in_files(whole_label(), 50))
@@ -187,23 +218,33 @@ def test_a_system_that_moves_no_mapped_file_copies_its_rows(tmp_path: Path, monk
         ({"user": None}, r"column 'user' has none in row 700 "),
     ],
 )
-def test_errors_count_the_rows_of_the_whole_table(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_errors_count_the_rows_of_the_whole_table(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
     ((column, value),) = change.items()
     rows = log().with_row_index("n")
-    rows = rows.with_columns(pl.when(pl.col("n") == 700).then(pl.lit(value)).otherwise(pl.col(column)).alias(column))
-    split = {"part": ColumnSplit(column="part", valid_share=0.2), "user": LeaveLastOutSplit(), "day": TimeSplit()}.get(
-        column, RandomSplit()
+    rows = rows.with_columns(
+        pl.when(pl.col("n") == 700).then(pl.lit(value)).otherwise(pl.col(column)).alias(column)
     )
+    split = {
+        "part": ColumnSplit(column="part", valid_share=0.2),
+        "user": LeaveLastOutSplit(),
+        "day": TimeSplit(),
+    }.get(column, RandomSplit())
     schema = dataclasses.replace(SCHEMA, label=Label("rating", positive_above=3))
     with pytest.raises(DataError, match=message):
         prepare(rows, schema, split=split, seed=0)
-    chunks = Preparation(schema=schema, split=split, seed=0, folder=tmp_path, chunk_rows=lambda _: 64)
+    chunks = Preparation(
+        schema=schema, split=split, seed=0, folder=tmp_path, chunk_rows=lambda _: 64
+    )
     with pytest.raises(DataError, match=message):
         chunks.run(lambda _: MappedRows(frame=rows))
 
 
 @pytest.mark.parametrize("form", [str, int])
-def test_counts_in_files_are_those_in_memory(form: Callable[[int], str | int], tmp_path: Path) -> None:
+def test_counts_in_files_are_those_in_memory(
+    form: Callable[[int], str | int], tmp_path: Path
+) -> None:
     draw = np.random.default_rng(0)
     texts = [form(k) for k in draw.zipf(1.2, 2_000) % 1_000]
     chunks = []
@@ -227,7 +268,9 @@ def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
     rest = number[(number != 0) & (number != 9.5)]
     above = np.min(number[number > 0])
     wanted = np.concatenate([[0, 9.5, above], np.quantile(rest, np.linspace(0, 1, 4)[1:-1])])
-    np.testing.assert_array_equal(np.sort(quantile_edges(number, 5, point_masses=True)), np.sort(wanted))
+    np.testing.assert_array_equal(
+        np.sort(quantile_edges(number, 5, point_masses=True)), np.sort(wanted)
+    )
 
 
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +278,10 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full, raising=False)
-    with pytest.raises(DataError, match="the disk is full: cannot write"), MemoryBudget(tmp_path, 10).active():
+    with (
+        pytest.raises(DataError, match="the disk is full: cannot write"),
+        MemoryBudget(tmp_path, 10).active(),
+    ):
         scratch.empty(100, np.int64)
 
 
@@ -263,7 +309,9 @@ def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
 )
 def test_times_of_text_are_decided_by_all_chunks(cells, form, tmp_path: Path) -> None:
     frame = pl.DataFrame({"day": [cells(k) for k in np.random.default_rng(0).permutation(500)]})
-    read_at_once = mock.patch("fieldwise.data.prepare.ordering._from_text", wraps=ordering._from_text)
+    read_at_once = mock.patch(
+        "fieldwise.data.prepare.ordering._from_text", wraps=ordering._from_text
+    )
     with read_at_once as read, MemoryBudget(tmp_path, chunk_rows=64).active():
         result = order_values(frame, "day", "time", form)
     assert max([len(call.args[0]) for call in read.call_args_list], default=0) <= 64
@@ -273,15 +321,37 @@ def test_times_of_text_are_decided_by_all_chunks(cells, form, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("early", "late", "form", "message"),
     [
-        ("05.05.2026", "06.05.2026", None, "day and month are ambiguous: .* as '%d.%m.%Y' and as '%m.%d.%Y'"),
-        ("30.01.2026", "01.30.2026", None, "every row needs a number or a date .* 500 of 500 rows are like it"),
+        (
+            "05.05.2026",
+            "06.05.2026",
+            None,
+            "day and month are ambiguous: .* as '%d.%m.%Y' and as '%m.%d.%Y'",
+        ),
+        (
+            "30.01.2026",
+            "01.30.2026",
+            None,
+            "every row needs a number or a date .* 500 of 500 rows are like it",
+        ),
         ("2026-01-30", "soon", None, "holds 'soon' in row 300 "),
         ("30.01.2026", "soon", "%d.%m.%Y", "holds 'soon' in row 300 "),
-        ("2026-01-30", " ", None, "every row needs its time .* in row 300 .* 200 of 500 rows have none"),
-        ("2026-01-30 10:00", "2026-01-30 10:00Z", None, "all times have an offset from UTC or none: .* 200 of 500"),
+        (
+            "2026-01-30",
+            " ",
+            None,
+            "every row needs its time .* in row 300 .* 200 of 500 rows have none",
+        ),
+        (
+            "2026-01-30 10:00",
+            "2026-01-30 10:00Z",
+            None,
+            "all times have an offset from UTC or none: .* 200 of 500",
+        ),
     ],
 )
-def test_times_of_text_in_chunks_have_the_errors_of_the_whole(early, late, form, message, tmp_path: Path) -> None:
+def test_times_of_text_in_chunks_have_the_errors_of_the_whole(
+    early, late, form, message, tmp_path: Path
+) -> None:
     frame = pl.DataFrame({"day": [early] * 300 + [late] * 200})
     for budget in (MemoryBudget(), MemoryBudget(tmp_path, chunk_rows=64)):
         with pytest.raises(DataError, match=message), budget.active():
@@ -291,7 +361,12 @@ def test_times_of_text_in_chunks_have_the_errors_of_the_whole(early, late, form,
 def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
     column = pl.Series("price", [3.0, None, -8.0, 1e30])
     every = [3.0, -8.0, 1e30]
-    kept: dict[str, list[float]] = {"none": [-8.0, 1e30], "log": [], "minmax": every, "standard": every}
+    kept: dict[str, list[float]] = {
+        "none": [-8.0, 1e30],
+        "log": [],
+        "minmax": every,
+        "standard": every,
+    }
     for transform, numbers in kept.items():
         with subtests.test(transform=transform):
             field = Numeric("price", transform=transform)
@@ -302,7 +377,9 @@ def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytes
             whole = Encoder.fit(rows, schema)
             with MemoryBudget(tmp_path, chunk_rows=2).active():
                 assert Encoder.fit(rows, schema) == whole
-                with pytest.raises(DataError, match=r"column 'price' .* is null or empty in all 4 training rows"):
+                with pytest.raises(
+                    DataError, match=r"column 'price' .* is null or empty in all 4 training rows"
+                ):
                     Encoder.fit(rows.clear(4), schema)
 
 
@@ -315,7 +392,10 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", ["random", "histories", "target encoding"])
 def test_an_engine_prepares_the_same_rows(case: str, tmp_path: Path) -> None:
     here = HereEngine()
-    assert_equal(staged(tmp_path, case, engine=here).run(lambda _: MappedRows(frame=rows_of(case))), prepared(case))
+    assert_equal(
+        staged(tmp_path, case, engine=here).run(lambda _: MappedRows(frame=rows_of(case))),
+        prepared(case),
+    )
     done = Counter(here.done)
     assert done["count_file"] > 3
     assert done["encode_file"] >= done["count_file"] + len(PARTS) - 1
@@ -335,11 +415,16 @@ ONE = Schema(fields=(Categorical("kind"), Numeric("price")), label=Label("rating
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pl.Series("price", ["1"] * 777 + ["much"] + ["2"] * 122), r"in row 777 \(counting from 0\)"),
+        (
+            pl.Series("price", ["1"] * 777 + ["much"] + ["2"] * 122),
+            r"in row 777 \(counting from 0\)",
+        ),
         (pl.Series("kind", [None] * 900, dtype=pl.String), "null or empty in all 900"),
     ],
 )
-def test_an_engine_finds_the_fault_of_the_whole_table(column: pl.Series, message: str, tmp_path: Path) -> None:
+def test_an_engine_finds_the_fault_of_the_whole_table(
+    column: pl.Series, message: str, tmp_path: Path
+) -> None:
     frame = log().with_columns(column)
     with pytest.raises(DataError, match=message) as expected:
         Encoder.fit(frame, ONE)
@@ -377,4 +462,8 @@ def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
 def test_threads_follow_the_budget_of_their_caller(tmp_path: Path) -> None:
     with MemoryBudget(tmp_path, chunk_rows=4).active():
         made = ahead(scratch.budget().chunk_rows for _ in range(3))
-        assert list(made) == [4, 4, 4] == each(lambda _: scratch.budget().chunk_rows, range(3), rows=10**6)
+        assert (
+            list(made)
+            == [4, 4, 4]
+            == each(lambda _: scratch.budget().chunk_rows, range(3), rows=10**6)
+        )

@@ -39,12 +39,27 @@ from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_files import ByteSource, TextFormat, read_libfm
 
 FRAME = pl.DataFrame(
-    {"id": [1, 2, None], "x": [0.5, None, -1e10], "zip": ["01234", "98765", None], "text": ['a,"b"', "c\nd", "é\t;"]}
+    {
+        "id": [1, 2, None],
+        "x": [0.5, None, -1e10],
+        "zip": ["01234", "98765", None],
+        "text": ['a,"b"', "c\nd", "é\t;"],
+    }
 )
 
 
 def test_what_is_written_is_read_back(subtests, tmp_path):
-    for name in ["t.csv", "t.tsv", "t.tab", "t.csv.gz", "t.TSV", "t.parquet", "t.arrow", "t.feather", "t.ipc"]:
+    for name in [
+        "t.csv",
+        "t.tsv",
+        "t.tab",
+        "t.csv.gz",
+        "t.TSV",
+        "t.parquet",
+        "t.arrow",
+        "t.feather",
+        "t.ipc",
+    ]:
         with subtests.test(name=name):
             write_table(FRAME, tmp_path / name)
             assert_frame_equal(as_table(tmp_path / name), FRAME)
@@ -104,7 +119,14 @@ def test_the_whole_column_decides_its_type(subtests, tmp_path):
 
 def test_a_value_is_what_the_schema_says_whatever_the_file(tmp_path: Path) -> None:
     cells = ["4.10", "4.1", "1E2", "100", "+7", "7", "007", "-0", "0", "1.0", "2026-01-01", None]
-    text = pl.DataFrame({"code": cells, "user_id": cells, "price": ["1.604", "999", "12.512"] * 4, "y": ["0", "1"] * 6})
+    text = pl.DataFrame(
+        {
+            "code": cells,
+            "user_id": cells,
+            "price": ["1.604", "999", "12.512"] * 4,
+            "y": ["0", "1"] * 6,
+        }
+    )
     text.write_csv(tmp_path / "t.csv")
     text.write_csv(tmp_path / "t.tsv", separator="\t")
     text.write_parquet(tmp_path / "t.parquet")
@@ -122,13 +144,17 @@ def test_a_value_is_what_the_schema_says_whatever_the_file(tmp_path: Path) -> No
         np.testing.assert_array_equal(result.ids, expected.ids, err_msg=name)
         np.testing.assert_array_equal(result.values, expected.values, err_msg=name)
         assert_frame_equal(
-            as_table(tmp_path / name, text_columns=schema.text_columns).select("user_id"), text.select("user_id")
+            as_table(tmp_path / name, text_columns=schema.text_columns).select("user_id"),
+            text.select("user_id"),
         )
 
 
 def test_whole_numbers_and_booleans_of_text_columns_are_as_fast_as_before(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("id,flag\n7,true\n-12,false\n,\n")
-    assert as_table(tmp_path / "t.csv", text_columns=["id", "flag"]).dtypes == [pl.Int64, pl.Boolean]
+    assert as_table(tmp_path / "t.csv", text_columns=["id", "flag"]).dtypes == [
+        pl.Int64,
+        pl.Boolean,
+    ]
 
 
 def test_faults_of_files(tmp_path: Path) -> None:
@@ -223,7 +249,10 @@ def test_a_header_that_begins_as_packed_bytes_do(subtests, tmp_path):
             assert_frame_equal(as_table(path), pl.DataFrame({f"x{mark}": [1, 2], "y": [0, 1]}))
             path.write_text(f"n,y\nx{mark},0\nx{mark}2,1\n", encoding="utf-8")
             chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
-            assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == [f"x{mark}", f"x{mark}2"]
+            assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == [
+                f"x{mark}",
+                f"x{mark}2",
+            ]
     path.write_bytes(b"n,y\n1,2\n\xef\xbb\xbf1,3\n")
     chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
     assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == ["1", "\ufeff1"]
@@ -246,11 +275,17 @@ def test_a_first_line_that_names_the_separator(subtests, tmp_path):
             path.write_text(text, encoding=encoding, newline="")
             assert_frame_equal(as_table(path, encoding=encoding), expected)
             assert_frame_equal(as_table(path, encoding=encoding, separator=mark), expected)
-            assert_frame_equal(SlicedTable(path, TextFormat(encoding=encoding)).empty, expected.clear())
-            chunks = TableFiles([path], TextFormat(encoding=encoding)).chunks(ChunkLimits(chunk_bytes=3))
+            assert_frame_equal(
+                SlicedTable(path, TextFormat(encoding=encoding)).empty, expected.clear()
+            )
+            chunks = TableFiles([path], TextFormat(encoding=encoding)).chunks(
+                ChunkLimits(chunk_bytes=3)
+            )
             assert_frame_equal(pl.concat(chunk for _, chunk in chunks), expected)
             path.write_text(first + "\n".join(rows) + "\n", encoding=encoding, newline="")
-            assert_frame_equal(as_table(path, encoding=encoding, columns=expected.columns), expected)
+            assert_frame_equal(
+                as_table(path, encoding=encoding, columns=expected.columns), expected
+            )
     path.write_text("sep=;\na;b\n1;2\n1;2;3\n")
     with pytest.raises(DataError, match="line 4 has 3"):
         as_table(path)
@@ -269,8 +304,12 @@ def test_the_work_on_text_does_not_grow_with_the_square_of_its_columns(tmp_path)
         path.write_text(f"{header}\n{','.join(cells[k % 5] for k in range(width))}\n")
         frame_schema = pl.DataFrame.schema.fget
         with (
-            mock.patch.object(pl.DataFrame, "schema", property(mock.Mock(wraps=frame_schema))) as schema,
-            mock.patch.object(pl.LazyFrame, "collect", autospec=True, side_effect=pl.LazyFrame.collect) as collect,
+            mock.patch.object(
+                pl.DataFrame, "schema", property(mock.Mock(wraps=frame_schema))
+            ) as schema,
+            mock.patch.object(
+                pl.LazyFrame, "collect", autospec=True, side_effect=pl.LazyFrame.collect
+            ) as collect,
         ):
             assert set(as_table(path).dtypes) == {pl.Int64, pl.Float64, pl.String, pl.Boolean}
         calls[width] = schema.fget.call_count, collect.call_count
@@ -278,7 +317,9 @@ def test_the_work_on_text_does_not_grow_with_the_square_of_its_columns(tmp_path)
 
 
 # "\r" is left out: the csv module that scans for a bad line takes it for a line end.
-CELL = st.one_of(st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6))
+CELL = st.one_of(
+    st.none(), st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6)
+)
 NUMBER = st.one_of(st.none(), st.integers(-(2**62), 2**62))
 TABLE = st.integers(2, 4).flatmap(
     lambda width: st.lists(st.tuples(NUMBER, *[CELL] * (width - 1)), min_size=1, max_size=8)
@@ -287,7 +328,9 @@ TABLE = st.integers(2, 4).flatmap(
 
 def _csv(folder: Path, rows: list[tuple[object, ...]]) -> tuple[Path, pl.DataFrame]:
     names = ["n", *(f"c{k}" for k in range(1, len(rows[0])))]
-    frame = pl.DataFrame(rows, schema={name: pl.Int64 if name == "n" else pl.String for name in names}, orient="row")
+    frame = pl.DataFrame(
+        rows, schema={name: pl.Int64 if name == "n" else pl.String for name in names}, orient="row"
+    )
     # A letter in front keeps text from looking like a number.
     frame = frame.with_columns((pl.lit("t") + pl.col(name)).alias(name) for name in names[1:])
     path = folder / "t.csv"
@@ -295,18 +338,24 @@ def _csv(folder: Path, rows: list[tuple[object, ...]]) -> tuple[Path, pl.DataFra
     return path, frame
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(rows=TABLE)
 def test_any_table_survives_csv(tmp_path: Path, rows: list[tuple[object, ...]]) -> None:
     path, frame = _csv(tmp_path, rows)
     empty = frame.get_column("n").null_count() == frame.height
-    assert_frame_equal(as_table(path), frame.with_columns(pl.col("n").cast(pl.String if empty else pl.Int64)))
+    assert_frame_equal(
+        as_table(path), frame.with_columns(pl.col("n").cast(pl.String if empty else pl.Int64))
+    )
 
 
 def test_pandas_frames_without_pyarrow_name_the_extra(monkeypatch) -> None:
     pandas = pytest.importorskip("pandas")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"^pandas frames .* pyarrow, which is not installed.*\[pandas\]'$"):
+    with pytest.raises(
+        MissingExtraError, match=r"^pandas frames .* pyarrow, which is not installed.*\[pandas\]'$"
+    ):
         as_table(pandas.DataFrame({"a": ["x", "y"]}))
 
 
@@ -354,7 +403,11 @@ def test_dicts_of_lists_and_lists_of_dicts_are_tables(subtests):
 
 def test_numbers_as_people_write_them(subtests):
     for form, cells, numbers in [
-        ("1.234,5", ["1.234,5", "12,25", "7", "-1.234.567", "1234,5"], [1234.5, 12.25, 7, -1234567, 1234.5]),
+        (
+            "1.234,5",
+            ["1.234,5", "12,25", "7", "-1.234.567", "1234,5"],
+            [1234.5, 12.25, 7, -1234567, 1234.5],
+        ),
         ("1,234.5", ["1,234.5", "12.25", "+7", "1,234,567"], [1234.5, 12.25, 7, 1234567]),
         ("1 234,5", ["1 234,5", "1\u00a0234", "1\u202f234,5", "0,5"], [1234.5, 1234, 1234.5, 0.5]),
         ("1'234.5", ["1'234.5", "1\u2019234", "0.5"], [1234.5, 1234, 0.5]),
@@ -376,7 +429,8 @@ def test_what_does_not_fit_the_format_is_an_error(subtests):
         with subtests.test(form=form, cell=cell):
             assert plain_numbers(pl.Series([cell]), form).item() == "?"
             with pytest.raises(
-                DataError, match=rf"holds the text '{cell}' in row 1 .*change the field's number_format"
+                DataError,
+                match=rf"holds the text '{cell}' in row 1 .*change the field's number_format",
             ):
                 as_number(pl.Series(["7", cell]), "column 'x'", form=form)
 
@@ -384,7 +438,9 @@ def test_what_does_not_fit_the_format_is_an_error(subtests):
 def test_text_without_its_format_is_told_the_format() -> None:
     for cells in (["1.5", "2"], ["x", "1,5"], [None], ["1,5", "1.5"]):
         assert number_formats(pl.Series(cells, dtype=pl.String)) == []
-    with pytest.raises(DataError, match=r"number_format = '1\.234,5' and in number_format = '1 234,5': set it"):
+    with pytest.raises(
+        DataError, match=r"number_format = '1\.234,5' and in number_format = '1 234,5': set it"
+    ):
         as_number(pl.Series(["1,5", "2,25"]), "column 'x'")
     with pytest.raises(SchemaError, match="number_format must be one of"):
         Numeric("x", number_format=",")
@@ -393,18 +449,29 @@ def test_text_without_its_format_is_told_the_format() -> None:
 
 
 def with_label(n: int = 200, **columns: object) -> pl.DataFrame:
-    return pl.DataFrame({"shop": [k % 5 for k in range(n)], **columns, "label": [k % 2 for k in range(n)]})
+    return pl.DataFrame(
+        {"shop": [k % 5 for k in range(n)], **columns, "label": [k % 2 for k in range(n)]}
+    )
 
 
 def test_infer_finds_the_format_or_asks() -> None:
     guess = infer_schema(with_label(price=[f"{k},{k % 9}5" for k in range(200)]))
     assert guess.schema.fields[1] == Numeric(
-        "price", role="item", encoding="quantile", transform="none", bins=8, point_masses=True, number_format="1.234,5"
+        "price",
+        role="item",
+        encoding="quantile",
+        transform="none",
+        bins=8,
+        point_masses=True,
+        number_format="1.234,5",
     )
     assert Schema.from_toml(guess.to_toml()) == guess.schema
     asked = infer_schema(with_label(price=[f"{k},{k + 100}" for k in range(1, 201)]))
     assert [f.name for f in asked.schema.fields] == ["shop"]
-    assert "'1,101' is a number with either a thousands separator or a decimal comma" in asked.doubts["price"]
+    assert (
+        "'1,101' is a number with either a thousands separator or a decimal comma"
+        in asked.doubts["price"]
+    )
     assert "# CHECK: column 'price' is omitted" in asked.to_toml()
 
 
@@ -428,11 +495,20 @@ def vectors(n: int = 200, size: int = 3) -> np.ndarray:
     return np.random.default_rng(0).random((n, size)).round(3)
 
 
-@pytest.mark.parametrize("kind", [pl.List(pl.Float64), pl.List(pl.Float32), pl.Array(pl.Float64, 3)])
+@pytest.mark.parametrize(
+    "kind", [pl.List(pl.Float64), pl.List(pl.Float32), pl.Array(pl.Float64, 3)]
+)
 def test_a_vector_becomes_a_column_a_position(kind, tmp_path: Path) -> None:
     frame = with_label(embedding=pl.Series(vectors().tolist(), dtype=kind))
     table = as_table(frame)
-    assert table.columns == ["shop", "embedding", "label", "embedding[0]", "embedding[1]", "embedding[2]"]
+    assert table.columns == [
+        "shop",
+        "embedding",
+        "label",
+        "embedding[0]",
+        "embedding[1]",
+        "embedding[2]",
+    ]
     np.testing.assert_allclose(table.select(table.columns[3:]).to_numpy(), vectors(), rtol=1e-6)
     assert isinstance(table.schema["embedding"], pl.List)
     frame.write_parquet(tmp_path / "t.parquet")
@@ -441,7 +517,9 @@ def test_a_vector_becomes_a_column_a_position(kind, tmp_path: Path) -> None:
     parts = pl.concat(list(sliced.slices(["embedding[2]", "shop"], 64)))
     assert parts.equals(table.select("embedding[2]", "shop"))
     schema = infer_schema(frame).schema
-    assert [(f.name, f.kind) for f in schema.fields][1:] == [(f"embedding[{k}]", "numeric") for k in range(3)]
+    assert [(f.name, f.kind) for f in schema.fields][1:] == [
+        (f"embedding[{k}]", "numeric") for k in range(3)
+    ]
 
 
 def test_a_slice_whose_vectors_differ_in_length_is_an_error(tmp_path: Path) -> None:
@@ -454,7 +532,10 @@ def test_a_slice_whose_vectors_differ_in_length_is_an_error(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
-        ([[0.5] * (MOST_POSITIONS + 1)] * 200, "a vector of 65 numbers; at most 64 can become fields"),
+        (
+            [[0.5] * (MOST_POSITIONS + 1)] * 200,
+            "a vector of 65 numbers; at most 64 can become fields",
+        ),
         ([[0.5] * (1 + k % 3) for k in range(200)], "neither categories nor of equal length"),
         ([f"[{k}, {k + 1}]" for k in range(200)], "lists written as text"),
     ],
@@ -466,14 +547,18 @@ def test_lists_that_are_no_field_are_said(cells, why) -> None:
 
 
 def test_fixed_size_lists_of_whole_numbers_are_bags() -> None:
-    frame = with_label(tags=pl.Series([[k % 4, k % 3] for k in range(200)], dtype=pl.Array(pl.Int64, 2)))
+    frame = with_label(
+        tags=pl.Series([[k % 4, k % 3] for k in range(200)], dtype=pl.Array(pl.Int64, 2))
+    )
     assert infer_schema(frame).schema.fields[1].kind == "bag"
 
 
 def test_the_parts_of_a_vector_are_of_one_side() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 20, 400)
-    frame = pl.DataFrame({"item_id": item, "v": vectors(20)[item].tolist(), "label": rng.integers(0, 2, 400)})
+    frame = pl.DataFrame(
+        {"item_id": item, "v": vectors(20)[item].tolist(), "label": rng.integers(0, 2, 400)}
+    )
     assert [f.role for f in infer_schema(frame).schema.fields] == ["item"] * 4
 
 
@@ -486,13 +571,22 @@ def test_lines_become_rows(subtests, tmp_path):
         label, *pairs = line.split()
         split = [pair.split(":") for pair in pairs]
         rows.append((float(label), [int(i) for i, _ in split], [float(v) for _, v in split]))
-    for last, packed, end in [(True, False, "\n"), (False, False, "\r\n"), (True, True, "\r\n"), (False, True, "\n")]:
+    for last, packed, end in [
+        (True, False, "\n"),
+        (False, False, "\r\n"),
+        (True, True, "\r\n"),
+        (False, True, "\n"),
+    ]:
         with subtests.test(last=last, packed=packed, end=end):
             content = (end.join(LINES) + (end if last else "")).encode()
             path = tmp_path / ("t.libfm.gz" if packed else "t.libfm")
             path.write_bytes(gzip.compress(content) if packed else content)
             frame = read_libfm(ByteSource(path=path))
-            assert frame.schema == {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}
+            assert frame.schema == {
+                "label": pl.Float64,
+                "ids": pl.List(pl.Int64),
+                "values": pl.List(pl.Float64),
+            }
             assert frame.rows() == rows
             assert as_table(path).equals(frame)
 
@@ -503,7 +597,11 @@ def lines(rows: list[tuple[int, list[tuple[int, float]]]]) -> str:
 
 def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
     rng = np.random.default_rng(0)
-    users, items, hours = rng.integers(0, 40, 90), rng.integers(40, 60, 90), rng.integers(60, 63, 90)
+    users, items, hours = (
+        rng.integers(0, 40, 90),
+        rng.integers(40, 60, 90),
+        rng.integers(60, 63, 90),
+    )
     prices = rng.random(90).round(3)
     triples = list(zip(users, items, hours, strict=True))
     fields = {"f1_id": users, "f2_id": items, "f3_id": hours}
@@ -525,7 +623,12 @@ def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
                     assert result.columns == ["label", "ids", "values"]
                 else:
                     assert_frame_equal(result, pl.DataFrame({"label": [1.0] * 90, **expected}))
-                chunks = [frame for _, frame in TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=100))]
+                chunks = [
+                    frame
+                    for _, frame in TableFiles([path], TextFormat()).chunks(
+                        ChunkLimits(chunk_bytes=100)
+                    )
+                ]
                 assert len(chunks) > 5
                 assert_frame_equal(pl.concat(chunks), result)
 
@@ -566,7 +669,9 @@ def test_intervals_and_periods_of_pandas_are_texts():
     ages = pandas.cut(pandas.Series([5, 15, None, 25]), [0, 10, 20, 30])
     days = pandas.period_range("2026-01-30", periods=4, freq="D").to_series(index=range(4))
     days[1] = pandas.NaT
-    frame = as_table(pandas.DataFrame({"age": ages, "interval": pandas.array(ages), "day": days, "n": range(4)}))
+    frame = as_table(
+        pandas.DataFrame({"age": ages, "interval": pandas.array(ages), "day": days, "n": range(4)})
+    )
     assert frame["age"].to_list() == ["(0, 10]", "(10, 20]", None, "(20, 30]"]
     assert frame["interval"].to_list() == frame["age"].to_list()
     assert frame["day"].to_list() == ["2026-01-30", None, "2026-02-01", "2026-02-02"]
@@ -583,7 +688,9 @@ _SPACED_CELLS = st.text(alphabet='ab ,"\n', max_size=5)
     names=st.sampled_from(["n1, n2, n3", "n1,n2,n3", 'n1,  "n 2", n3']),
     chunk=st.sampled_from([1, 20, 1 << 20]),
 )
-def test_spaces_after_delimiters_are_read_as_by_python(tmp_path: Path, rows, spaces, names, chunk) -> None:
+def test_spaces_after_delimiters_are_read_as_by_python(
+    tmp_path: Path, rows, spaces, names, chunk
+) -> None:
     def cell(text: str) -> str:
         quoted = any(mark in text for mark in ',"\n') or text != text.strip() or not text
         return '"' + text.replace('"', '""') + '"' if quoted else text
@@ -600,15 +707,24 @@ def test_spaces_after_delimiters_are_read_as_by_python(tmp_path: Path, rows, spa
 
 def test_a_space_between_byte_order_mark_and_name_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\ufeff user, item\n u1, i2\n u2, i3\n", "utf-8")
-    assert as_table(tmp_path / "t.csv").to_dict(as_series=False) == {"user": ["u1", "u2"], "item": ["i2", "i3"]}
+    assert as_table(tmp_path / "t.csv").to_dict(as_series=False) == {
+        "user": ["u1", "u2"],
+        "item": ["i2", "i3"],
+    }
 
 
 def test_spaces_are_left_out_only_if_all_rows_have_them(subtests, tmp_path: Path) -> None:
     for text, expected in [
-        ("user, item, n\nu1, i2, 3\nu2, , 4\n", {"user": ["u1", "u2"], "item": ["i2", None], "n": [3, 4]}),
+        (
+            "user, item, n\nu1, i2, 3\nu2, , 4\n",
+            {"user": ["u1", "u2"], "item": ["i2", None], "n": [3, 4]},
+        ),
         ("user;item;n\nu1; i2 ; 3\n", {"user": ["u1"], "item": ["i2 "], "n": [3]}),
         ("user,item,n\nu1, i2,3\n", {"user": ["u1"], "item": [" i2"], "n": [3]}),
-        ("user,item,n\nu1, i2, 3\nu2,i2, 3\n", {"user": ["u1", "u2"], "item": [" i2", "i2"], "n": [" 3", " 3"]}),
+        (
+            "user,item,n\nu1, i2, 3\nu2,i2, 3\n",
+            {"user": ["u1", "u2"], "item": [" i2", "i2"], "n": [" 3", " 3"]},
+        ),
         ('user, n\n"a, b", 3\n', {"user": ["a, b"], "n": [3]}),
         ('user,n\n"a, b",3\n', {"user": ["a, b"], "n": [3]}),
         ('user,n\n"a,b", "  x"\n', {"user": ["a,b"], "n": ["  x"]}),
@@ -621,4 +737,6 @@ def test_spaces_are_left_out_only_if_all_rows_have_them(subtests, tmp_path: Path
         as_table(tmp_path / "x.csv")
     many = "".join(f"u{k}, i{k}\n" for k in range(90_000))
     (tmp_path / "x.csv").write_text(f"user, item\n{many}u,i\nv,  j\n")
-    assert as_table(tmp_path / "x.csv")["item"].to_list()[-3:] == ["i89999", "i", "j"], "the first rows decide"
+    assert as_table(tmp_path / "x.csv")["item"].to_list()[-3:] == ["i89999", "i", "j"], (
+        "the first rows decide"
+    )

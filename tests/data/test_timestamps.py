@@ -10,7 +10,16 @@ import polars as pl
 import pytest
 from chunks_lab import prepare
 
-from fieldwise import Categorical, DataError, Label, Schema, SchemaError, TimeSplit, as_table, infer_schema
+from fieldwise import (
+    Categorical,
+    DataError,
+    Label,
+    Schema,
+    SchemaError,
+    TimeSplit,
+    as_table,
+    infer_schema,
+)
 from fieldwise.data.infer.fields import guess_time
 from fieldwise.data.infer.profile import profile_columns
 from fieldwise.data.infer.schema import suggest_split
@@ -41,11 +50,24 @@ def test_a_date_as_it_is_written(subtests):
         ("01/31/2026", DAY), ("1/31/26 5:05pm", MINUTE), ("31/Jan/2026:17:05:09 +0000", MOMENT),
     ]:  # fmt: skip
         with subtests.test(text=text, expected=expected):
-            assert parse_timestamps(pl.Series([text, None, f" {text} "])).values.to_list() == [expected, None, expected]
+            assert parse_timestamps(pl.Series([text, None, f" {text} "])).values.to_list() == [
+                expected,
+                None,
+                expected,
+            ]
 
 
 def test_what_is_no_date_is_null(subtests):
-    for text in ["soon", "31", "2026-13-01", "32/01/2026", "2026-02-30", "17:05", "0026-01-31", "1.5"]:
+    for text in [
+        "soon",
+        "31",
+        "2026-13-01",
+        "32/01/2026",
+        "2026-02-30",
+        "17:05",
+        "0026-01-31",
+        "1.5",
+    ]:
         with subtests.test(text=text):
             assert parse_timestamps(pl.Series([text])).values.to_list() == [None]
 
@@ -67,20 +89,30 @@ def test_the_whole_column_tells_day_from_month_or_nothing_does() -> None:
 def test_formats_may_be_mixed_where_none_is_in_doubt() -> None:
     result = parse_timestamps(pl.Series(["2026-01-31", "31 Jan 2026 17:05", "2026-01-31T17:05:09"]))
     assert (result.values.to_list(), result.mixed) == ([DAY, MINUTE, MOMENT], "")
-    zoned = ["2026-01-31T18:05:09+01:00", "Sat Jan 31 17:05:09 +0000 2026", "2026-01-31 17:05:09Z", None]
+    zoned = [
+        "2026-01-31T18:05:09+01:00",
+        "Sat Jan 31 17:05:09 +0000 2026",
+        "2026-01-31 17:05:09Z",
+        None,
+    ]
     result = parse_timestamps(pl.Series(zoned))
     assert (result.values.to_list(), result.mixed) == ([MOMENT, MOMENT, MOMENT, None], "")
 
 
 @pytest.mark.parametrize("bare", ["2026-01-31 17:05:09", "31-01-2026", "31/01/2026 17:05"])
 def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
-    frame = pl.DataFrame({"day": [bare, "2026-01-31T18:05:09+01:00", "2026-01-31T17:05:09Z", bare, bare]})
-    with pytest.raises(DataError, match=r"column 'day' 2 of 5 cells have an offset .*'2026-01-31T18:05:09\+01:00'"):
+    frame = pl.DataFrame(
+        {"day": [bare, "2026-01-31T18:05:09+01:00", "2026-01-31T17:05:09Z", bare, bare]}
+    )
+    with pytest.raises(
+        DataError, match=r"column 'day' 2 of 5 cells have an offset .*'2026-01-31T18:05:09\+01:00'"
+    ):
         order_values(frame, "day", "time")
     guess = guess_time(profile_columns(frame), ())
     assert guess.column == "day"
-    assert f"2 of 5 cells have an offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})" in (
-        guess.doubt
+    assert (
+        f"2 of 5 cells have an offset from UTC ('2026-01-31T18:05:09+01:00'), the others do not ({bare!r})"
+        in (guess.doubt)
     )
 
 
@@ -90,7 +122,9 @@ def test_a_format_that_is_given_decides() -> None:
         ("01/02/2026", "%d/%m/%Y", stamp(2026, 2, 1)),
         ("Q1 2026-01-31", "Q1 %Y-%m-%d", DAY),
     ):
-        assert order_values(pl.DataFrame({"day": [cell]}), "day", "time", form).tolist() == [expected]
+        assert order_values(pl.DataFrame({"day": [cell]}), "day", "time", form).tolist() == [
+            expected
+        ]
     with pytest.raises(DataError, match="'x' in row 1"):
         order_values(pl.DataFrame({"day": ["Q1 2026-01-31", "x"]}), "day", "time", "Q1 %Y-%m-%d")
     with pytest.raises(DataError, match="written with % signs"):
@@ -99,17 +133,31 @@ def test_a_format_that_is_given_decides() -> None:
 
 def test_order_values_ask_and_name_what_they_read() -> None:
     frame = pl.DataFrame({"day": ["01/02/2026", "02/03/2026"]})
-    with pytest.raises(DataError, match=r"'01/02/2026'.* as '%d/%m/%Y' and as '%m/%d/%Y'; .*time_format"):
+    with pytest.raises(
+        DataError, match=r"'01/02/2026'.* as '%d/%m/%Y' and as '%m/%d/%Y'; .*time_format"
+    ):
         order_values(frame, "day", "time")
-    assert order_values(frame, "day", "time", "%d/%m/%Y").tolist() == [stamp(2026, 2, 1), stamp(2026, 3, 2)]
-    with pytest.raises(DataError, match=r"time_format '%Y' must fit every cell.*'01/02/2026' in row 0 .*2 of 2 rows"):
+    assert order_values(frame, "day", "time", "%d/%m/%Y").tolist() == [
+        stamp(2026, 2, 1),
+        stamp(2026, 3, 2),
+    ]
+    with pytest.raises(
+        DataError,
+        match=r"time_format '%Y' must fit every cell.*'01/02/2026' in row 0 .*2 of 2 rows",
+    ):
         order_values(frame, "day", "time", "%Y")
     with pytest.raises(DataError, match=r"holds 'x' in row 1 .*2026-01-31, 2026/01/31"):
         order_values(pl.DataFrame({"day": ["2026-01-01", "x"]}), "day", "time")
 
 
 def rows(times: list[str]) -> pl.DataFrame:
-    return pl.DataFrame({"x": [k % 3 for k in range(len(times))], "t": times, "y": [k % 2 for k in range(len(times))]})
+    return pl.DataFrame(
+        {
+            "x": [k % 3 for k in range(len(times))],
+            "t": times,
+            "y": [k % 2 for k in range(len(times))],
+        }
+    )
 
 
 FIELDS = {"fields": (Categorical("x"),), "label": Label("y"), "time": "t"}
@@ -117,7 +165,9 @@ FIELDS = {"fields": (Categorical("x"),), "label": Label("y"), "time": "t"}
 
 def test_a_time_split_by_text_that_does_not_sort_as_text() -> None:
     times = [f"{day:02d}.{month:02d}.2026" for month in range(1, 11) for day in range(1, 11)]
-    prepared = prepare(rows(times), Schema(**FIELDS, time_format="%d.%m.%Y"), split=TimeSplit(), seed=0)
+    prepared = prepare(
+        rows(times), Schema(**FIELDS, time_format="%d.%m.%Y"), split=TimeSplit(), seed=0
+    )
     assert set(prepared.test.frame["t"]) == {f"{day:02d}.10.2026" for day in range(1, 11)}
     with pytest.raises(DataError, match="day and month are ambiguous"):
         prepare(rows(times), Schema(**FIELDS), split=TimeSplit(), seed=0)
@@ -178,17 +228,27 @@ def test_other_errors_and_files_stay_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n")
     with pytest.raises(DataError, match=r"^nothing of rows$"), naming_lines(tmp_path / "t.csv"):
         raise DataError("nothing of rows")
-    with pytest.raises(DataError, match=r"bad cell in line 2 of .*t\.csv; mend"), naming_lines(tmp_path / "t.csv"):
+    with (
+        pytest.raises(DataError, match=r"bad cell in line 2 of .*t\.csv; mend"),
+        naming_lines(tmp_path / "t.csv"),
+    ):
         raise DataError("bad cell in row 0 (counting from 0); mend")
-    with pytest.raises(DataError, match=r"in row 0 \(counting from 0\)"), naming_lines(tmp_path / "t.parquet"):
+    with (
+        pytest.raises(DataError, match=r"in row 0 \(counting from 0\)"),
+        naming_lines(tmp_path / "t.parquet"),
+    ):
         raise DataError("bad cell in row 0 (counting from 0)")
     with pytest.raises(DataError, match=r"in row 7 \(counting from 0\)"), renumbering_rows([3, 7]):
         raise DataError("bad cell in row 1 (counting from 0)")
 
 
 def test_rows_that_the_label_drops_are_counted() -> None:
-    frame = pl.DataFrame({"x": [1, 2] * 10, "t": [*range(15), None, *range(4)], "y": [3, 1] + [3, 5, 1] * 6})
-    schema = Schema(fields=(Categorical("x"),), label=Label("y", positive_above=3, drop_values=(3,)), time="t")
+    frame = pl.DataFrame(
+        {"x": [1, 2] * 10, "t": [*range(15), None, *range(4)], "y": [3, 1] + [3, 5, 1] * 6}
+    )
+    schema = Schema(
+        fields=(Categorical("x"),), label=Label("y", positive_above=3, drop_values=(3,)), time="t"
+    )
     with pytest.raises(DataError, match=r"in row 15 \(counting from 0\)"):
         prepare(frame, schema, split=TimeSplit(), seed=0)
 
@@ -213,7 +273,9 @@ def test_a_row_of_several_files_is_named_with_its_file(tmp_path):
 def test_of_equal_times_the_last_row_of_the_table_is_the_latest():
     times = np.random.default_rng(0).integers(0, 3, 500)
     log = pl.DataFrame({"time": times, "user": np.arange(500) % 2, "row": np.arange(500)})
-    expected = [max((t, row) for t, user, row in log.iter_rows() if user == one)[1] for one in (0, 1)]
+    expected = [
+        max((t, row) for t, user, row in log.iter_rows() if user == one)[1] for one in (0, 1)
+    ]
     schema = Schema(fields=(Categorical("user"),), label=Label("click"), time="time")
     assert latest_rows(log, "user", [schema])["row"].to_list() == expected
     assert latest_rows(log.drop("time"), "user", [schema])["row"].to_list() == [498, 499]
@@ -229,11 +291,18 @@ def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
     ):
         with subtests.test(kind=column.dtype), pytest.raises(DataError) as e:
             order_values(column.to_frame(), "ts", "time")
-        assert "must have one unit: in the time column 'ts' 250 of 1,000 rows are in milliseconds" in str(e.value)
+        assert (
+            "must have one unit: in the time column 'ts' 250 of 1,000 rows are in milliseconds"
+            in str(e.value)
+        )
         assert "750 in seconds, the first of the former is row 1 (counting from 0)" in str(e.value)
     some_missing = np.where(np.arange(1_000) % 200 == 0, 0, mixed)
-    assert "250 of 1,000 rows are in milliseconds" in mixed_units(some_missing), "marks of missing times hide nothing"
-    with mock.patch.object(scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]):
+    assert "250 of 1,000 rows are in milliseconds" in mixed_units(some_missing), (
+        "marks of missing times hide nothing"
+    )
+    with mock.patch.object(
+        scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]
+    ):
         late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
         assert "10 of 1,000 rows are in microseconds" in mixed_units(late)
         assert "is row 990 (counting from 0)" in mixed_units(late)
@@ -241,7 +310,8 @@ def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
 
 def test_numbers_that_order_rows_and_are_no_times_of_two_units(subtests):
     seconds = 1_700_000_000 + 60 * np.arange(1_000)
-    dates = pl.Series(["1970-01-05", "2026-01-31", "2026-02-01"])  # microseconds, one as small as milliseconds of 1980
+    # microseconds, one as small as milliseconds of 1980
+    dates = pl.Series(["1970-01-05", "2026-01-31", "2026-02-01"])
     for name, column in {
         "seconds": pl.Series(seconds),
         "nanoseconds": pl.Series(seconds * 10**9),

@@ -60,7 +60,9 @@ def numbers(batches):
 def assert_same(found, expected):
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
-        for a, b in zip((*one.batch, one.y, one.weight), (*other.batch, other.y, other.weight), strict=True):
+        for a, b in zip(
+            (*one.batch, one.y, one.weight), (*other.batch, other.y, other.weight), strict=True
+        ):
             assert (a is None) == (b is None)
             assert a is None or (a.dtype == b.dtype and torch.equal(a, b))
 
@@ -72,10 +74,14 @@ def test_one_window_is_a_full_shuffle(rows, weighted):
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(5))
     scaled = None
     if weighted and rows > 1:
-        scaled = torch.from_numpy((table.weight / table.weight.mean(dtype=np.float64)).astype(np.float32))[order]
+        scaled = torch.from_numpy(
+            (table.weight / table.weight.mean(dtype=np.float64)).astype(np.float32)
+        )[order]
     expected, at = [], 0
     for batch, y in table.batches(16, order=order):
-        expected.append(module.Rows(batch, y, None if scaled is None else scaled[at : at + batch.size]))
+        expected.append(
+            module.Rows(batch, y, None if scaled is None else scaled[at : at + batch.size])
+        )
         at += batch.size
     assert_same(epoch(table, 16, rows), expected)
     for step in range(len(expected) + 1):
@@ -84,7 +90,9 @@ def test_one_window_is_a_full_shuffle(rows, weighted):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 50), st.integers(1, 220), st.integers(1, 20), st.data())
-def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(rows, size, window, blocks, data):
+def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(
+    rows, size, window, blocks, data
+):
     table = table_of(rows)
     with mock.patch.object(module, "BLOCKS", blocks):
         several(table, size, window, data)
@@ -100,7 +108,9 @@ def several(table, size, window, data):
     expected = []
     for chosen in numbers(result):
         batch, y = table.batch(torch.tensor(chosen))
-        weight = torch.from_numpy((table.weight[chosen] / mean).astype(np.float32)) if rows > 1 else None
+        weight = (
+            torch.from_numpy((table.weight[chosen] / mean).astype(np.float32)) if rows > 1 else None
+        )
         expected.append(module.Rows(batch, y, weight))
     assert_same(result, expected)
     step = data.draw(st.integers(0, len(result)))
@@ -159,7 +169,9 @@ def test_at_most_two_windows_are_in_memory(monkeypatch):
         return result
 
     monkeypatch.setattr(module, "read_spans", read)
-    for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator()):
+    for _ in ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(
+        1, 0, torch.Generator()
+    ):
         time.sleep(0.002)  # lets the thread read
     assert len(most) >= 10
     assert max(most) <= 2
@@ -176,7 +188,9 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
     monkeypatch.setattr(module, "read_spans", read)
     with pytest.raises(OSError, match="the disk is gone"):
         epoch(table_of(500), 16, 50)
-    batches = ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(1, 0, torch.Generator())
+    batches = ShuffledRows(table=table_of(500), size=16, window=50, seed=1).epoch(
+        1, 0, torch.Generator()
+    )
     next(batches)
     batches.close()
     assert set(threading.enumerate()) <= before
@@ -184,7 +198,9 @@ def test_an_error_of_the_thread_reaches_the_caller_and_no_thread_stays(monkeypat
 
 def test_spans_of_a_table_without_bags():
     layout = Layout.of_sizes([9])
-    table = EncodedTable(layout, np.arange(9, dtype=np.int32)[:, None], np.zeros((9, 0), np.float32), *BAGLESS)
+    table = EncodedTable(
+        layout, np.arange(9, dtype=np.int32)[:, None], np.zeros((9, 0), np.float32), *BAGLESS
+    )
     result = read_spans(table, [slice(6, 9), slice(0, 2)])
     assert result.ids[:, 0].tolist() == [6, 7, 8, 0, 1]
     assert result.bag_offsets.tolist() == [0]
@@ -224,8 +240,13 @@ print(*found, memory_mib())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed arrays")
 def test_the_memory_of_a_mapped_table_is_that_of_two_windows_however_many_there_are(tmp_path):
     command = [sys.executable, "-c", MEMORY, str(tmp_path / "table")]
-    env = os.environ | {"MALLOC_ARENA_MAX": "1"}  # so that the reading thread has no arena of its own
+    # so that the reading thread has no arena of its own
+    env = os.environ | {"MALLOC_ARENA_MAX": "1"}
     result = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
     before, first, *_, last = map(float, result.split())
-    assert first < before + 250, f"two windows, each of 38 MiB, and rows that are gathered; the table has 458: {result}"
-    assert last < first + 60, f"what the batches keep has 24 MiB; the windows, of 38, have gone: {result}"
+    assert first < before + 250, (
+        f"two windows, each of 38 MiB, and rows that are gathered; the table has 458: {result}"
+    )
+    assert last < first + 60, (
+        f"what the batches keep has 24 MiB; the windows, of 38, have gone: {result}"
+    )

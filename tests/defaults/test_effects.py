@@ -23,12 +23,15 @@ def test_the_variance_of_planted_weights_is_found_and_of_large_ones_less(subtest
             y = rng.random(len(value)) < 1 / (1 + np.exp(-logit))
             frame = pl.DataFrame({"a": value.astype(str), "y": y.astype(int)})
             result = effect_variance(encoded(frame, [Categorical("a")]), y)
-            assert result == pytest.approx(most, rel=0.25)  # a Newton step falls short of large weights
+            # a Newton step falls short of large weights
+            assert result == pytest.approx(most, rel=0.25)
 
 
 def test_labels_that_nothing_moves_give_the_smallest_and_one_label_gives_1():
     rng = np.random.default_rng(0)
-    frame = pl.DataFrame({"a": rng.integers(50, size=5_000).astype(str), "y": rng.integers(2, size=5_000)})
+    frame = pl.DataFrame(
+        {"a": rng.integers(50, size=5_000).astype(str), "y": rng.integers(2, size=5_000)}
+    )
     table = encoded(frame, [Categorical("a")])
     assert effect_variance(table, frame["y"].to_numpy()) == pytest.approx(LEAST_VARIANCE)
     assert effect_variance(table, np.ones(5_000)) == 1.0
@@ -61,7 +64,13 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
     table = encoded(frame, fields)
     y, w = frame["y"].to_numpy(), frame["w"].to_numpy().astype(np.float32)
     table = EncodedTable(
-        table.layout, table.ids, table.values, table.bag_ids, table.bag_offsets, y=y.astype(np.float32), weight=w
+        table.layout,
+        table.ids,
+        table.values,
+        table.bag_ids,
+        table.bag_offsets,
+        y=y.astype(np.float32),
+        weight=w,
     )
     design = np.zeros((rows, table.layout.num_rows))
     for i in range(rows):
@@ -74,7 +83,8 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
     p = np.average(y, weights=w)
     candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, 31)
     shares = {}
-    for j in range(design.shape[1]):  # occurrences of one value in a bag count apart, as the ids stand
+    # occurrences of one value in a bag count apart, as the ids stand
+    for j in range(design.shape[1]):
         for i in np.flatnonzero(design[:, j]):
             bag = table.bag_ids[table.bag_offsets[i] : table.bag_offsets[i + 1]]
             times = max(1, int((bag == j).sum()))

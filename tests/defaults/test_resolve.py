@@ -44,14 +44,24 @@ SCHEMA = Schema(fields=IDS, label=Label("liked"))
 LAYOUT = Layout.of_sizes([50, 20, 30, 10], ["user", "user", "item", "item"])
 
 
-def facts(rows: int = 9_731, mean: float = 0.93, layout: Layout = LAYOUT, task: str = "binary") -> Facts:
+def facts(
+    rows: int = 9_731, mean: float = 0.93, layout: Layout = LAYOUT, task: str = "binary"
+) -> Facts:
     return Facts(layout=layout, rows=rows, mean=mean, task=task)
 
 
 def own_recipe(**more: object) -> Recipe:
-    plain = load_recipe("simulated/fm", ["data.rows=1500", "data.users=60", "data.items=40"]).to_dict()
+    plain = load_recipe(
+        "simulated/fm", ["data.rows=1500", "data.users=60", "data.items=40"]
+    ).to_dict()
     return Recipe.from_dict(
-        {"data": plain["data"], "schema": plain["schema"], "model": {"name": "fm"}, "split": plain["split"], **more},
+        {
+            "data": plain["data"],
+            "schema": plain["schema"],
+            "model": {"name": "fm"},
+            "split": plain["split"],
+            **more,
+        },
         "own",
     )
 
@@ -74,26 +84,47 @@ WIDE = facts(layout=Layout.of_sizes([200_000, 200_000]))
 MANY = facts(rows=200_000)
 EXACT = dataclasses.replace(facts(), exact=True)  # a regression on these rows can be solved
 LARGE = dataclasses.replace(facts(), stepped=True, effects=0.5)  # too many to solve it
-CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, given settings, facts, chosen settings
+# model, given settings, facts, chosen settings
+CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [
     (AutoInt(), {}, facts(rows=4_999), {"learning_rate": 0.002}),
     (AutoInt(), {}, facts(rows=5_000), {"learning_rate": 0.003}),
     (AFM(), {}, facts(rows=19_999), {"learning_rate": 0.006}),
     (AFM(), {}, facts(rows=20_000), {"learning_rate": 0.015}),
     (FM(), {"optimizer": "sgd"}, facts(), {"learning_rate": 1e-3}),
     (LR(), {}, facts(), {"unknown_share": 0.0, "optimizer": "adam"}),
-    (FM(), {}, facts(), {"unknown_share": DEFAULTS.unknown_share, "start_from_lr": False, "mean_with_lr": False}),
+    (
+        FM(),
+        {},
+        facts(),
+        {"unknown_share": DEFAULTS.unknown_share, "start_from_lr": False, "mean_with_lr": False},
+    ),
     (LR(), {}, facts(rows=589), {"batch_size": 32}),
     (LR(), {}, facts(rows=9_731), {"batch_size": 128}),  # the largest power of 2 with 50 steps
     (LR(), {}, facts(rows=58_284), {"batch_size": 1024}),
     (LR(), {}, facts(rows=335_955), {"batch_size": 2048}),
     (FM(), {}, WIDE, {"embedding_update": "lazy", "l2_rows": "all", "average": 0.0}),
-    (FM(), {}, WIDE, {"learning_rate": 0.003, "evaluations_per_epoch": 4, "patience": 5, "plateau_patience": 3}),
+    (
+        FM(),
+        {},
+        WIDE,
+        {"learning_rate": 0.003, "evaluations_per_epoch": 4, "patience": 5, "plateau_patience": 3},
+    ),
     (AFM(), {}, WIDE, {"learning_rate": 0.006}),
     (LR(), {}, WIDE, {"learning_rate": 0.003}),
-    (AFM(), {"embedding_update": "dense"}, facts(rows=20_000, layout=WIDE.layout), {"learning_rate": 0.015}),
+    (
+        AFM(),
+        {"embedding_update": "dense"},
+        facts(rows=20_000, layout=WIDE.layout),
+        {"learning_rate": 0.015},
+    ),
     (FM(), {"embedding_update": "dense"}, WIDE, {"l2_rows": "all", "average": 0.99}),
     (FM(), {}, facts(mean=3.5, task="regression"), {"monitor": "rmse", "start_at_base_rate": True}),
-    (FM(), {"batch_size": 64, "evaluations_per_epoch": 20}, MANY, {"patience": 100, "plateau_patience": 40}),
+    (
+        FM(),
+        {"batch_size": 64, "evaluations_per_epoch": 20},
+        MANY,
+        {"patience": 100, "plateau_patience": 40},
+    ),
     (FM(), {"batch_size": 64}, MANY, {"evaluations_per_epoch": 4}),
     (LR(), {}, EXACT, {"optimizer": "lbfgs"}),
     (LR(), {"monitor": "auc", "refit": True}, EXACT, {"optimizer": "lbfgs"}),
@@ -108,8 +139,18 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [  # model, giv
     (LR(), {"epochs": 100}, EXACT, {"mean_with_lr": False}),
     (IntTower(), {}, EXACT, {"start_from_lr": False, "mean_with_lr": False}),
     (FM(), {}, EXACT, {"l2_of_lr": None}),
-    (FM(), {}, LARGE, {"start_from_lr": False, "mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")}),
-    (AutoInt(), {"epochs": 2}, LARGE, {"mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")}),
+    (
+        FM(),
+        {},
+        LARGE,
+        {"start_from_lr": False, "mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")},
+    ),
+    (
+        AutoInt(),
+        {"epochs": 2},
+        LARGE,
+        {"mean_with_lr": True, "l2_of_lr": float(f"{2 / LARGE.rows:.4g}")},
+    ),
     (AutoInt(), {"mean_with_lr": False}, LARGE, {"mean_with_lr": False}),
     (LR(), {}, LARGE, {"optimizer": "adam", "mean_with_lr": False, "l2_of_lr": None}),
     (IntTower(), {}, LARGE, {"mean_with_lr": False, "l2_of_lr": None}),
@@ -130,7 +171,12 @@ def test_settings_that_the_rules_choose(subtests):
         (LR(), {}, facts(rows=58_284), "batch size 1024: 58,284 rows"),
         (FM(), {"batch_size": 64}, MANY, "evaluations per epoch 4: 3,125 steps per epoch"),
         (LR(), {}, EXACT, "optimizer lbfgs: solved exactly, 9,731 rows"),
-        (LR(), {"epochs": 5}, EXACT, "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs"),
+        (
+            LR(),
+            {"epochs": 5},
+            EXACT,
+            "optimizer adam: not solved exactly on 9,731 rows, because of the given epochs",
+        ),
     ],
 )
 def test_every_choice_has_its_reason(model, fixed, known, reason):
@@ -140,9 +186,14 @@ def test_every_choice_has_its_reason(model, fixed, known, reason):
 def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
     settings = MODELS["autoint+"]
     assert LAYOUT.num_rows == 110
-    results = {rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm for rows in (439, 440)}
+    results = {
+        rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm
+        for rows in (439, 440)
+    }
     assert results == {439: False, 440: True}
-    assert resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
+    assert (
+        resolve(settings(batch_norm=False), TrainingSettings(), facts()).model.batch_norm is False
+    )
 
 
 def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
@@ -150,16 +201,24 @@ def test_what_is_given_stays_even_where_it_is_the_class_s_own_default():
     training = TrainingSettings(batch_size=1024, l2={}, monitor="auc")
     result = resolve(model, training, facts())
     assert result.model.embedding_std == 0.01
-    assert (result.training.batch_size, result.training.l2, result.training.monitor) == (1024, {}, "auc")
+    assert (result.training.batch_size, result.training.l2, result.training.monitor) == (
+        1024,
+        {},
+        "auc",
+    )
     chosen = {choice.setting for choice in result.chosen}
-    assert chosen.isdisjoint({"model.embedding_std", "training.batch_size", "training.l2", "training.monitor"})
+    assert chosen.isdisjoint(
+        {"model.embedding_std", "training.batch_size", "training.l2", "training.monitor"}
+    )
 
 
 def test_strengths_of_l2_are_priors_divided_by_rows():
     few = resolve(FM(), TrainingSettings(), facts(rows=1_000)).training.l2
     many = resolve(FM(), TrainingSettings(), facts(rows=100_000)).training.l2
     assert few["first_order.embedding.weight"] == pytest.approx(1 / 1_000)
-    assert {name: few[name] / many[name] for name in few} == pytest.approx(dict.fromkeys(few, 100.0))
+    assert {name: few[name] / many[name] for name in few} == pytest.approx(
+        dict.fromkeys(few, 100.0)
+    )
 
 
 def test_models_with_a_prior_of_many_values_have_it_from_there_on():
@@ -169,11 +228,18 @@ def test_models_with_a_prior_of_many_values_have_it_from_there_on():
         assert large.training.l2.get("embedding.weight", 0.0) == pytest.approx(
             (chosen.prior if chosen.lazy_prior is None else chosen.lazy_prior) / WIDE.rows, rel=1e-3
         )
-        assert small.training.l2.get("embedding.weight", 0.0) == pytest.approx(chosen.prior / facts().rows, rel=1e-3)
-    assert (FM.data_defaults.lazy_std, resolve(FM(), TrainingSettings(), WIDE).model.embedding_std) == (0.01, 0.01)
+        assert small.training.l2.get("embedding.weight", 0.0) == pytest.approx(
+            chosen.prior / facts().rows, rel=1e-3
+        )
+    assert (
+        FM.data_defaults.lazy_std,
+        resolve(FM(), TrainingSettings(), WIDE).model.embedding_std,
+    ) == (0.01, 0.01)
     dense = resolve(FM(), TrainingSettings(embedding_update="dense"), WIDE)
     assert dense.model.embedding_std == FM.data_defaults.std
-    assert dense.training.l2["embedding.weight"] == pytest.approx(FM.data_defaults.prior / WIDE.rows, rel=1e-3)
+    assert dense.training.l2["embedding.weight"] == pytest.approx(
+        FM.data_defaults.prior / WIDE.rows, rel=1e-3
+    )
 
 
 def test_afm_s_prior_is_divided_by_its_pairs_of_fields():
@@ -209,7 +275,9 @@ def test_a_recipe_of_one_s_own_follows_the_data_and_the_bundle_keeps_the_numbers
     rows = prepare_recipe(recipe, None)
     again = fit_recipe(Recipe.from_dict(kept, "again"), rows.encoder, rows.train, rows.valid)
     for (name, ours), theirs in zip(
-        again.bundle.network.state_dict().items(), run.bundle.network.state_dict().values(), strict=True
+        again.bundle.network.state_dict().items(),
+        run.bundle.network.state_dict().values(),
+        strict=True,
     ):
         assert torch.equal(ours, theirs), name
 
@@ -224,16 +292,23 @@ def test_fixed_defaults_are_those_of_the_classes():
 def test_recommender_and_recipe_choose_the_same_numbers():
     log = simulate(1_000, users=50, items=30)
     fitted = Recommender(SCHEMA, AutoInt(), training=TrainingSettings(epochs=1)).fit(log)
-    prepared = prepare(log, SCHEMA, split=RandomSplit(valid=0.05, test=0.05), seed=0)  # 900 rows train in both
-    result = resolve(AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, SCHEMA.labels))
+    # 900 rows train in both
+    prepared = prepare(log, SCHEMA, split=RandomSplit(valid=0.05, test=0.05), seed=0)
+    result = resolve(
+        AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, SCHEMA.labels)
+    )
     assert fitted.bundle_.settings == result.model
-    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(dict(result.training.l2))
+    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(
+        dict(result.training.l2)
+    )
 
 
 def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
     """A table without anything to learn and 7 % negatives: 0.66 of logloss was the default of an earlier version."""
     rng = np.random.default_rng(0)
-    log = simulate(1_500, users=200, items=60).with_columns(liked=(rng.random(1_500) < 0.93).astype(int))
+    log = simulate(1_500, users=200, items=60).with_columns(
+        liked=(rng.random(1_500) < 0.93).astype(int)
+    )
     for model in (FM(), AutoInt()):
         result = Recommender(SCHEMA, model).fit(log[:1_000]).evaluate(log[1_000:])
         rate = float(log["liked"][1_000:].mean())
@@ -242,9 +317,15 @@ def test_defaults_of_a_rare_label_are_no_worse_than_a_constant():
 
 
 def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
-    recipe = own_recipe(model={"name": "autoint"}, training={"epochs": 1, "learning_rate": 1e-6, "mean_with_lr": False})
+    recipe = own_recipe(
+        model={"name": "autoint"},
+        training={"epochs": 1, "learning_rate": 1e-6, "mean_with_lr": False},
+    )
     prepared = prepare_recipe(recipe, None)
-    run, lr = train_recipe(recipe, prepared), fit_baseline(recipe, prepared, len(prepared.train.table))
+    run, lr = (
+        train_recipe(recipe, prepared),
+        fit_baseline(recipe, prepared, len(prepared.train.table)),
+    )
     sentence = below_baseline(run, lr, None)
     assert sentence is not None
     assert f"logloss {lr['logloss']:.4f} compared with {run.valid['logloss']:.4f}" in sentence
@@ -258,7 +339,9 @@ def test_a_run_that_is_below_lr_on_its_validation_rows_says_so():
 
 @pytest.mark.filterwarnings("ignore:.* were trained on")
 def test_a_warm_start_keeps_its_output_bias(tmp_path):
-    log = simulate(1_500, users=50, items=30).with_columns(liked=(np.arange(1_500) % 10 > 0).astype(int))
+    log = simulate(1_500, users=50, items=30).with_columns(
+        liked=(np.arange(1_500) % 10 > 0).astype(int)
+    )
     Recommender(SCHEMA, FM(), training=TrainingSettings(epochs=3)).fit(log).save(tmp_path / "first")
     still = TrainingSettings(epochs=1, learning_rate=1e-9)
     again = Recommender(SCHEMA, FM(), training=still, warm_start=tmp_path / "first").fit(log)
@@ -272,7 +355,9 @@ def test_a_warm_start_and_a_maximum_over_a_bag_are_trained_by_steps(tmp_path):
     again = Recommender(SCHEMA, LR(), warm_start=tmp_path / "first").fit(frame)
     assert first.history_.stopped == "converged"
     assert again.history_.stopped != "converged"
-    bags = Schema(fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked"))
+    bags = Schema(
+        fields=(Categorical("user_id"), Bag("genres", pooling="max")), label=Label("liked")
+    )
     assert Recommender(bags, LR()).fit(frame).history_.stopped != "converged"
 
 
@@ -289,7 +374,10 @@ def test_a_table_too_large_to_solve_lr_ends_as_a_mean_with_lr_by_steps(monkeypat
     assert lr.history_.stopped != "converged"
     assert lr.history_.lr is None
     weight = lr.bundle_.network.first_order.embedding.weight
-    assert torch.corrcoef(torch.cat([weight, mean.bundle_.network.lr.embedding.weight], 1).T)[0, 1] > 0.9
+    assert (
+        torch.corrcoef(torch.cat([weight, mean.bundle_.network.lr.embedding.weight], 1).T)[0, 1]
+        > 0.9
+    )
 
 
 @pytest.mark.slow
@@ -301,7 +389,10 @@ def test_new_users_do_not_make_fm_worse_than_lr():
     logit = rng.normal(0, 1, 600)[users] + rng.normal(0, 1, 60)[items]
     y = (rng.random(len(users)) < 1 / (1 + np.exp(-logit))).astype(int)
     frame = pl.DataFrame({"user": users, "item": items, "y": y})
-    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("y"))
+    schema = Schema(
+        fields=(Categorical("user", role="user"), Categorical("item", role="item")),
+        label=Label("y"),
+    )
     parts = {"X": frame[:3_000], "valid": frame[3_000:4_000]}
     losses = {
         model: Recommender(schema, model(), seed=0).fit(**parts).evaluate(frame[4_000:])["logloss"]
@@ -337,7 +428,9 @@ def noise(rows, seed):
 @pytest.mark.parametrize("model", [AutoIntPlus(), FM(), AFM(), AutoInt()])
 def test_a_table_of_noise_with_many_values_ends_near_the_constant(model):
     train, test = noise(4_000, 0), noise(20_000, 1)
-    schema = Schema(fields=tuple(Categorical(name) for name in train.columns[:-1]), label=Label("y"))
+    schema = Schema(
+        fields=tuple(Categorical(name) for name in train.columns[:-1]), label=Label("y")
+    )
     bundle = Recommender(schema, model).fit(train).bundle_
     rate, share = train["y"].mean(), test["y"].mean()
     constant = -share * np.log(rate) - (1 - share) * np.log(1 - rate)

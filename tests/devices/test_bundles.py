@@ -22,7 +22,8 @@ ITEMS = LOG.unique("item", maintain_order=True).select("item", "genres", "price"
 CONTEXT = LOG.select("user", "history", "hour").row(0, named=True)
 OFTEN = ("lr", "fm", "afm", "din", "dat", "inttower")  # one of each way to score and to explain
 MODELS_HERE = [pytest.param(one, marks=() if one in OFTEN else pytest.mark.slow) for one in MODELS]
-QUICK = TrainingSettings(epochs=1, batch_size=64, unknown_share=0.0)  # each device draws unknown values of its own
+# each device draws unknown values of its own
+QUICK = TrainingSettings(epochs=1, batch_size=64, unknown_share=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +47,21 @@ def test_rows_requests_and_explanations(both, device, model):
     assert device_of(there.network) == device
     assert there.digest == here.digest
     np.testing.assert_allclose(there.score(LOG), here.score(LOG), atol=1e-4)
-    np.testing.assert_allclose(there.score_candidates(CONTEXT, ITEMS), here.score_candidates(CONTEXT, ITEMS), atol=1e-4)
+    np.testing.assert_allclose(
+        there.score_candidates(CONTEXT, ITEMS), here.score_candidates(CONTEXT, ITEMS), atol=1e-4
+    )
     result, expected = explain(there, LOG[:4]), explain(here, LOG[:4])
     np.testing.assert_allclose(result.contributions, expected.contributions, atol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("model", "method"),
-    [("afm", "terms"), ("autoint", "terms"), ("inttower", "terms"), ("autoint+", "integrated_gradients")],
+    [
+        ("afm", "terms"),
+        ("autoint", "terms"),
+        ("inttower", "terms"),
+        ("autoint+", "integrated_gradients"),
+    ],
 )
 def test_other_methods_of_explanation(both, model, method):
     here, there = both(model)
@@ -64,7 +72,9 @@ def test_other_methods_of_explanation(both, model, method):
         for key, value in results[0].items():
             np.testing.assert_allclose(results[1][key], value, atol=1e-4, err_msg=key)
     else:
-        results = [explain(bundle, LOG[:5], method=method).contributions for bundle in (here, there)]
+        results = [
+            explain(bundle, LOG[:5], method=method).contributions for bundle in (here, there)
+        ]
         np.testing.assert_allclose(results[1], results[0], atol=1e-4)
 
 
@@ -80,7 +90,9 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
         service.warm_up()
         items = service.recommend(RecommendRequest(context=CONTEXT, k=4, prerank=6))["items"]
         scores = [one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()]
-        results.append(([item["id"] for item in items], scores + [item["prediction"] for item in items]))
+        results.append(
+            ([item["id"] for item in items], scores + [item["prediction"] for item in items])
+        )
     assert results[1][0] == results[0][0]
     assert results[1][1] == pytest.approx(results[0][1], abs=1e-5)
 
@@ -88,7 +100,8 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
 @pytest.mark.parametrize("model", ["fm", "din", "inttower"])
 def test_every_item_ranked_by_one_bundle(both, model):
     results = [
-        Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items for bundle in both(model)
+        Ranker(bundle, item_table(ITEMS, "item")).recommend(context=CONTEXT, k=3).items
+        for bundle in both(model)
     ]
     assert results[1]["item"].to_list() == results[0]["item"].to_list()
     np.testing.assert_allclose(results[1]["prediction"], results[0]["prediction"], atol=1e-5)
@@ -143,7 +156,8 @@ def test_several_labels(name):
     schema = dataclasses.replace(small_schema(), more_labels=(Label("late"),))
     log = LOG.with_columns(late=(LOG["hour"] > 12).cast(int))
     both = [
-        Recommender(schema, MODELS["afm"](embedding_dim=4), training=QUICK, device=d).fit(log) for d in ("cpu", name)
+        Recommender(schema, MODELS["afm"](embedding_dim=4), training=QUICK, device=d).fit(log)
+        for d in ("cpu", name)
     ]
     scores = [one.bundle_.score(log) for one in both]
     assert scores[1].shape == (120, 2)

@@ -10,7 +10,11 @@ from recipe_text import recipe_text
 from fieldwise.cli import run
 from fieldwise.testing import small_log
 
-FIELDS = [("categorical", "user", "user"), ("categorical", "item", "item"), ("numeric", "price", "item")]
+FIELDS = [
+    ("categorical", "user", "user"),
+    ("categorical", "item", "item"),
+    ("numeric", "price", "item"),
+]
 
 
 @pytest.fixture
@@ -23,7 +27,9 @@ def fieldwise(capsys, tmp_path, monkeypatch):
     log.unique("item", maintain_order=True).select("item", "price").write_csv("items.csv")
     tower = {"name": "inttower", "embedding_dim": 4, "hidden": [8, 8]}
     training = {"epochs": 1, "batch_size": 32}
-    text = recipe_text(tmp_path / "log.csv", FIELDS, model=tower, training=training, schema='keys = ["row"]')
+    text = recipe_text(
+        tmp_path / "log.csv", FIELDS, model=tower, training=training, schema='keys = ["row"]'
+    )
     (tmp_path / "mine.toml").write_text(text)
 
     def call(*arguments):
@@ -37,7 +43,9 @@ def fieldwise(capsys, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fieldwise, name, device, tmp_path):
+def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(
+    fieldwise, name, device, tmp_path
+):
     on = ("--device", name)
 
     def done(*arguments):
@@ -48,9 +56,14 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     def both(*arguments):
         """What a command prints in JSON on the CPU and on the device; `{}` in an argument is the run's number."""
         given = ([a.format(k) if isinstance(a, str) else a for a in arguments] for k in range(2))
-        return [json.loads(done(*words, "--json", *option)) for words, option in zip(given, ((), on), strict=True)]
+        return [
+            json.loads(done(*words, "--json", *option))
+            for words, option in zip(given, ((), on), strict=True)
+        ]
 
-    out = done("train", "mine.toml", "--out", "b", "--quiet", "--json", "--set", f"training.device={name}")
+    out = done(
+        "train", "mine.toml", "--out", "b", "--quiet", "--json", "--set", f"training.device={name}"
+    )
     assert name not in json.loads(out)["training"].values()
     manifest = json.loads((tmp_path / "b" / "bundle.json").read_text())
     assert manifest["about"]["environment"]["device"].startswith(device.type)
@@ -68,7 +81,11 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
     out = done("index", "b", "--items", "items.csv", "--out", "index", "--json", *on)
     assert json.loads(out)["items"] == pl.read_csv("items.csv").height
     calibrated = both("evaluate", "b", "--calibrate", "platt", "--out", "calibrated-{}")
-    losses = [figures["after"]["logloss"] for one in calibrated for figures in one["figures"]["test rows"].values()]
+    losses = [
+        figures["after"]["logloss"]
+        for one in calibrated
+        for figures in one["figures"]["test rows"].values()
+    ]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     given = ("--index", "index", "--data", "log.csv", "--k", 3, "--candidates", 5, "--rows", 9)
     shares = [
@@ -80,7 +97,9 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(fiel
 
 @pytest.mark.slow
 def test_auto_trains_on_the_device(fieldwise, name, device, tmp_path):
-    code, _, err = fieldwise("auto", "log.csv", "--minutes", 0.1, "--out", "found", "--json", "--device", name)
+    code, _, err = fieldwise(
+        "auto", "log.csv", "--minutes", 0.1, "--out", "found", "--json", "--device", name
+    )
     assert code == 0, err
     manifest = json.loads((tmp_path / "found" / "bundle" / "bundle.json").read_text())
     assert manifest["about"]["environment"]["device"].startswith(device.type)
@@ -94,7 +113,10 @@ def test_compare_reuses_the_runs_of_another_device_with_a_note(fieldwise, name, 
     code, _, err = fieldwise(*given, "--seeds", 2)
     assert code == 0, err
     assert "seed 0: kept" in err
-    assert f"these runs were trained on several devices (cpu; {name}): their seconds do not compare" in err
+    assert (
+        f"these runs were trained on several devices (cpu; {name}): their seconds do not compare"
+        in err
+    )
     assert len([folder for folder in (tmp_path / "runs").iterdir() if folder.is_dir()]) == 2
 
 
@@ -119,16 +141,31 @@ def test_a_device_that_does_not_exist_is_an_error_before_any_work(fieldwise, tmp
     for arguments in (("evaluate", "b"), ("auto", "log.csv")):
         code, _, err = fieldwise(*arguments, "--device", "the first GPU")
         assert code == 2
-        assert err == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
+        assert (
+            err
+            == "fieldwise: --device must be auto, cpu, cuda, cuda:N or mps, found 'the first GPU'\n"
+        )
 
 
 @pytest.mark.slow
 def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
     pytest.importorskip("optuna")
-    given = "--trials", 1, "--seeds", 1, "--store", "studies", "--json", "--set", f"training.device={name}"
+    given = (
+        "--trials",
+        1,
+        "--seeds",
+        1,
+        "--store",
+        "studies",
+        "--json",
+        "--set",
+        f"training.device={name}",
+    )
     code, out, err = fieldwise("tune", "mine.toml", *given)
     assert code == 0, err
-    record = json.loads((tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text())
+    record = json.loads(
+        (tmp_path / json.loads(out)["runs"][0]["folder"] / "record.json").read_text()
+    )
     assert record["environment"]["device"].startswith(device.type)
     assert "device" not in (tmp_path / json.loads(out)["recipe_file"]).read_text()
 
@@ -136,7 +173,9 @@ def test_tune_searches_on_the_device(fieldwise, name, device, tmp_path):
 def test_auto_without_a_gpu_has_a_reason(fieldwise, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    code, _, err = fieldwise("train", "mine.toml", "--out", "b", "--quiet", "--set", "training.device=auto")
+    code, _, err = fieldwise(
+        "train", "mine.toml", "--out", "b", "--quiet", "--set", "training.device=auto"
+    )
     assert code == 0
     assert err.startswith(f"device auto: cpu; PyTorch {torch.__version__} ")
     assert err.count("device auto") == 1

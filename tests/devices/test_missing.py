@@ -21,10 +21,17 @@ def test_other_devices_have_plain_pytorch_and_no_warning():
 
 
 def test_a_cpu_without_the_native_library_warns_at_the_start_of_a_run(monkeypatch):
-    monkeypatch.setattr(native, "NATIVE", Native(None, "none", False, "no native library: not built"))
-    assert missing_on(CPU) == "operations run as plain PyTorch, many times slower: no native library: not built"
+    monkeypatch.setattr(
+        native, "NATIVE", Native(None, "none", False, "no native library: not built")
+    )
+    assert (
+        missing_on(CPU)
+        == "operations run as plain PyTorch, many times slower: no native library: not built"
+    )
     layout, ids = Layout.of_sizes([3]), np.zeros((4, 1), np.int32)
-    rows = EncodedTable(layout, ids, *(np.zeros(size, np.float32) for size in ((4, 0), 0, 1)), y=np.zeros(4))
+    rows = EncodedTable(
+        layout, ids, *(np.zeros(size, np.float32) for size in ((4, 0), 0, 1)), y=np.zeros(4)
+    )
     with pytest.warns(UserWarning, match="many times slower: no native library"):
         Training(
             network=FM(embedding_dim=2).build(layout), train=rows, valid=rows, settings=TrainingSettings(epochs=1),

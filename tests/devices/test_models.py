@@ -30,7 +30,9 @@ def test_a_step_on_the_device_equals_the_cpus(model, device):
     here = randomized(build_network(FIRST[model], layout, 0))
     there, batch = copy.deepcopy(here).to(device), random_batch(layout, ROWS)
     with torch.no_grad(), use_ops("plain"):
-        torch.testing.assert_close(there(batch.to(device)).cpu(), here(batch), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            there(batch.to(device)).cpu(), here(batch), rtol=1e-10, atol=1e-10
+        )
         losses = []
     for network, rows in ((here, batch), (there, batch.to(device))):
         torch.manual_seed(1)
@@ -48,7 +50,9 @@ def test_every_case_of_a_model_scores_there(model, device):
     for settings in list(REFERENCES[model].CASES.values())[1:]:
         here, batch = randomized(build_network(settings, layout, 0)), random_batch(layout, ROWS)
         expected = here(batch)
-        torch.testing.assert_close(here.to(device)(batch.to(device)).cpu(), expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(
+            here.to(device)(batch.to(device)).cpu(), expected, rtol=1e-10, atol=1e-10
+        )
 
 
 @pytest.mark.parametrize("model", ["afm", "autoint+", "inttower"])

@@ -21,13 +21,18 @@ def test_auto_is_the_best_there_is(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     assert open_device("auto") == torch.device("cuda:1")
     assert open_device("cuda:0") == torch.device("cuda:0")
-    with pytest.raises(ConfigError, match=r"'cuda:2' does not exist: cuda has the numbers 0 to 1 here.*cuda:0, cuda:1"):
+    with pytest.raises(
+        ConfigError,
+        match=r"'cuda:2' does not exist: cuda has the numbers 0 to 1 here.*cuda:0, cuda:1",
+    ):
         open_device("cuda:2")
 
 
 @pytest.mark.parametrize("wrong", ["gpu", "cuda:999", "meta", "cpu:1"])
 def test_a_device_that_does_not_exist_is_one_sentence(wrong):
-    with pytest.raises(ConfigError, match=f"device.*found '{wrong}'|'{wrong}' (cannot be used|does not)") as caught:
+    with pytest.raises(
+        ConfigError, match=f"device.*found '{wrong}'|'{wrong}' (cannot be used|does not)"
+    ) as caught:
         open_device(wrong)
     assert "choose one that this machine has: cpu" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -35,7 +40,9 @@ def test_a_device_that_does_not_exist_is_one_sentence(wrong):
 
 def test_names_that_no_device_has():
     for wrong in ("", "cuda:", "cuda:x", "cpu cuda", "CUDA"):
-        with pytest.raises(ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps, found"):
+        with pytest.raises(
+            ConfigError, match="device must be auto, cpu, cuda, cuda:N or mps, found"
+        ):
             TrainingSettings(device=wrong)
 
 

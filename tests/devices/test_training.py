@@ -7,7 +7,17 @@ import pytest
 import torch
 from second_device import SecondTensor
 
-from fieldwise import FM, AutoInt, Callback, Categorical, Encoder, IntTower, Label, Schema, TrainingSettings
+from fieldwise import (
+    FM,
+    AutoInt,
+    Callback,
+    Categorical,
+    Encoder,
+    IntTower,
+    Label,
+    Schema,
+    TrainingSettings,
+)
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
 from fieldwise.testing import small_log
@@ -16,15 +26,36 @@ from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.step import Step
 
-COMMON = {"batch_size": 16, "epochs": 1, "evaluations_per_epoch": 3, "patience": 9, "monitor": "logloss"}
+COMMON = {
+    "batch_size": 16,
+    "epochs": 1,
+    "evaluations_per_epoch": 3,
+    "patience": 9,
+    "monitor": "logloss",
+}
 CASES = {
-    "lazy adagrad": (FM(embedding_dim=4), {"optimizer": "adagrad", "embedding_update": "lazy", "clip_norm": 0.5}),
-    "unknown": (FM(embedding_dim=4), {"optimizer": "adagrad", "embedding_update": "lazy", "unknown_share": 1.0}),
-    "lazy rowwise": (FM(embedding_dim=4), {"optimizer": "rowwise_adagrad", "l2": {"*": 0.1}, "l2_rows": "touched"}),
+    "lazy adagrad": (
+        FM(embedding_dim=4),
+        {"optimizer": "adagrad", "embedding_update": "lazy", "clip_norm": 0.5},
+    ),
+    "unknown": (
+        FM(embedding_dim=4),
+        {"optimizer": "adagrad", "embedding_update": "lazy", "unknown_share": 1.0},
+    ),
+    "lazy rowwise": (
+        FM(embedding_dim=4),
+        {"optimizer": "rowwise_adagrad", "l2": {"*": 0.1}, "l2_rows": "touched"},
+    ),
     "lazy adam": (FM(embedding_dim=4), {"optimizer": "adam", "embedding_update": "lazy"}),
-    "averaged": (AutoInt(embedding_dim=4, attention_dropout=0.3), {"average": 0.9, "l2": {"*": 0.1}}),
+    "averaged": (
+        AutoInt(embedding_dim=4, attention_dropout=0.3),
+        {"average": 0.9, "l2": {"*": 0.1}},
+    ),
     "touched": (FM(embedding_dim=4), {"optimizer": "sgd", "l2": {"*": 0.1}, "l2_rows": "touched"}),
-    "auxiliary": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"start_at_base_rate": True}),
+    "auxiliary": (
+        IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2),
+        {"start_at_base_rate": True},
+    ),
     "windows": (FM(embedding_dim=4), {"shuffle_rows": 20}),
 }
 
@@ -76,7 +107,9 @@ def trained(rows, case, device, kept=None, progress=None):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(rows, case, name, device, tmp_path):
+def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(
+    rows, case, name, device, tmp_path
+):
     here, expected = trained(rows, case, "cpu")
     before = torch.get_rng_state()
     there, result = trained(rows, case, name)
@@ -110,7 +143,9 @@ def test_only_the_rows_of_a_batch_move(rows, name, monkeypatch):
     from fieldwise.ops import rows as module
 
     real = module.update_rows_plain_
-    monkeypatch.setattr(module, "update_rows_plain_", lambda *a: (sizes.append(a[3].shape[0]), real(*a)))
+    monkeypatch.setattr(
+        module, "update_rows_plain_", lambda *a: (sizes.append(a[3].shape[0]), real(*a))
+    )
     trained(rows, "lazy adam", name)
     assert sizes
     assert max(sizes) <= 16 * rows[0].ids.shape[1]
@@ -122,7 +157,9 @@ def test_a_step_waits_for_no_number_of_the_device(rows, case, name, device, monk
         pytest.skip("numbers that are read are counted on the second device")
     model, settings = CASES[case]
     network = build_network(model, rows[0].layout, 3).to(device)
-    step = Step(network, rows[0], TrainingSettings(**COMMON, **settings, device=name), Objective(), 3)
+    step = Step(
+        network, rows[0], TrainingSettings(**COMMON, **settings, device=name), Objective(), 3
+    )
     batch, y = (moved.to(device) for moved in rows[0].batch(slice(0, 16)))
     step(batch, y, None)  # makes the optimizer's states
     read, real = [], SecondTensor.__torch_dispatch__
@@ -150,7 +187,10 @@ def test_bfloat16_multiplies_matrices_in_16_bits_there(rows, name, device):
     for precision in ("float32", "bfloat16"):
         settings = TrainingSettings(**COMMON, precision=precision, device=name)
         network = build_network(model, rows[0].layout, 3).to(device)
-        step, batch = Step(network, rows[0], settings, Objective(), 0), rows[0].batch(slice(0, 40))[0].to(device)
+        step, batch = (
+            Step(network, rows[0], settings, Objective(), 0),
+            rows[0].batch(slice(0, 40))[0].to(device),
+        )
         with torch.no_grad():
             losses[precision] = step.forward(batch, torch.zeros(40, 1, device=device))[0].cpu()
     assert losses["bfloat16"].dtype == torch.float32

@@ -53,15 +53,31 @@ SPREAD = {"embedding_update": "lazy", "l2": {"*embedding.weight": 0.02}, "unknow
 MODELS = {
     "fm": FM(embedding_dim=4, embedding_std=0.3),
     "afm": AFM(embedding_dim=4, attention_dim=3, embedding_std=0.3, dropout=0.0),
-    "autoint+": AutoIntPlus(embedding_dim=4, embedding_std=0.3, layers=2, attention_dim=4, hidden=(8,)),
+    "autoint+": AutoIntPlus(
+        embedding_dim=4, embedding_std=0.3, layers=2, attention_dim=4, hidden=(8,)
+    ),
     "inttower": IntTower(
-        embedding_dim=4, embedding_std=0.3, hidden=(8, 4), user_heads=2, item_heads=2, head_dim=3, dropout=0.0
+        embedding_dim=4,
+        embedding_std=0.3,
+        hidden=(8, 4),
+        user_heads=2,
+        item_heads=2,
+        head_dim=3,
+        dropout=0.0,
     ),
 }
 OTHERS = {
-    "deepfm": DeepFM(embedding_dim=4, embedding_std=0.3, hidden=(8, 4), batch_norm=True, mlp_dropout=0.0),
+    "deepfm": DeepFM(
+        embedding_dim=4, embedding_std=0.3, hidden=(8, 4), batch_norm=True, mlp_dropout=0.0
+    ),
     "dat": DAT(
-        embedding_dim=4, embedding_std=0.3, hidden=(8,), output_dim=4, category="genre", user_id="user", item_id="item"
+        embedding_dim=4,
+        embedding_std=0.3,
+        hidden=(8,),
+        output_dim=4,
+        category="genre",
+        user_id="user",
+        item_id="item",
     ),
 }
 
@@ -94,9 +110,17 @@ def tables(kind: type = np.float32) -> tuple[EncodedTable, EncodedTable]:
     tags = [rng.integers(0, 6, n).tolist() for n in rng.integers(0, 4, ROWS)]
     effect = np.linspace(-2, 2, 12)[user] + np.linspace(2, -2, 9)[item] + price
     y = (rng.random(ROWS) < 1 / (1 + np.exp(-effect))).astype(np.float32)
-    frame = pl.DataFrame({"user": user, "item": item, "genre": item % 3, "price": price, "tags": tags})
+    frame = pl.DataFrame(
+        {"user": user, "item": item, "genre": item % 3, "price": price, "tags": tags}
+    )
     schema = Schema(
-        fields=(USER, Bag("tags", role="user"), ITEM, Categorical("genre", role="item"), Numeric("price", role="item")),
+        fields=(
+            USER,
+            Bag("tags", role="user"),
+            ITEM,
+            Categorical("genre", role="item"),
+            Numeric("price", role="item"),
+        ),
         label=Label("y"),
     )
     encoder = Encoder.fit(frame[:TRAINED], schema)
@@ -112,7 +136,11 @@ def as_kind(table: EncodedTable, kind: type) -> EncodedTable:
 
 
 def trained(
-    model: Any, kind: type = np.float32, kept: Checkpoints | None = None, stop: int = -1, **settings: Any
+    model: Any,
+    kind: type = np.float32,
+    kept: Checkpoints | None = None,
+    stop: int = -1,
+    **settings: Any,
 ) -> dict[str, Any]:
     """The losses of every step, the best evaluation, the last weights' sums, and a digest of the best weights.
 
@@ -124,7 +152,14 @@ def trained(
         network.double()
     progress = Losses(stop)
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
-    of = {"network": network, "train": train, "valid": valid, "settings": given, "objective": Objective(), "seed": 1}
+    of = {
+        "network": network,
+        "train": train,
+        "valid": valid,
+        "settings": given,
+        "objective": Objective(),
+        "seed": 1,
+    }
     try:
         result = Training(**of, callbacks=[progress], checkpoints=kept).run()
     except Stopped:
@@ -134,7 +169,9 @@ def trained(
         "losses": progress.found,
         "metrics": result.best.metrics,
         "weights": {name: value.double().norm().item() for name, value in state.items()},
-        "digest": hashlib.sha256(b"".join(value.numpy().tobytes() for value in state.values())).hexdigest(),
+        "digest": hashlib.sha256(
+            b"".join(value.numpy().tobytes() for value in state.values())
+        ).hexdigest(),
     }
 
 
@@ -152,7 +189,10 @@ def single(_: int) -> dict[str, Any]:
 def double(_: int) -> dict[str, Any]:
     """Trainings in float64, the other models too. Adam would show DAT's rounding errors, divided by its small eps."""
     results = {name: trained(model, np.float64, **EPOCH) for name, model in MODELS.items()}
-    results |= {f"{name} lazy": trained(MODELS[name], np.float64, **LAZY, **EPOCH) for name in ("fm", "inttower")}
+    results |= {
+        f"{name} lazy": trained(MODELS[name], np.float64, **LAZY, **EPOCH)
+        for name in ("fm", "inttower")
+    }
     sgd = {"optimizer": "sgd", "learning_rate": 0.3, **EPOCH}
     results |= {name: trained(model, np.float64, **sgd) for name, model in OTHERS.items()}
     results["fm spread"] = trained(MODELS["fm"], np.float64, **SPREAD, **EPOCH)
@@ -169,7 +209,11 @@ def resumed(stop: int, name: str, _: int) -> dict[str, Any]:
 
 
 unbroken = partial(resumed, -1, "unbroken")
-begun, gone_on, ended = partial(resumed, 5, "resumed"), partial(resumed, 6, "resumed"), partial(resumed, -1, "resumed")
+begun, gone_on, ended = (
+    partial(resumed, 5, "resumed"),
+    partial(resumed, 6, "resumed"),
+    partial(resumed, -1, "resumed"),
+)
 
 
 # what processes exchange, and how one's failure reaches the others
@@ -202,7 +246,10 @@ def killed(rank: int) -> str:
 
 def different(rank: int) -> str:
     """Process 1 has another learning rate and other rows."""
-    facts = {"training": {"learning_rate": 0.01 if rank == 1 else 0.001}, "training rows": f"rows2:{rank == 1}"}
+    facts = {
+        "training": {"learning_rate": 0.01 if rank == 1 else 0.001},
+        "training rows": f"rows2:{rank == 1}",
+    }
     return _found(lambda: check_same_on_all_ranks(_group(), facts))
 
 
@@ -240,7 +287,13 @@ def interrupted_late(rank: int) -> list:
 
     def run(callback: Callback, valid: Any) -> Any:
         network = FM(embedding_dim=2).build(train.layout)
-        given = {"network": network, "train": train, "valid": valid, "settings": settings, "seed": 0}
+        given = {
+            "network": network,
+            "train": train,
+            "valid": valid,
+            "settings": settings,
+            "seed": 0,
+        }
         return Training(**given, objective=Objective(), callbacks=[callback]).run()
 
     first, again, how = run(_Late(rank), valid), _Late(-1), "whole"

@@ -19,7 +19,9 @@ def found(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stepped(tmp_path_factory):
-    return in_one_and_three(tmp_path_factory, "double", "unbroken@1", "begun@4", "gone_on@2", "ended@3")
+    return in_one_and_three(
+        tmp_path_factory, "double", "unbroken@1", "begun@4", "gone_on@2", "ended@3"
+    )
 
 
 def compared(found, relative, auc):
@@ -27,11 +29,17 @@ def compared(found, relative, auc):
     for size, ranks in found.items():
         for name, expected in alone.items():
             own = [rank[name] for rank in ranks]
-            assert len({one["digest"] for one in own}) == 1, f"{name}: the weights of {size} processes are equal"
+            assert len({one["digest"] for one in own}) == 1, (
+                f"{name}: the weights of {size} processes are equal"
+            )
             first = own[0]
             assert len(first["losses"]) == len(expected["losses"]) >= 7
-            np.testing.assert_allclose(first["losses"], expected["losses"], rtol=relative, err_msg=f"{name}, {size}")
-            assert abs(first["metrics"]["auc"] - expected["metrics"]["auc"]) <= auc, f"{name}, {size}"
+            np.testing.assert_allclose(
+                first["losses"], expected["losses"], rtol=relative, err_msg=f"{name}, {size}"
+            )
+            assert abs(first["metrics"]["auc"] - expected["metrics"]["auc"]) <= auc, (
+                f"{name}, {size}"
+            )
             assert np.ptp(expected["losses"]) > 0.01, "the weights have moved"
 
 
@@ -44,10 +52,14 @@ def test_in_float64_the_processes_take_the_steps_of_one(stepped):
 def test_what_four_processes_saved_two_and_then_three_go_on_with(stepped):
     """The same rows in the same order."""
     expected = stepped["unbroken"][1][0]
-    first, second, last = (stepped[name][size][0] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3)))
+    first, second, last = (
+        stepped[name][size][0] for name, size in (("begun", 4), ("gone_on", 2), ("ended", 3))
+    )
     losses = np.array(expected["losses"])
     np.testing.assert_allclose(first["losses"], losses[:5], rtol=1e-10)
-    begins = [k for k in range(1, 5) if np.allclose(second["losses"], losses[k : k + 6], rtol=1e-10)]
+    begins = [
+        k for k in range(1, 5) if np.allclose(second["losses"], losses[k : k + 6], rtol=1e-10)
+    ]
     assert begins, "the second went on after a checkpoint of the first"
     done = 18 - len(last["losses"])
     assert 1 <= done < begins[0] + 6

@@ -16,7 +16,9 @@ from fieldwise.data.read.tables import TableWriter
 
 __all__ = ["cluster"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning"
+)
 RECIPE = """
 [data]
 path = "log"
@@ -62,7 +64,10 @@ def entry(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> dict[s
     (folder,) = (path.parent for path in Path(name).glob("prepared/*/entry.json"))
     rows = (path for part in ("train", "valid", "test") for path in (folder / part).iterdir())
     wanted = [folder / "encoder.json", *rows]
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in wanted}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in wanted
+    }
 
 
 @pytest.mark.slow
@@ -131,7 +136,9 @@ def stub(monkeypatch):
         ("ray", "head", "there is no Ray cluster at head (ValueError: "),
     ],
 )
-def test_a_cluster_that_cannot_be_used_is_one_sentence(engine, address, sentence, monkeypatch, capsys):
+def test_a_cluster_that_cannot_be_used_is_one_sentence(
+    engine, address, sentence, monkeypatch, capsys
+):
     monkeypatch.setenv("RAY_ADDRESS", address)
     assert run(["prepare", "simulated/fm", "--engine", engine]) == 2
     said = capsys.readouterr().err
@@ -142,12 +149,17 @@ def test_a_cluster_that_cannot_be_used_is_one_sentence(engine, address, sentence
 @pytest.mark.parametrize("error", [Exception, RuntimeError])
 def test_a_ray_that_does_not_start_is_one_sentence(stub, capsys, error):
     def init(**_):
-        raise error("The current node timed out during startup.\nThis happens when a process is killed.")
+        raise error(
+            "The current node timed out during startup.\nThis happens when a process is killed."
+        )
 
     stub.init = init
     assert run(["prepare", "simulated/fm", "--engine", "ray"]) == 2
     said = capsys.readouterr().err
-    assert f"Ray could not start a cluster on this machine ({error.__name__}: The current node timed out" in said
+    assert (
+        f"Ray could not start a cluster on this machine ({error.__name__}: The current node timed out"
+        in said
+    )
     assert len(said.splitlines()) == 1
 
 

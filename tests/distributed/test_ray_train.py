@@ -17,8 +17,18 @@ from fieldwise.errors import LostProcessError
 
 __all__ = ["cluster"]
 
-pytestmark = pytest.mark.filterwarnings("ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning")
-SMALL = ["simulated/fm", "--set", "data.rows=6000", "--set", "training.epochs=2", "--quiet", "--out"]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:::ray", "ignore::ResourceWarning", "ignore::FutureWarning"
+)
+SMALL = [
+    "simulated/fm",
+    "--set",
+    "data.rows=6000",
+    "--set",
+    "training.epochs=2",
+    "--quiet",
+    "--out",
+]
 LONG = [
     "simulated/inttower", "--set", "data.rows=8000", "--set", "training.epochs=8", "--set", "training.patience=8",
     "--set", "training.checkpoint_minutes=0.001", "--quiet", "--out",
@@ -37,7 +47,9 @@ def _apart(tmp_path, monkeypatch):
 def started(address: str, *arguments: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "fieldwise", "train", *arguments]
     environment = {**os.environ, "RAY_ADDRESS": address}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def workers() -> dict[int, int]:
@@ -59,7 +71,9 @@ def broken_off(address: str, out: str, number: int, *, worker: bool) -> tuple[in
     Returns the command's exit code and errors.
     """
     with started(address, *LONG, out, *ON_RAY) as parent:
-        while parent.poll() is None and not list(Path().glob(f".{out}.unfinished/*/*/checkpoint.json")):
+        while parent.poll() is None and not list(
+            Path().glob(f".{out}.unfinished/*/*/checkpoint.json")
+        ):
             time.sleep(0.05)
         trained = workers()
         os.kill(trained[1] if worker else parent.pid, number)
@@ -108,7 +122,8 @@ def test_a_lost_worker_ends_all_in_one_sentence(cluster):
     code, errors = broken_off(cluster, "b", signal.SIGKILL, worker=True)
     assert code in (2, 3)
     assert "Traceback" not in errors
-    (said,) = (line for line in errors.splitlines() if line.startswith("fieldwise: "))  # Ray's core may write more
+    # Ray's core may write more
+    (said,) = (line for line in errors.splitlines() if line.startswith("fieldwise: "))
     assert "the same command resumes from the last checkpoint" in said
 
 
@@ -120,26 +135,43 @@ def test_an_error_of_the_processes_and_too_many_of_them_are_one_sentence(cluster
     assert errors.count("\n") == 1
     assert run(["train", *SMALL, "b", "--processes", "3", "--engine", "ray"]) == 2
     errors = capfd.readouterr().err
-    assert errors.startswith("fieldwise: the processes need 3 CPUs, and the Ray cluster has 2: lower --processes")
+    assert errors.startswith(
+        "fieldwise: the processes need 3 CPUs, and the Ray cluster has 2: lower --processes"
+    )
 
 
 def test_the_error_of_the_process_that_failed_first_is_raised():
     damaged = DataError("the file is damaged")
-    assert _cause({0: LostProcessError("process 1 of 2 failed"), 1: damaged, 2: RuntimeError("ended")}) is damaged
+    assert (
+        _cause({0: LostProcessError("process 1 of 2 failed"), 1: damaged, 2: RuntimeError("ended")})
+        is damaged
+    )
     full = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-    assert _cause({0: RuntimeError("the actor died"), 1: full}) is full, "which the command explains"
+    assert _cause({0: RuntimeError("the actor died"), 1: full}) is full, (
+        "which the command explains"
+    )
     lost = _cause({1: RuntimeError("the actor died\nand more")})
     assert isinstance(lost, LostProcessError)
-    assert str(lost).startswith("process 1 is lost (RuntimeError: the actor died): see `ray status`")
+    assert str(lost).startswith(
+        "process 1 is lost (RuntimeError: the actor died): see `ray status`"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--engine", "ray"], ON_RAY])
 def test_what_cannot_be_started_is_one_sentence(arguments, monkeypatch, capsys):
     if arguments == ON_RAY:  # under torchrun
-        found = {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        found = {
+            "WORLD_SIZE": "2",
+            "RANK": "0",
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "1",
+        }
         for name, value in found.items():
             monkeypatch.setenv(name, value)
     assert run(["train", *SMALL, "b", *arguments]) == 2
     errors = capsys.readouterr().err
-    assert "--engine ray starts the processes itself: give --processes N, without torchrun" in errors
+    assert (
+        "--engine ray starts the processes itself: give --processes N, without torchrun" in errors
+    )
     assert errors.count("\n") == 1

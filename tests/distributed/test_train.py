@@ -33,7 +33,9 @@ def _apart(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def fieldwise(*arguments: str, starter: tuple[str, ...] = ("-m", "fieldwise")) -> "subprocess.CompletedProcess[str]":
+def fieldwise(
+    *arguments: str, starter: tuple[str, ...] = ("-m", "fieldwise")
+) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, *starter, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
@@ -62,11 +64,15 @@ def test_torchrun_starts_the_same_training(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
     before = dict(os.environ)
-    assert run(["train", *SMALL, "--set", "training.batch_size=1", "--quiet", "--processes", "2"]) == 2
+    assert (
+        run(["train", *SMALL, "--set", "training.batch_size=1", "--quiet", "--processes", "2"]) == 2
+    )
     assert dict(os.environ) == before, "a caller's environment is as before"
     done = fieldwise("train", *SMALL, "--out", "two", "--quiet", "--processes", "2")
     assert done.returncode == 0, done.stderr
-    done = fieldwise("train", *SMALL, "--out", "run", "--quiet", starter=(*TORCHRUN, "-m", "fieldwise"))
+    done = fieldwise(
+        "train", *SMALL, "--out", "run", "--quiet", starter=(*TORCHRUN, "-m", "fieldwise")
+    )
     assert done.returncode == 0, done.stderr
     assert Bundle.load(Path("run")).digest == Bundle.load(Path("two")).digest
 
@@ -75,7 +81,10 @@ def test_torchrun_starts_the_same_training(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--set", "training.batch_size=1"], "each of the 2 processes needs a row of every batch, found"),
+        (
+            ["--set", "training.batch_size=1"],
+            "each of the 2 processes needs a row of every batch, found",
+        ),
         (["--out", "file"], "file is a file"),
         (["--set", "training.monitor=gauc", "--set", "training.l2.nothing=1"], "nothing"),
     ],
@@ -89,14 +98,21 @@ def test_an_error_is_one_sentence_of_one_process(arguments, sentence):
 
 
 def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
-    monkeypatch.setattr("torch.distributed.run.run", lambda _: pytest.fail("processes were started"))
+    monkeypatch.setattr(
+        "torch.distributed.run.run", lambda _: pytest.fail("processes were started")
+    )
     monkeypatch.setattr("fieldwise.cli.processes.available_cores", lambda: 3)
-    with pytest.raises(ConfigError, match="--processes may be at most 12 on this machine, which has 3 cores, found 13"):
+    with pytest.raises(
+        ConfigError,
+        match="--processes may be at most 12 on this machine, which has 3 cores, found 13",
+    ):
         launch_processes(13)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends by signals")
-@pytest.mark.parametrize(("number", "ignored"), [(signal.SIGTERM, None), (signal.SIGINT, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("number", "ignored"), [(signal.SIGTERM, None), (signal.SIGINT, signal.SIGTERM)]
+)
 def test_a_signal_ends_a_process_that_waits_for_the_others_to_meet(number, ignored):
     """One that is ignored from the start does not."""
     before = f"import signal; signal.signal({ignored:d}, signal.SIG_IGN)" if ignored else ""
@@ -132,7 +148,13 @@ def test_commands_whose_processes_share_nothing_are_refused_under_torchrun(monke
 
 
 def test_torchrun_with_another_number_of_processes_is_refused(monkeypatch):
-    found = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    found = {
+        "RANK": "1",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+    }
     for name, value in found.items():
         monkeypatch.setenv(name, value)
     sentence = "--processes must be the number of processes that were started, 2, found 3"
@@ -145,20 +167,39 @@ def ranks_of(parent: int) -> dict[int, int]:
     results = {}
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdecimal() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
-                environment = dict(x.split("=", 1) for x in (folder / "environ").read_text().split("\0") if "=" in x)
+            if (
+                folder.name.isdecimal()
+                and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            ):
+                environment = dict(
+                    x.split("=", 1)
+                    for x in (folder / "environ").read_text().split("\0")
+                    if "=" in x
+                )
                 results[int(environment["RANK"])] = int(folder.name)
         except (OSError, KeyError, IndexError):
             continue
     return results
 
 
-def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: int = 6) -> tuple[int, str]:
+def broken_off(
+    out: str, number: int, seconds: float, whom: int | None, epochs: int = 6
+) -> tuple[int, str]:
     """A training that gets a signal after its first checkpoint: exit code and errors, once all have ended."""
-    command = [sys.executable, "-m", "fieldwise", "train", *LONG, "--set", f"training.epochs={epochs}"]
+    command = [
+        sys.executable,
+        "-m",
+        "fieldwise",
+        "train",
+        *LONG,
+        "--set",
+        f"training.epochs={epochs}",
+    ]
     command += ["--set", f"training.patience={epochs}", "--out", out, "--quiet", "--processes", "2"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as parent:
-        while parent.poll() is None and not list(Path().glob(f".{out}.unfinished/*/*/checkpoint.json")):
+        while parent.poll() is None and not list(
+            Path().glob(f".{out}.unfinished/*/*/checkpoint.json")
+        ):
             time.sleep(0.01)
         time.sleep(seconds)
         ranks = ranks_of(parent.pid)
@@ -173,8 +214,13 @@ def broken_off(out: str, number: int, seconds: float, whom: int | None, epochs: 
 @READS_PROC
 def test_kills_of_each_process_lose_nothing():
     """FIELDWISE_KILLS is how many processes are killed, in turns, and FIELDWISE_KILLS_SEED chooses other moments."""
-    kills, seed = (int(os.environ.get(f"FIELDWISE_KILLS{name}", default)) for name, default in (("", 10), ("_SEED", 0)))
-    assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    kills, seed = (
+        int(os.environ.get(f"FIELDWISE_KILLS{name}", default))
+        for name, default in (("", 10), ("_SEED", 0))
+    )
+    assert (
+        fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    )
     whole, draws = Bundle.load(Path("whole")).digest, random.Random(seed)
     for attempt in range(kills):
         code, errors = broken_off(f"b{attempt}", signal.SIGKILL, draws.uniform(0, 2), attempt % 2)
@@ -182,7 +228,9 @@ def test_kills_of_each_process_lose_nothing():
             assert code == 1
             assert f"process {attempt % 2} of 2 was ended by signal 9" in errors
             assert "Traceback" not in errors
-        done = fieldwise("train", *LONG, "--out", f"b{attempt}", "--quiet", "--overwrite", "--processes", "2")
+        done = fieldwise(
+            "train", *LONG, "--out", f"b{attempt}", "--quiet", "--overwrite", "--processes", "2"
+        )
         assert done.returncode == 0, done.stderr
         assert Bundle.load(Path(f"b{attempt}")).digest == whole
 
@@ -191,9 +239,24 @@ def test_kills_of_each_process_lose_nothing():
 @READS_PROC
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_restart_of_torchrun_after_a_lost_process_is_equal_to_the_bit(lost):
-    assert fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
-    command = [sys.executable, *TORCHRUN, "--max-restarts", "1", "-m", "fieldwise", "train", *LONG, "--out", "b"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as parent:
+    assert (
+        fieldwise("train", *LONG, "--out", "whole", "--quiet", "--processes", "2").returncode == 0
+    )
+    command = [
+        sys.executable,
+        *TORCHRUN,
+        "--max-restarts",
+        "1",
+        "-m",
+        "fieldwise",
+        "train",
+        *LONG,
+        "--out",
+        "b",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as parent:
         while parent.poll() is None and not list(Path().glob(".b.unfinished/*/*/checkpoint.json")):
             time.sleep(0.01)
         os.kill(ranks_of(parent.pid)[lost], signal.SIGKILL)

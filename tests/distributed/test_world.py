@@ -40,7 +40,9 @@ def test_two_processes_with_one_gpu_are_named(monkeypatch):
     sentence = "each of the 3 processes needs a GPU of its own, but processes 0 and 2 would share one, which NCCL does"
     with pytest.raises(ConfigError, match=sentence):
         broadcast_parameters(torch.nn.Linear(2, 1), group, TrainingSettings(device="cuda"))
-    with pytest.raises(ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"):
+    with pytest.raises(
+        ConfigError, match=r"takes a GPU of its own, found training.device = 'cuda:1'"
+    ):
         broadcast_parameters(torch.nn.Linear(2, 1), group, TrainingSettings(device="cuda:1"))
 
 
@@ -70,9 +72,15 @@ def test_the_first_process_of_each_machine_goes_before_the_others_there(monkeypa
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "WORLD_SIZE = 2 says .* which need RANK and LOCAL_RANK .*'LOCAL_RANK'"),
+        (
+            {"WORLD_SIZE": "2", "RANK": "0"},
+            "WORLD_SIZE = 2 says .* which need RANK and LOCAL_RANK .*'LOCAL_RANK'",
+        ),
         ({"WORLD_SIZE": "2", "RANK": "3", **MET}, "RANK = 3 must be from 0 to WORLD_SIZE - 1"),
-        ({"WORLD_SIZE": "two", "RANK": "0", **MET}, "WORLD_SIZE = two says .* 'two'.: start them with torchrun"),
+        (
+            {"WORLD_SIZE": "two", "RANK": "0", **MET},
+            "WORLD_SIZE = two says .* 'two'.: start them with torchrun",
+        ),
     ],
 )
 def test_a_wrong_environment_is_one_sentence(environment, sentence):
@@ -90,7 +98,10 @@ def test_a_port_in_use_is_one_sentence(monkeypatch):
         for name, value in (MET | {"MASTER_PORT": port, "RANK": "0", "WORLD_SIZE": "2"}).items():
             monkeypatch.setenv(name, value)
         with (
-            pytest.raises(ConfigError, match=r"could not meet at 127.0.0.1:\d+ \(.*in use.*choose another port"),
+            pytest.raises(
+                ConfigError,
+                match=r"could not meet at 127.0.0.1:\d+ \(.*in use.*choose another port",
+            ),
             process_group(),
         ):
             pass

@@ -45,7 +45,8 @@ def test_a_replicate_is_the_metric_of_rows_sampled_with_replacement(subtests):
         with subtests.test(metric=metric):
             y, scores = log()
             result = resampled(y, scores, metric, replicates=5, seed=7)
-            rng = np.random.default_rng(7)  # the documented draw: N of N rows, once a replicate for all scores
+            # the documented draw: N of N rows, once a replicate for all scores
+            rng = np.random.default_rng(7)
             for r in range(5):
                 rows = rng.integers(0, len(y), len(y))
                 expected = [MEASURES[metric](y[rows], score[rows]) for score in scores]
@@ -98,7 +99,8 @@ def test_equal_models_differ_significantly_no_more_often_than_by_chance(subtests
             p = []
             for _ in range(1000):
                 by_seed = rng.normal() + seed_deviation * rng.normal(size=seeds)
-                p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)  # of variance 1
+                # of variance 1
+                p.append(estimate(by_seed, by_seed.mean() + np.array([-1.0, 1.0]) / np.sqrt(2)).p)
             assert 0.02 < np.mean(np.array(p) < 0.05) < 0.09
 
 
@@ -108,7 +110,9 @@ def test_a_mean_over_seeds_adds_both_variances():
     freedom = (rows + of_seeds) ** 2 / (of_seeds**2 / 2)
     assert result.value == pytest.approx(7 / 3)
     assert result.standard_error == pytest.approx(np.sqrt(rows + of_seeds))
-    assert result.high - result.value == pytest.approx(student.ppf(0.975, freedom) * result.standard_error)
+    assert result.high - result.value == pytest.approx(
+        student.ppf(0.975, freedom) * result.standard_error
+    )
     assert result.p == pytest.approx(2 * student.sf(result.value / result.standard_error, freedom))
 
 
@@ -134,7 +138,10 @@ def test_what_cannot_be_measured_is_refused(subtests):
         ([1, 0], [[1.0, np.inf]], "finite"),
         ([1, 0], [[1.0, 2.0, 3.0]], "found 3 for 2 labels"),
     ]:
-        with subtests.test(y=y, scores=scores, sentence=sentence), pytest.raises(DataError, match=sentence):
+        with (
+            subtests.test(y=y, scores=scores, sentence=sentence),
+            pytest.raises(DataError, match=sentence),
+        ):
             resampled(y, scores, "auc", replicates=1)
 
 

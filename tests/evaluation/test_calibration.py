@@ -34,11 +34,17 @@ def targets(y):
     return np.where(y == 1, (ones + 1) / (ones + 2), 1 / (len(y) - ones + 2))
 
 
-@pytest.mark.parametrize(("n", "slope", "intercept"), [(4000, 0.4, -1.0), (60, 2.0, 3.0), (5000, 1.0, -5.0)])
+@pytest.mark.parametrize(
+    ("n", "slope", "intercept"), [(4000, 0.4, -1.0), (60, 2.0, 3.0), (5000, 1.0, -5.0)]
+)
 def test_platt_is_where_the_likelihood_of_its_targets_is_highest(n, slope, intercept):
     y, z = rows(n, slope, intercept, seed=1)
     t = targets(y)
-    free = minimize(lambda w: np.sum(np.logaddexp(0, w[0] * z + w[1]) - t * (w[0] * z + w[1])), [1, 0], tol=1e-12)
+    free = minimize(
+        lambda w: np.sum(np.logaddexp(0, w[0] * z + w[1]) - t * (w[0] * z + w[1])),
+        [1, 0],
+        tol=1e-12,
+    )
     result = fit_platt(y, z)
     assert (result.slope, result.intercept) == pytest.approx(tuple(free.x), rel=1e-3, abs=1e-4)
 
@@ -47,7 +53,9 @@ def test_platt_is_where_the_likelihood_of_its_targets_is_highest(n, slope, inter
 def test_platt_does_not_depend_on_the_unit_of_scores(scale):
     y, z = rows(500)
     one, other = fit_platt(y, z), fit_platt(y, z * scale + 3 * scale)
-    np.testing.assert_allclose(other.logit(z * scale + 3 * scale), one.logit(z), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        other.logit(z * scale + 3 * scale), one.logit(z), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_scores_that_part_the_classes_give_a_finite_line():
@@ -98,7 +106,13 @@ def test_maps_that_are_no_calibration():
     for slope, intercept in ((0.0, 1.0), (-1.0, 0.0), (np.nan, 0.0), (1.0, np.inf)):
         with pytest.raises(DataError, match="slope above 0"):
             Platt(slope=slope, intercept=intercept)
-    for at, p in (((), ()), ((0.0,), (0.0,)), ((0.0, 0.0), (0.1, 0.2)), ((0.0, 1.0), (0.5, 0.4)), ((0.0,), (0.1, 0.2))):
+    for at, p in (
+        ((), ()),
+        ((0.0,), (0.0,)),
+        ((0.0, 0.0), (0.1, 0.2)),
+        ((0.0, 1.0), (0.5, 0.4)),
+        ((0.0,), (0.1, 0.2)),
+    ):
         with pytest.raises(DataError, match="increasing logits"):
             Isotonic(at=at, probability=p)
 
@@ -135,7 +149,9 @@ def test_the_expected_calibration_error_is_that_of_ranks(subtests):
                 p = sigmoid(z).round(decimals)
                 place = np.floor((rankdata(p) - 0.5) / len(p) * bins)
                 gaps = [abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)]
-                assert calibration_error(y, p, bins=bins) == pytest.approx(sum(gaps) / len(p), rel=1e-12)
+                assert calibration_error(y, p, bins=bins) == pytest.approx(
+                    sum(gaps) / len(p), rel=1e-12
+                )
 
 
 def test_the_calibration_error_of_true_probabilities_by_chance():

@@ -51,7 +51,9 @@ def test_several_seeds_are_their_mean():
     parts = [np.mean([auc_parts(y, s)[k] for s in (first, second)], axis=0) for k in range(2)]
     assert both.first == pytest.approx(parts[0].mean(), abs=1e-12)
     assert both.difference == pytest.approx(delong(y, first, second).difference / 2, abs=1e-12)
-    assert both.standard_error == pytest.approx(delong(y, first, second).standard_error / 2, rel=1e-10)
+    assert both.standard_error == pytest.approx(
+        delong(y, first, second).standard_error / 2, rel=1e-10
+    )
 
 
 def test_scores_that_order_alike_do_not_differ():
@@ -66,5 +68,8 @@ def test_what_cannot_be_tested_is_refused(subtests):
         ([1, 1, 0, 0], [1, 2, 3], "as many as the labels"),
         ([1, 1, 0, 2], [1, 2, 3, 4], "0 or 1"),
     ]:
-        with subtests.test(y=y, score=score, sentence=sentence), pytest.raises(DataError, match=sentence):
+        with (
+            subtests.test(y=y, score=score, sentence=sentence),
+            pytest.raises(DataError, match=sentence),
+        ):
             delong(y, score, score)

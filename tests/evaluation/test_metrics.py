@@ -43,9 +43,17 @@ def test_regression_metrics_agree_with_scikit_learn(subtests):
         with subtests.test(rows=rows):
             random = np.random.default_rng(rows)
             y, prediction = random.normal(size=rows), random.normal(size=rows).astype(np.float32)
-            assert ours.rmse(y, prediction) == pytest.approx(sk.root_mean_squared_error(y, prediction), rel=1e-12)
-            assert ours.mae(y, prediction) == pytest.approx(sk.mean_absolute_error(y, prediction), rel=1e-12)
-            expected = {"rmse": ours.rmse(y, prediction), "mae": ours.mae(y, prediction), "rows": rows}
+            assert ours.rmse(y, prediction) == pytest.approx(
+                sk.root_mean_squared_error(y, prediction), rel=1e-12
+            )
+            assert ours.mae(y, prediction) == pytest.approx(
+                sk.mean_absolute_error(y, prediction), rel=1e-12
+            )
+            expected = {
+                "rmse": ours.rmse(y, prediction),
+                "mae": ours.mae(y, prediction),
+                "rows": rows,
+            }
             assert ours.regression_metrics(y, prediction) == expected
 
 
@@ -126,18 +134,36 @@ def test_broken_columns_are_one_sentence(subtests):
     for metrics, y, other, sentence in [
         (ALL, [], [], "at least one row, but labels are empty"),
         (ALL, [0, 1], [0.5], "as many as the labels, found 1 for 2 labels"),
-        (ALL, [0, 1, 0], [0.5, np.nan, np.nan], r"must be finite, found nan in row 1 \(counting from 0\), one of 2"),
+        (
+            ALL,
+            [0, 1, 0],
+            [0.5, np.nan, np.nan],
+            r"must be finite, found nan in row 1 \(counting from 0\), one of 2",
+        ),
         (ALL, [0, 1, 0], [0.5, 0.5, np.inf], "must be finite, found inf in row 2"),
         (ALL, [np.nan, 1], [0.5, 0.5], "labels must be finite, found nan in row 0"),
         (ALL, [0, 1], [[0.5], [0.5]], r"must be one-dimensional, found shape \(2, 1\)"),
         (ALL, [0, 1], ["a", "b"], "must be numbers, found an array of <U1"),
         (BINARY, [1, -1], [0.5, 0.5], r"must be 0 or 1, found -1 in row 1 \(counting from 0\)"),
-        (BOTH_CLASSES, [1, 1, 1], [0.5, 0.4, 0.3], "needs rows of both classes, but all 3 rows have label 1"),
+        (
+            BOTH_CLASSES,
+            [1, 1, 1],
+            [0.5, 0.4, 0.3],
+            "needs rows of both classes, but all 3 rows have label 1",
+        ),
         (BOTH_CLASSES, [0], [0.5], "needs rows of both classes, but the only row has label 0"),
-        (PROBABILITIES, [0, 1], [0.5, 1.5], r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid"),
+        (
+            PROBABILITIES,
+            [0, 1],
+            [0.5, 1.5],
+            r"must lie in \[0, 1\], found 1.5 in row 1 .* apply the sigmoid",
+        ),
     ]:
         for metric in metrics:
-            with subtests.test(metric=metric, sentence=sentence), pytest.raises(DataError, match=sentence):
+            with (
+                subtests.test(metric=metric, sentence=sentence),
+                pytest.raises(DataError, match=sentence),
+            ):
                 metric(y, other)
 
 

@@ -47,7 +47,11 @@ def by_loop(y, score, group, one_class):
             weights.append(int(rows.sum()))
         else:
             skipped.append(int(rows.sum()))
-    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights), len(values), skipped
+    return (
+        math.fsum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights),
+        len(values),
+        skipped,
+    )
 
 
 def test_group_auc_agrees_with_a_loop(subtests):
@@ -77,8 +81,14 @@ def test_groups_may_be_of_any_one_type(subtests):
         with subtests.test(kind=kind):
             y, score = labelled(4, 60, 0.5)
             number = np.arange(60) % 7
-            group = np.array([f"u{n}" for n in number], dtype=object) if kind is object else number.astype(kind)
-            assert group_auc(y, score, group).value == pytest.approx(group_auc(y, score, number).value, rel=1e-12)
+            group = (
+                np.array([f"u{n}" for n in number], dtype=object)
+                if kind is object
+                else number.astype(kind)
+            )
+            assert group_auc(y, score, group).value == pytest.approx(
+                group_auc(y, score, number).value, rel=1e-12
+            )
 
 
 def test_broken_groups_are_one_sentence(subtests):
@@ -90,9 +100,21 @@ def test_broken_groups_are_one_sentence(subtests):
         (np.array([1, "a"], dtype=object), "found a mixture"),
         ([1, 2], "each of the 2 groups holds one class only"),
     ]:
-        with subtests.test(group=group, sentence=sentence), pytest.raises(DataError, match=sentence):
+        with (
+            subtests.test(group=group, sentence=sentence),
+            pytest.raises(DataError, match=sentence),
+        ):
             group_auc([0, 1], [0.1, 0.2], group)
-    with pytest.raises(DataError, match=r"group c holds only label 1 \(1 rows\), as do 2 of 4 groups"):
-        group_auc([1, 0, 1, 0, 1, 0], [2, 1, 5, 4, 9, 8], ["a", "a", "b", "b", "c", "d"], one_class="error")
-    with pytest.raises(ValueError, match="one_class must be 'skip', 'half' or 'error', found 'ignore'"):
+    with pytest.raises(
+        DataError, match=r"group c holds only label 1 \(1 rows\), as do 2 of 4 groups"
+    ):
+        group_auc(
+            [1, 0, 1, 0, 1, 0],
+            [2, 1, 5, 4, 9, 8],
+            ["a", "a", "b", "b", "c", "d"],
+            one_class="error",
+        )
+    with pytest.raises(
+        ValueError, match="one_class must be 'skip', 'half' or 'error', found 'ignore'"
+    ):
         group_auc([0, 1], [0.1, 0.2], [1, 1], one_class="ignore")

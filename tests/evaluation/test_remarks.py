@@ -36,11 +36,15 @@ def test_a_logloss_above_the_constants_is_named_beside_it():
     assert "fieldwise evaluate --calibrate" in sentence
     useless = of(Y, RNG.normal(size=len(Y)))
     assert "useful" not in useless[0]
-    assert len(remarks_on_means([binary_metrics(Y, GOOD), binary_metrics(Y, GOOD + 0.1)], "test rows")) == 1
+    assert (
+        len(remarks_on_means([binary_metrics(Y, GOOD), binary_metrics(Y, GOOD + 0.1)], "test rows"))
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
-    ("sign", "words"), [(1, "precision, recall and f1 are 0 because no row"), (-1, "recall is 1 because every row")]
+    ("sign", "words"),
+    [(1, "precision, recall and f1 are 0 because no row"), (-1, "recall is 1 because every row")],
 )
 def test_decisions_that_are_all_alike_are_explained(sign, words):
     y, logit = (Y, GOOD * 0.3 - 2.6) if sign == 1 else (1 - Y, 2.6 - GOOD * 0.3)
@@ -84,7 +88,12 @@ def test_an_order_that_is_upside_down():
 
 def test_labels_by_name_and_numbers():
     bad = binary_metrics(Y, GOOD)
-    both = {"rmse": 3.0, "mae": 2.0, "rows": len(Y), **{f"dear.{name}": x for name, x in bad.items() if name != "rows"}}
+    both = {
+        "rmse": 3.0,
+        "mae": 2.0,
+        "rows": len(Y),
+        **{f"dear.{name}": x for name, x in bad.items() if name != "rows"},
+    }
     (sentence,) = remarks(both, "test rows")
     assert sentence.startswith("On test rows, label 'dear', the logloss ")
     assert remarks({"rmse": 3.0, "mae": 2.0, "rows": 10}) == []
@@ -92,5 +101,10 @@ def test_labels_by_name_and_numbers():
 
 def test_two_losses_are_shown_with_the_digits_that_tell_them_apart():
     rate, loss = 0.5, np.log(2)
-    own = {"logloss": loss * 1.000002, "normalized_entropy": 1.000002, "positive_rate": rate, "rows": 10_000}
+    own = {
+        "logloss": loss * 1.000002,
+        "normalized_entropy": 1.000002,
+        "positive_rate": rate,
+        "rows": 10_000,
+    }
     assert "the logloss 0.693149 is worse than 0.693147, that of" in " ".join(remarks(own, "test"))

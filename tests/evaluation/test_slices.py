@@ -7,7 +7,13 @@ from sklearn.metrics import log_loss, roc_auc_score, root_mean_squared_error
 
 from fieldwise import DataError
 from fieldwise.evaluation import delong, sigmoid
-from fieldwise.evaluation.slices import Slice, binary_slices, by_code, by_quantile, regression_slices
+from fieldwise.evaluation.slices import (
+    Slice,
+    binary_slices,
+    by_code,
+    by_quantile,
+    regression_slices,
+)
 
 Z = float(norm.ppf(0.975))
 
@@ -31,7 +37,9 @@ def test_every_figure_is_that_of_the_slices_own_rows():
         "mean_prediction": own_p.mean(),
         "off": own_p.mean() - own_y.mean(),
     }
-    assert {name: m.value for name, m in result.metrics.items()} == pytest.approx(expected, abs=1e-9)
+    assert {name: m.value for name, m in result.metrics.items()} == pytest.approx(
+        expected, abs=1e-9
+    )
     off = own_p - own_y
     reach = Z * off.std(ddof=1) / 20
     assert (result.metrics["off"].low, result.metrics["off"].high) == pytest.approx(
@@ -61,7 +69,9 @@ def test_small_slices_have_no_figures_that_they_are_too_small_for():
     ]
     results = {one.name: sorted(one.metrics) for one in binary_slices(y, z, slices)}
     assert results["29"] == (
-        ["auc", "positive_rate"] if min(y[:29].sum(), 29 - y[:29].sum()) >= 10 else ["positive_rate"]
+        ["auc", "positive_rate"]
+        if min(y[:29].sum(), 29 - y[:29].sum()) >= 10
+        else ["positive_rate"]
     )
     assert results["30"] == ["logloss", "mean_prediction", "off", "positive_rate"]
     assert results["9 of a class"] == ["logloss", "mean_prediction", "off", "positive_rate"]
@@ -75,7 +85,8 @@ def test_an_auc_of_one_is_not_certain():
     assert (result.value, result.low, result.high) == (1.0, pytest.approx(0.85), 1.0)
     result = binary_slices(1 - y, z, [Slice("all", np.arange(40))])[0].metrics["auc"]
     assert (result.value, result.low, result.high) == (0.0, 0.0, pytest.approx(0.15))
-    for y in (np.repeat([0, 1], [30, 10]), np.repeat([0, 1], [10, 30])):  # the rule of three goes by the smaller class
+    # the rule of three goes by the smaller class
+    for y in (np.repeat([0, 1], [30, 10]), np.repeat([0, 1], [10, 30])):
         result = binary_slices(y, y - 0.5, [Slice("all", np.arange(40))])[0].metrics["auc"]
         assert (result.value, result.low, result.high) == (1.0, pytest.approx(0.7), 1.0)
 
@@ -87,7 +98,9 @@ def test_figures_of_a_number():
     part, few = np.arange(100), np.arange(29)
     result, small = regression_slices(y, predicted, [Slice("part", part), Slice("few", few)])
     assert small.metrics == {}
-    assert result.metrics["rmse"].value == pytest.approx(root_mean_squared_error(y[:100], predicted[:100]))
+    assert result.metrics["rmse"].value == pytest.approx(
+        root_mean_squared_error(y[:100], predicted[:100])
+    )
     assert result.metrics["mae"].value == pytest.approx(np.abs(predicted - y)[:100].mean())
     assert result.metrics["off"].value == pytest.approx((predicted - y)[:100].mean())
     assert result.metrics["rmse"].low < result.metrics["rmse"].value < result.metrics["rmse"].high
@@ -96,9 +109,16 @@ def test_figures_of_a_number():
 def test_values_by_their_rows_and_the_others_together():
     codes = np.array([0] * 3 + [1] * 5 + [2] * 5 + [3] * 1 + [4] * 1 + [5] * 2)
     result = by_code(codes, ["c", "b", "a", "d", "e"], most=2)
-    assert [(one.name, len(one.rows)) for one in result] == [("a", 5), ("b", 5), ("3 others", 5), ("(absent)", 2)]
+    assert [(one.name, len(one.rows)) for one in result] == [
+        ("a", 5),
+        ("b", 5),
+        ("3 others", 5),
+        ("(absent)", 2),
+    ]
     assert sorted(np.concatenate([one.rows for one in result])) == list(range(17))
-    assert [one.name for one in by_code([0, 1, 2], ["a", "b", "c"], most=2)] == ["a", "b", "c"], "one other is itself"
+    assert [one.name for one in by_code([0, 1, 2], ["a", "b", "c"], most=2)] == ["a", "b", "c"], (
+        "one other is itself"
+    )
 
 
 def test_bins_never_part_equal_numbers():

@@ -20,8 +20,12 @@ def test_ndcg_is_scikit_learns(subtests):
             place = np.concatenate([places(scores[u], np.flatnonzero(likes[u])) for u in range(30)])
             result = top_k_metrics(place, user, users=30, k=k)
             assert result["ndcg"].mean() == pytest.approx(ndcg_score(likes, scores, k=k), rel=1e-12)
-            first = [set(np.argsort(-scores[u])[:k]) & set(np.flatnonzero(likes[u])) for u in range(30)]
-            assert result["recall"] == pytest.approx([len(one) / likes[u].sum() for u, one in enumerate(first)])
+            first = [
+                set(np.argsort(-scores[u])[:k]) & set(np.flatnonzero(likes[u])) for u in range(30)
+            ]
+            assert result["recall"] == pytest.approx(
+                [len(one) / likes[u].sum() for u, one in enumerate(first)]
+            )
             assert result["hr"].tolist() == [bool(one) for one in first]
             assert len(item) == len(place)
 

@@ -22,7 +22,10 @@ def kept(tmp_path):
 
     def put(name, seed, y, score, task="binary", protocol="planted"):
         if task == "binary":
-            test = {"auc": roc_auc_score(y, score), "logloss": log_loss(y, sigmoid(score), labels=[0, 1])}
+            test = {
+                "auc": roc_auc_score(y, score),
+                "logloss": log_loss(y, sigmoid(score), labels=[0, 1]),
+            }
             test["ece"] = calibration_error(y, sigmoid(score))
         else:
             test = {"rmse": float(np.sqrt(np.mean((y - score) ** 2)))}
@@ -30,7 +33,9 @@ def kept(tmp_path):
             "seed": seed, "test_digest": "rows", "test": test, "task": task, "benchmark": "noise",
             "protocol": protocol, "parameters": 7, "epochs": 2, "seconds": 1.0, "seconds_per_epoch": 0.5,
         }  # fmt: skip
-        return store.put(f"{name}{seed}", about, np.asarray(y, dtype=float), np.asarray(score, dtype=float))
+        return store.put(
+            f"{name}{seed}", about, np.asarray(y, dtype=float), np.asarray(score, dtype=float)
+        )
 
     return put
 
@@ -42,7 +47,13 @@ def planted(kept, gains, seeds=3, rows=ROWS, protocol="planted", base_seed=0):
     shared = rng.normal(size=rows)
     return {
         name: [
-            kept(name + protocol, s, y, gain * y + shared + 0.1 * rng.normal(size=rows), protocol=protocol)
+            kept(
+                name + protocol,
+                s,
+                y,
+                gain * y + shared + 0.1 * rng.normal(size=rows),
+                protocol=protocol,
+            )
             for s in range(seeds)
         ]
         for name, gain in gains.items()
@@ -53,7 +64,12 @@ def test_a_line_holds_means_and_the_order_is_theirs(kept):
     runs = planted(kept, {"base": 0.8, "better": 1.0, "worse": 0.5})
     (board,) = leaderboards(runs, replicates=100)
     assert [line.recipe for line in board.lines] == ["better", "base", "worse"]
-    assert (board.base, board.rows, board.metric, board.protocol) == ("base", ROWS, "auc", "planted")
+    assert (board.base, board.rows, board.metric, board.protocol) == (
+        "base",
+        ROWS,
+        "auc",
+        "planted",
+    )
     for line in board.lines:
         measured = [roc_auc_score(*record.test_rows) for record in runs[line.recipe]]
         assert line.by_seed["auc"] == pytest.approx(measured, abs=1e-12)
@@ -63,9 +79,13 @@ def test_a_line_holds_means_and_the_order_is_theirs(kept):
 
 def test_unequal_numbers_of_seeds_are_not_mixed(kept):
     runs = planted(kept, {"base": 0.8, "better": 1.0, "worse": 0.5})
-    for left in ({"better": 2}, {"base": 2, "better": 1}):  # 8 and 6 runs: one number divides by three
+    # 8 and 6 runs: one number divides by three
+    for left in ({"better": 2}, {"base": 2, "better": 1}):
         some = {name: records[: left.get(name, 3)] for name, records in runs.items()}
-        with pytest.raises(DataError, match=f"found {left.get('base', 3)} of base, {left['better']} of better, 3 of"):
+        with pytest.raises(
+            DataError,
+            match=f"found {left.get('base', 3)} of base, {left['better']} of better, 3 of",
+        ):
             leaderboards(some, replicates=10)
 
 
@@ -98,7 +118,10 @@ def test_protocols_are_kept_apart(kept):
 
 def test_regressions_go_by_their_error(kept):
     y = np.random.default_rng(0).normal(size=200)
-    runs = {name: [kept(name, 0, y, y + error, task="regression")] for name, error in (("far", 2.0), ("near", 1.0))}
+    runs = {
+        name: [kept(name, 0, y, y + error, task="regression")]
+        for name, error in (("far", 2.0), ("near", 1.0))
+    }
     (board,) = leaderboards(runs)
     assert [line.recipe for line in board.lines] == ["near", "far"]
     assert board.lines[0].against["rmse"].estimate.value == pytest.approx(-1.0)
@@ -128,21 +151,37 @@ def test_seeds_of_other_rows_are_refused(kept):
 
 def test_unknown_recipes_and_metrics_are_named(kept):
     runs = planted(kept, {"a": 0.5, "b": 0.8}, rows=50)
-    with pytest.raises(ConfigError, match="baseline must be one of the recipes compared, found 'c'"):
+    with pytest.raises(
+        ConfigError, match="baseline must be one of the recipes compared, found 'c'"
+    ):
         leaderboards(runs, base="c")
-    with pytest.raises(ConfigError, match="metric must be one of auc, logloss, ece for a binary label, found 'rmse'"):
+    with pytest.raises(
+        ConfigError,
+        match="metric must be one of auc, logloss, ece for a binary label, found 'rmse'",
+    ):
         leaderboards(runs, metric="rmse")
 
 
 def test_binary_and_regression_may_be_asked_for_one_metric(kept):
     y = np.array([0.0, 1.0, 1.0, 0.0])
-    runs = {"a": [kept("a", 0, y, y + [0.1, 0.3, 0.2, 0.0] * y)], "b": [kept("b", 0, y, y * 0.5, task="regression")]}
-    assert [board.metric for board in leaderboards(runs, metric="logloss", replicates=20)] == ["logloss", "rmse"]
+    runs = {
+        "a": [kept("a", 0, y, y + [0.1, 0.3, 0.2, 0.0] * y)],
+        "b": [kept("b", 0, y, y * 0.5, task="regression")],
+    }
+    assert [board.metric for board in leaderboards(runs, metric="logloss", replicates=20)] == [
+        "logloss",
+        "rmse",
+    ]
 
 
 def test_a_record_that_lacks_a_fact_is_named(kept):
     record = kept("m", 0, np.array([0, 1, 0, 1]), np.array([0.1, 0.4, -0.2, 0.9]))
-    assert [record[fact] for fact in ("benchmark", "task", "seed", "parameters")] == ["noise", "binary", 0, 7]
+    assert [record[fact] for fact in ("benchmark", "task", "seed", "parameters")] == [
+        "noise",
+        "binary",
+        0,
+        7,
+    ]
     about = {name: value for name, value in record.about.items() if name != "test_digest"}
     with pytest.raises(DataError, match=r"m0 is damaged: its record has no 'test_digest'"):
         leaderboards({"m": [dataclasses.replace(record, about=about)]})

@@ -10,7 +10,18 @@ from chunks_lab import prepare
 from ids import ITEM, USER
 from random_bundle import random_bundle
 
-from fieldwise import AFM, Bag, Categorical, ColumnSplit, ConfigError, DataError, Label, Numeric, Schema, load_recipe
+from fieldwise import (
+    AFM,
+    Bag,
+    Categorical,
+    ColumnSplit,
+    ConfigError,
+    DataError,
+    Label,
+    Numeric,
+    Schema,
+    load_recipe,
+)
 from fieldwise.evaluation.ranking import top_k_metrics
 from fieldwise.runs import records as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
@@ -18,7 +29,13 @@ from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, 
 from fieldwise.runs.records import RunContext, Store, recorded_runs
 
 SCHEMA = Schema(
-    fields=(USER, ITEM, Bag("tags", role="item"), Numeric("price", role="item"), Categorical("day")),
+    fields=(
+        USER,
+        ITEM,
+        Bag("tags", role="item"),
+        Numeric("price", role="item"),
+        Categorical("day"),
+    ),
     label=Label("liked"),
     time="time",
     group="user",
@@ -31,7 +48,9 @@ def log():
     rng = np.random.default_rng(0)
     rows = 300
     item = rng.integers(0, 30, rows)
-    part = np.array(["train", "valid", "test"])[(np.arange(rows) >= 200).astype(int) + (np.arange(rows) >= 240)]
+    part = np.array(["train", "valid", "test"])[
+        (np.arange(rows) >= 200).astype(int) + (np.arange(rows) >= 240)
+    ]
     item[-1] = 30
     return pl.DataFrame(
         {
@@ -75,7 +94,9 @@ def by_hand(log, score, *, keep_seen=False, k=3):
             continue
         context = test.filter(user=user, liked=1).sort("time").row(0, named=True)
         items = sorted(set(latest) - seen)
-        rows = [{**context, **{c: latest[item][c] for c in ("item", "tags", "price")}} for item in items]
+        rows = [
+            {**context, **{c: latest[item][c] for c in ("item", "tags", "price")}} for item in items
+        ]
         scores = score(pl.DataFrame(rows, schema_overrides=log.schema))
         order = [items[n] for n in np.argsort(-scores, kind="stable")][:k]
         gains = [1 / np.log2(n + 2) for n, item in enumerate(order) if item in targets]
@@ -92,19 +113,25 @@ def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen
     expected = by_hand(log, bundle.score, keep_seen=keep_seen)
     assert task.users == len(expected) > 5
     result = top_k_metrics(ranked.place, ranked.user, ranked.users, 3)
-    np.testing.assert_allclose(np.stack([result[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values()))
+    np.testing.assert_allclose(
+        np.stack([result[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values())
+    )
     assert task.items.height == 31  # with the item that test rows alone have
 
 
 def test_a_candidate_has_its_latest_known_price(log):
     gone = pl.Series(np.random.default_rng(7).random(log.height) < 0.5)
     gaps = log.with_columns(price=pl.when(~gone).then("price"))
-    task = RankingTask(prepare(gaps, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
+    task = RankingTask(
+        prepare(gaps, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings()
+    )
     expected = dict.fromkeys(log["item"])
     for item, price in gaps.sort("time").select("item", "price").iter_rows():
         expected[item] = expected[item] if price is None else price
     assert dict(task.items.select("item", "price").iter_rows()) == expected
-    assert dict(gaps.sort("time").select("item", "price").iter_rows()) != expected, "some last cells are empty"
+    assert dict(gaps.sort("time").select("item", "price").iter_rows()) != expected, (
+        "some last cells are empty"
+    )
 
 
 def test_popularity_counts_liked_training_rows(log, prepared):
@@ -113,7 +140,9 @@ def test_popularity_counts_liked_training_rows(log, prepared):
     assert task.likes.tolist() == [likes.get(item, 0) for item in task.items["item"]]
     # The order that ties are drawn in, put below the counts.
     tie = dict(zip(task.items["item"], task.tie, strict=True))
-    expected = by_hand(log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]]))
+    expected = by_hand(
+        log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]])
+    )
     result = top_k_metrics(task.by_popularity(), task.user, task.users, 3)
     np.testing.assert_allclose(result["ndcg"], [one[1] for one in expected.values()])
 
@@ -126,13 +155,21 @@ def test_a_case_by_hand():
         ("test", "u", "b", 1), ("test", "u", "c", 1), ("test", "v", "a", 1), ("test", "w", "a", 0),
     ]  # fmt: skip
     frame = pl.DataFrame(rows, schema=["part", "user", "item", "liked"], orient="row")
-    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("liked"))
-    task = RankingTask(prepare(frame, schema, split=ColumnSplit(column="part"), seed=0), schema, RankingSettings())
+    schema = Schema(
+        fields=(Categorical("user", role="user"), Categorical("item", role="item")),
+        label=Label("liked"),
+    )
+    task = RankingTask(
+        prepare(frame, schema, split=ColumnSplit(column="part"), seed=0), schema, RankingSettings()
+    )
     # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
     assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
     assert task.by_popularity().tolist() == [2]
     words = "1 users, all 3 items, without those the user liked in training and validation rows"
-    assert task.sentence() == f"ranking by user and item: {words} (2 test positives among them, left out too)"
+    assert (
+        task.sentence()
+        == f"ranking by user and item: {words} (2 test positives among them, left out too)"
+    )
 
 
 def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
@@ -149,17 +186,29 @@ def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
         assert len(drawn[-1]) == 4
         assert not {names[row] for row in drawn[-1]} & set(liked.filter(user=user)["item"])
         assert rows.tolist() == again.candidates(number).tolist()
-    whole = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=100)))
-    every = rank_items(bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=None)))
+    whole = rank_items(
+        bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=100))
+    )
+    every = rank_items(
+        bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=None))
+    )
     assert whole.place.tolist() == every.place.tolist()  # more than there are: all of them
     assert (rank_items(bundle, task).place <= every.place).all()
 
 
 def test_every_user_has_a_draw_of_its_own():
-    rows = [("train", "w", f"i{k:02}", 1) for k in range(40)] + [("valid", "w", "i00", k) for k in (0, 1)]
-    rows += [("test", user, "i00", 1) for user in "abcdef"] + [("train", "w", "i00", 0), ("test", "w", "i01", 0)]
+    rows = [("train", "w", f"i{k:02}", 1) for k in range(40)] + [
+        ("valid", "w", "i00", k) for k in (0, 1)
+    ]
+    rows += [("test", user, "i00", 1) for user in "abcdef"] + [
+        ("train", "w", "i00", 0),
+        ("test", "w", "i01", 0),
+    ]
     frame = pl.DataFrame(rows, schema=["part", "user", "item", "liked"], orient="row")
-    schema = Schema(fields=(Categorical("user", role="user"), Categorical("item", role="item")), label=Label("liked"))
+    schema = Schema(
+        fields=(Categorical("user", role="user"), Categorical("item", role="item")),
+        label=Label("liked"),
+    )
     split = prepare(frame, schema, split=ColumnSplit(column="part"), seed=0)
     task = RankingTask(split, schema, RankingSettings(candidates=5))
     drawn = {tuple(task.candidates(number).tolist()) for number in range(task.users)}
@@ -182,7 +231,9 @@ def test_rows_without_an_id_are_left_out(log):
         item=pl.when(pl.col("item") == "i3").then(None).otherwise("item"),
         user=pl.when(pl.col("user") == "u1").then(None).otherwise("user"),
     )
-    task = RankingTask(prepare(gone, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings())
+    task = RankingTask(
+        prepare(gone, SCHEMA, split=ColumnSplit(column="part"), seed=0), SCHEMA, RankingSettings()
+    )
     assert "i3" not in task.items["item"].to_list()
     assert task.items.height == 30
     assert task.contexts["user"].null_count() == 0
@@ -192,7 +243,10 @@ def test_schemas_that_no_ranking_fits(subtests):
     for changes, sentence in [
         ({"label": Label("price", task="regression")}, "ranking needs a binary label, but 'price'"),
         ({"fields": SCHEMA.fields[1:4]}, "no field of the schema has the role user or context"),
-        ({"fields": (SCHEMA.fields[0], SCHEMA.fields[4])}, "no field of the schema has the role item"),
+        (
+            {"fields": (SCHEMA.fields[0], SCHEMA.fields[4])},
+            "no field of the schema has the role item",
+        ),
     ]:
         with subtests.test(changes=changes, sentence=sentence):
             fields = {"fields": (*SCHEMA.fields[:3], SCHEMA.fields[4])} | changes
@@ -204,7 +258,9 @@ def test_columns_that_are_not_named(log):
     fields = (SCHEMA.fields[2], SCHEMA.fields[4])
     schema = Schema(fields=fields, label=Label("liked"))
     prepared = prepare(log, schema, split=ColumnSplit(column="part"), seed=0)
-    with pytest.raises(ConfigError, match="a column of user ids, which the schema does not have: set user = COLUMN"):
+    with pytest.raises(
+        ConfigError, match="a column of user ids, which the schema does not have: set user = COLUMN"
+    ):
         RankingTask(prepared, schema, RankingSettings())
     said = dataclasses.replace(schema, user="user", item="item")
     assert RankingTask(prepared, said, RankingSettings()).items.height == 31
@@ -220,7 +276,9 @@ def test_no_user_with_a_new_positive_is_an_error(log):
 def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
     task = RankingTask(prepared, SCHEMA, RankingSettings())
     ranked = rank_items(bundle, task)
-    best = dataclasses.replace(ranked, place=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)]))
+    best = dataclasses.replace(
+        ranked, place=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)])
+    )
     (board,) = ranking_boards({"random": [ranked, ranked], "best": [best, best]}, k=5)
     assert (board.base, board.users, board.lines[0].recipe) == ("random", task.users, "best")
     lines = {line.recipe: line for line in board.lines}
@@ -228,7 +286,9 @@ def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
     assert lines["best"].metrics["ndcg"].value == 1.0
     mean = top_k_metrics(ranked.place, ranked.user, ranked.users, 5)["recall"].mean()
     assert lines["random"].metrics["recall"].value == pytest.approx(mean)
-    assert lines["best"].against["ndcg"].value == pytest.approx(1 - lines["random"].metrics["ndcg"].value)
+    assert lines["best"].against["ndcg"].value == pytest.approx(
+        1 - lines["random"].metrics["ndcg"].value
+    )
     assert lines["random"].against is None
     assert lines[POPULARITY].by_seed["hr"] == (
         top_k_metrics(ranked.popular, ranked.user, ranked.users, 5)["hr"].mean(),
@@ -245,12 +305,17 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     options = {"store": store, "context": RunContext(data_dir=Path("none"))}
     plain = recorded_runs([recipe], [0], **options)["fm.toml"][0]
     assert plain.ranked is None
-    with_rankings = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)["fm.toml"][0]
-    again = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)["fm.toml"][0]
+    with_rankings = recorded_runs(
+        [recipe], [0], ranking=RankingSettings(keep_seen=True), **options
+    )["fm.toml"][0]
+    again = recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True), **options)[
+        "fm.toml"
+    ][0]
     assert trained == ["fm.toml"] * 2
     assert again.ranked.place.tolist() == with_rankings.ranked.place.tolist()
     assert again.about["test"] == plain.about["test"]
-    recorded_runs([recipe], [0], **options)  # a run with rankings is reused where none are requested
+    # a run with rankings is reused where none are requested
+    recorded_runs([recipe], [0], **options)
     assert trained == ["fm.toml"] * 2
     recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True, candidates=2), **options)
     assert trained == ["fm.toml"] * 3
@@ -262,9 +327,15 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
 
 
 def test_a_task_that_cannot_be_is_refused_before_any_training(folder, monkeypatch):
-    text = (folder / "fm.toml").read_text().replace('column = "click" }', 'column = "click", task = "regression" }')
+    text = (
+        (folder / "fm.toml")
+        .read_text()
+        .replace('column = "click" }', 'column = "click", task = "regression" }')
+    )
     (folder / "number.toml").write_text(text)
     options = {"store": Store(Path("s")), "context": RunContext(data_dir=Path("none"))}
     monkeypatch.setattr(module, "train_recipe", lambda *_: pytest.fail("trained"))
-    with pytest.raises(ConfigError, match=r"number\.toml: ranking needs a binary label, but 'click' is a number"):
+    with pytest.raises(
+        ConfigError, match=r"number\.toml: ranking needs a binary label, but 'click' is a number"
+    ):
         recorded_runs([load_recipe("number.toml")], [0], ranking=RankingSettings(), **options)

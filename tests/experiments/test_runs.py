@@ -100,7 +100,8 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes, monkeypatc
     assert len({key(recipe), *map(key, others)}) == 5
     before, plain = key(recipe), load_recipe("fm.toml", ["defaults='fixed'"])
     fixed = key(plain)
-    with monkeypatch.context() as other:  # a version with other rules for settings that are not given
+    # a version with other rules for settings that are not given
+    with monkeypatch.context() as other:
         other.setattr("fieldwise.runs.records.RULES", -1)
         assert key(recipe) != before
         assert key(plain) == fixed
@@ -137,9 +138,13 @@ def test_two_files_of_one_form_are_two_data_sets(folder):
 def test_other_rows_of_equal_labels_are_another_table(folder):
     """Labels alone do not tell rows apart: where all are alike but for their order, neither do the splits' labels."""
     log = pl.read_csv("log.csv")
-    pl.concat([log.with_columns(click=pl.lit(k)) for k in (0, 1)]).with_row_index("place").write_csv("log.csv")
+    pl.concat([log.with_columns(click=pl.lit(k)) for k in (0, 1)]).with_row_index(
+        "place"
+    ).write_csv("log.csv")
     text = (folder / "lr.toml").read_text().replace('keys = ["row"]', 'keys = ["place"]')
-    split = text.replace('kind = "random"\nvalid = 0.2\ntest = 0.3', 'kind = "column"\ncolumn = "PART"')
+    split = text.replace(
+        'kind = "random"\nvalid = 0.2\ntest = 0.3', 'kind = "column"\ncolumn = "PART"'
+    )
     which, names = pl.col("row") % 3, {0: "train", 1: "valid", 2: "test"}
     parts = {"one": which.replace_strict(names), "two": ((which + 1) % 3).replace_strict(names)}
     pl.read_csv("log.csv").with_columns(**parts).write_csv("log.csv")
@@ -161,7 +166,9 @@ def test_a_table_uses_the_current_name_of_the_protocol(recipes, folder):
 def test_another_bundle_to_start_from_is_another_run(folder):
     def bundle(rate):
         recipe = load_recipe("fm.toml", [f"training.learning_rate={rate}"])
-        train_recipe(recipe, prepare_recipe(recipe, DATA)).bundle.save(folder / "start", overwrite=True)
+        train_recipe(recipe, prepare_recipe(recipe, DATA)).bundle.save(
+            folder / "start", overwrite=True
+        )
 
     def score():
         recipe = load_recipe("fm.toml", ["warm_start=start"])
@@ -198,7 +205,9 @@ def _one_process(folder, results):
 
     module.train_recipe = train
     result = kept_runs(recipes, range(3), context=RunContext(data_dir=DATA, note=lines.append))
-    results.put((made, [record.about["test"]["auc"] for records in result.values() for record in records]))
+    results.put(
+        (made, [record.about["test"]["auc"] for records in result.values() for record in records])
+    )
 
 
 @pytest.mark.slow
@@ -227,7 +236,9 @@ def test_records_are_json_without_rows_of_the_data(recipes):
     assert stored["recipe"] == "lr.toml"
     assert str(Path.cwd()) not in json.dumps({**stored, "settings": None})
     both = stored.keys() & stored["settings"].keys()
-    assert both == {"defaults"}, "a setting stands once; these are the reasons of those that were chosen"
+    assert both == {"defaults"}, (
+        "a setting stands once; these are the reasons of those that were chosen"
+    )
     assert record["seed"] == stored["settings"]["seed"]
 
 
@@ -241,7 +252,12 @@ def test_the_run_in_progress_of_a_comparison_is_resumed(recipes):
     context = replace(HERE, callbacks=lambda _: [rest], note=said.append)
     result = kept_runs(recipes[1:], [0], context=context)["fm.toml"][0]
     assert rest.done == whole.done - stop
-    assert any("fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence for sentence in said), said
+    assert any(
+        "fm.toml seed 0: " in sentence and "resumes the unfinished run" in sentence
+        for sentence in said
+    ), said
     assert result.about["test"] == wanted.about["test"]
     assert (result.test_rows[1] == wanted.test_rows[1]).all()
-    assert not list(Path("store").glob("*.unfinished*")) + list(Path("store").glob(".*.unfinished*"))
+    assert not list(Path("store").glob("*.unfinished*")) + list(
+        Path("store").glob(".*.unfinished*")
+    )

@@ -32,7 +32,9 @@ SEARCH = """
 def recipe(folder, monkeypatch):
     monkeypatch.setattr(space_module, "default_space", lambda _: {})
     text = (folder / "lr.toml").read_text()
-    (folder / "tuned.toml").write_text("defaults = 'fixed'\n" + text.replace("[training]", SEARCH + "[training]"))
+    (folder / "tuned.toml").write_text(
+        "defaults = 'fixed'\n" + text.replace("[training]", SEARCH + "[training]")
+    )
     return load_recipe("tuned.toml")
 
 
@@ -52,17 +54,23 @@ def search(recipe, trials=8, **options):
 def test_it_finds_a_rate_that_trains_and_writes_a_recipe_of_it(recipe):
     result = search(recipe, trials=8)
     assert sum(result.trials.values()) == 8
-    assert result.values["training.learning_rate"] > 1e-3  # a hundred-thousandth learns nothing in two epochs
+    # a hundred-thousandth learns nothing in two epochs
+    assert result.values["training.learning_rate"] > 1e-3
     assert result.metric == "auc"
     saved = load_recipe(result.recipe_file)
     assert saved.training == result.recipe.training
-    assert tomllib.loads(result.recipe_file.read_text())["data"].keys() == {"path"}, "no settings of a simulated log"
+    assert tomllib.loads(result.recipe_file.read_text())["data"].keys() == {"path"}, (
+        "no settings of a simulated log"
+    )
     assert result.caution == ""
-    assert result.runs[0].about["valid"]["auc"] == pytest.approx(result.value, abs=1e-9)  # the same run once more
+    # the same run once more
+    assert result.runs[0].about["valid"]["auc"] == pytest.approx(result.value, abs=1e-9)
 
 
 def study_of(found):
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(found.study)))
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(found.study))
+    )
     return optuna.load_study(study_name=found.study.stem, storage=storage)
 
 
@@ -98,19 +106,29 @@ def test_test_labels_decide_nothing(recipe, folder, monkeypatch):
     first = search(recipe, trials=6)
     rows = prepare_recipe(recipe, DATA).test.frame.get_column("row")
     log = pl.read_csv("log.csv")
-    flipped = pl.when(pl.col("row").is_in(rows.to_list())).then(1 - pl.col("click")).otherwise(pl.col("click"))
+    flipped = (
+        pl.when(pl.col("row").is_in(rows.to_list()))
+        .then(1 - pl.col("click"))
+        .otherwise(pl.col("click"))
+    )
     log.with_columns(flipped.alias("click")).write_csv("log.csv")
     again = search(recipe, trials=6)
     assert again.study != first.study  # other data are another study
     assert (again.value, again.values) == (first.value, first.values)
-    assert again.runs[0].about["test"]["auc"] == pytest.approx(1 - first.runs[0].about["test"]["auc"], abs=1e-9)
+    assert again.runs[0].about["test"]["auc"] == pytest.approx(
+        1 - first.runs[0].about["test"]["auc"], abs=1e-9
+    )
 
 
 def test_a_search_goes_on_where_it_was_and_counts_its_evaluations_on_test_rows(recipe):
     first = search(recipe, trials=2)
     assert [one.after_trials for one in first.test_evaluations] == [2]
     again = search(recipe, trials=2)
-    assert (again.value, again.values, len(again.test_evaluations)) == (first.value, first.values, 1)
+    assert (again.value, again.values, len(again.test_evaluations)) == (
+        first.value,
+        first.values,
+        1,
+    )
     more = search(recipe, trials=14)
     assert len(set(rates_of(more))) == 14  # nothing is tried twice
     evaluations = json.loads(more.study.with_suffix(".test.json").read_text())
@@ -125,7 +143,9 @@ def test_trials_that_end_as_lr_alone_are_warned_about(recipe, monkeypatch):
     def mixed(*given):
         result = fit(*given)
         calls.append(result)
-        best = dataclasses.replace(result.history.best, metrics=result.history.best.metrics | {"auc": 1.0})
+        best = dataclasses.replace(
+            result.history.best, metrics=result.history.best.metrics | {"auc": 1.0}
+        )
         alone = dataclasses.replace(result.history, network_share=0.0, best=best)
         return dataclasses.replace(result, history=result.history if len(calls) == 2 else alone)
 
@@ -158,7 +178,8 @@ def test_ctrl_c_keeps_the_ended_trials(recipe, monkeypatch):
         search(recipe, trials=4)
     monkeypatch.setattr(module, "fit_recipe", real)
     result = search(recipe, trials=4)
-    assert result.trials["complete"] + result.trials.get("pruned", 0) == 4  # the broken one is made up for
+    # the broken one is made up for
+    assert result.trials["complete"] + result.trials.get("pruned", 0) == 4
 
 
 def test_settings_that_cannot_be_are_failures_and_no_end(recipe, monkeypatch):
@@ -169,7 +190,9 @@ def test_settings_that_cannot_be_are_failures_and_no_end(recipe, monkeypatch):
 
     monkeypatch.setattr(module, "fit_recipe", fails)
     notes = []
-    with pytest.raises(ConfigError, match=r"no trial of .* was completed: the last one failed: these two do not go"):
+    with pytest.raises(
+        ConfigError, match=r"no trial of .* was completed: the last one failed: these two do not go"
+    ):
         search(recipe, trials=2, note=notes.append)
     assert "trial 1 failed: these two do not go together" in notes
 

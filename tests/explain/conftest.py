@@ -22,4 +22,6 @@ def make():
 @pytest.fixture
 def rows():
     """Rows, among them values that no training row had."""
-    return log(12, seed=1).with_columns(user=pl.Series(["new", *log(12, seed=1)["user"].to_list()[1:]]))
+    return log(12, seed=1).with_columns(
+        user=pl.Series(["new", *log(12, seed=1)["user"].to_list()[1:]])
+    )

@@ -11,7 +11,13 @@ from torch import nn
 
 from fieldwise import DAT, FM, LR, AutoInt, AutoIntPlus, DeepFM, FinalMLP, IntTower, Label, Layout
 from fieldwise.data.table import EncodedTable
-from fieldwise.explain.attribution import Mixer, has_gradients, integrated_gradients, occlusion, pair_interactions
+from fieldwise.explain.attribution import (
+    Mixer,
+    has_gradients,
+    integrated_gradients,
+    occlusion,
+    pair_interactions,
+)
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models import MODELS
 
@@ -22,7 +28,9 @@ def settings_of(name):
     given = {
         "dat": DAT(user_id="user", item_id="item", embedding_dim=3),
         "finalmlp": FinalMLP(stream1_gate_fields=("user",)),
-        "inttower": IntTower(embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=2, head_dim=3, cir_weight=0),
+        "inttower": IntTower(
+            embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=2, head_dim=3, cir_weight=0
+        ),
     }
     small = {"embedding_dim": 4, "hidden": (6, 5)}
     known = MODELS[name].__dataclass_fields__
@@ -45,7 +53,9 @@ def table_of(ids):
     none = np.empty(0, np.int32)
     ids = np.asarray(ids, np.int32)
     layout = Layout.of_sizes([3, 4])
-    return EncodedTable(layout, ids, np.empty((len(ids), 0), np.float32), none, np.zeros(1, np.int64))
+    return EncodedTable(
+        layout, ids, np.empty((len(ids), 0), np.float32), none, np.zeros(1, np.int64)
+    )
 
 
 @pytest.mark.parametrize("power", [1, 2])
@@ -68,7 +78,9 @@ def test_a_product_is_divided_as_the_integral_says(power):
         assert v[i] * v[j] ** power - base - result[row].sum() == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("names", [("afm", "autoint+", "inttower"), pytest.param(MODELS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "names", [("afm", "autoint+", "inttower"), pytest.param(MODELS, marks=pytest.mark.slow)]
+)
 def test_contributions_add_up_for_every_model(make, rows, subtests, names):
     for name in sorted(set(names) - WITHOUT):
         with subtests.test(name=name):
@@ -127,11 +139,16 @@ def test_mixed_rows_score_as_rows_mixed_by_hand(make, rows, monkeypatch, block):
     monkeypatch.setattr("fieldwise.explain.attribution.BLOCK", block)
     bundle = make(AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(5,)))
     rows = rows.select(f.column for f in bundle.schema.fields)
-    mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))
+    mixer = Mixer(
+        bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
+    )
     rng = np.random.default_rng(0)
     number, other = rng.integers(0, len(rows), 60), rng.integers(0, bundle.samples.height, 60)
     taken = rng.random((60, 6)) < 0.5
-    by_hand = [mixed_by_hand(rows, bundle.samples, *which) for which in zip(number, other, taken, strict=True)]
+    by_hand = [
+        mixed_by_hand(rows, bundle.samples, *which)
+        for which in zip(number, other, taken, strict=True)
+    ]
     np.testing.assert_allclose(
         mixer.score(number, other, taken), bundle.score(pl.concat(by_hand)), rtol=1e-5, atol=1e-5
     )
@@ -140,13 +157,23 @@ def test_mixed_rows_score_as_rows_mixed_by_hand(make, rows, monkeypatch, block):
 def test_tables_with_some_kinds_of_fields_alone(subtests, make, rows):
     for kept in [["item", "user"], ["genres", "price"], ["history", "item"], ["price", "hour"]]:
         with subtests.test(kept=kept):
-            schema = dataclasses.replace(SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name in kept))
+            schema = dataclasses.replace(
+                SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name in kept)
+            )
             bundle = make(LR(), schema=schema)
-            mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))
+            mixer = Mixer(
+                bundle.network,
+                bundle.encoder.transform(rows),
+                bundle.encoder.transform(bundle.samples),
+            )
             every, first = np.arange(len(rows)), np.zeros(len(rows), int)
             none, both = np.zeros((len(rows), 2), bool), np.ones((len(rows), 2), bool)
-            np.testing.assert_allclose(mixer.score(every, first, none), bundle.score(rows), rtol=1e-6)
-            np.testing.assert_allclose(mixer.score(every, first, both), bundle.score(bundle.samples)[first], rtol=1e-6)
+            np.testing.assert_allclose(
+                mixer.score(every, first, none), bundle.score(rows), rtol=1e-6
+            )
+            np.testing.assert_allclose(
+                mixer.score(every, first, both), bundle.score(bundle.samples)[first], rtol=1e-6
+            )
 
 
 def vectors(bundle, frame, embedding):
@@ -156,10 +183,13 @@ def vectors(bundle, frame, embedding):
 
 def test_a_linear_model_loses_a_fields_own_weight_less_the_others(make, rows):
     bundle = make(LR())
-    mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))
+    mixer = Mixer(
+        bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
+    )
     others = np.random.default_rng(0).integers(0, bundle.samples.height, (len(rows), 3))
     own, theirs = (
-        vectors(bundle, frame, bundle.network.first_order.embedding)[:, :, 0] for frame in (rows, bundle.samples)
+        vectors(bundle, frame, bundle.network.first_order.embedding)[:, :, 0]
+        for frame in (rows, bundle.samples)
     )
     result = occlusion(mixer, bundle.score(rows), others)
     np.testing.assert_allclose(result, own - theirs[others].mean(1), rtol=1e-4, atol=1e-5)
@@ -169,10 +199,14 @@ def test_a_linear_model_loses_a_fields_own_weight_less_the_others(make, rows):
 
 def test_fms_pairs_give_together_the_product_of_their_distances(make, rows):
     bundle = make(FM(embedding_dim=3))
-    mixer = Mixer(bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples))
+    mixer = Mixer(
+        bundle.network, bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
+    )
     some = np.array([1, 4, 5])
     others = np.random.default_rng(0).integers(0, bundle.samples.height, (len(some), 4))
-    own, theirs = (vectors(bundle, frame, bundle.network.embedding) for frame in (rows, bundle.samples))
+    own, theirs = (
+        vectors(bundle, frame, bundle.network.embedding) for frame in (rows, bundle.samples)
+    )
     result = pair_interactions(mixer, bundle.score(rows), others, some)
     distance = own[some][:, None] - theirs[others]  # [3, 4, F, D]
     pairs = [(i, j) for i in range(6) for j in range(i + 1, 6)]

@@ -18,14 +18,22 @@ def logit(made, row):
     weight = made.network.first_order.embedding.weight.detach().numpy()[:, 0]
     vectors = getattr(made.network, "embedding", None)
     first, v = made.network.first_order.bias.item(), []
-    for layout, field, fitted in zip(made.encoder.layout.fields, made.encoder.fields, made.encoder.fitted, strict=True):
+    for layout, field, fitted in zip(
+        made.encoder.layout.fields, made.encoder.fields, made.encoder.fitted, strict=True
+    ):
         cell = row[field.name]
         if field.name == "price":
             ids, shares = np.array([1]), (cell - fitted.shift) / fitted.scale
         elif field.name == "hour":
             ids, shares = np.array([1 + np.searchsorted(fitted.edges, cell, side="right")]), 1.0
         else:
-            texts = cell.split("|")[-3:] if field.name == "history" else cell if field.name == "genres" else [cell]
+            texts = (
+                cell.split("|")[-3:]
+                if field.name == "history"
+                else cell
+                if field.name == "genres"
+                else [cell]
+            )
             places = {value: k + 2 for k, value in enumerate(fitted.values)}
             ids = np.array([places.get(text, 1) for text in texts if text] or [0])
             shares = 1 / len(ids)
@@ -41,7 +49,9 @@ def test_a_curve_is_the_mean_over_rows_that_have_the_value(make, settings, name)
     made = make(settings)
     result = effect(made, FIELDS[name])
     assert len(result["values"]) > 2
-    cells = result.get("numbers", [[value] if name == "genres" else value for value in result["values"]])
+    cells = result.get(
+        "numbers", [[value] if name == "genres" else value for value in result["values"]]
+    )
     for cell, prediction in zip(cells, result["predictions"], strict=True):
         rows = [row | {name: cell} for row in made.samples.to_dicts()]
         expected = np.mean([sigmoid(np.array(logit(made, row))) for row in rows])
@@ -52,7 +62,10 @@ def test_values_are_quantiles_or_the_most_frequent(make):
     made = make(LR())
     rows = log(400, seed=3)
     price = effect(made, FIELDS["price"], rows)
-    assert price["numbers"] == rows["price"].sort()[np.linspace(0, 399, 8).round().astype(int).tolist()].to_list()
+    assert (
+        price["numbers"]
+        == rows["price"].sort()[np.linspace(0, 399, 8).round().astype(int).tolist()].to_list()
+    )
     item = effect(made, FIELDS["item"], rows)
     counts = log()["item"].value_counts(name="n").sort("n", descending=True)["n"].to_list()
     own = [log().filter(pl.col("item") == value).height for value in item["values"]]
@@ -70,7 +83,9 @@ def test_the_widest_come_first_and_ids_are_left_out(make):
 
 def test_labels_and_bundles_without_rows(make):
     schema = Schema(
-        fields=SCHEMA.fields, label=Label("click"), more_labels=(Label("stars", task="regression", scale=2.0),)
+        fields=SCHEMA.fields,
+        label=Label("click"),
+        more_labels=(Label("stars", task="regression", scale=2.0),),
     )
     made = make(LR(), schema=schema)
     rows = made.samples.with_columns(price=pl.lit(0.5))

@@ -17,9 +17,14 @@ USUAL = {
     "lr": (LR(), "terms"),
     "fm": (FM(embedding_dim=3), "terms"),
     "afm": (AFM(embedding_dim=3, attention_dim=3), "terms"),
-    "autoint+": (AutoIntPlus(embedding_dim=4, layers=2, attention_dim=4, hidden=(5,)), "integrated_gradients"),
+    "autoint+": (
+        AutoIntPlus(embedding_dim=4, layers=2, attention_dim=4, hidden=(5,)),
+        "integrated_gradients",
+    ),
     "inttower": (
-        IntTower(embedding_dim=4, hidden=(5, 4), user_heads=2, item_heads=3, head_dim=3, cir_weight=0),
+        IntTower(
+            embedding_dim=4, hidden=(5, 4), user_heads=2, item_heads=3, head_dim=3, cir_weight=0
+        ),
         "integrated_gradients",
     ),
     "din": (DIN(embedding_dim=4, hidden=(4,)), "occlusion"),
@@ -37,12 +42,19 @@ def test_a_row_adds_up_and_is_plain(subtests, make, rows):
                 row = json.loads(json.dumps(result.row(number), allow_nan=False))
                 assert row["score"] == pytest.approx(score, rel=1e-6)
                 assert row["prediction"] == pytest.approx(sigmoid(score), rel=1e-6)
-                assert row["base"] + sum(f["contribution"] for f in row["fields"]) + row["gap"] == pytest.approx(
-                    score, abs=1e-6
-                )
+                assert row["base"] + sum(f["contribution"] for f in row["fields"]) + row[
+                    "gap"
+                ] == pytest.approx(score, abs=1e-6)
                 sizes = [abs(f["contribution"]) for f in row["fields"]]
                 assert sizes == sorted(sizes, reverse=True)
-                assert {f["field"] for f in row["fields"]} == {"user", "history", "item", "genres", "price", "hour"}
+                assert {f["field"] for f in row["fields"]} == {
+                    "user",
+                    "history",
+                    "item",
+                    "genres",
+                    "price",
+                    "hour",
+                }
                 if method == "terms":
                     assert abs(row["gap"]) < 1e-5
 
@@ -62,7 +74,9 @@ def test_afm_pairs_are_attention_times_interaction_by_name_and_value(make, rows)
     values = {f["field"]: f["value"] for f in row["fields"]}
     assert values["user"] == "new (not in the vocabulary)"
     for pair in row["pairs"]:
-        assert pair["contribution"] == pytest.approx(pair["attention"] * pair["interaction"], rel=1e-4, abs=1e-6)
+        assert pair["contribution"] == pytest.approx(
+            pair["attention"] * pair["interaction"], rel=1e-4, abs=1e-6
+        )
         assert pair["values"] == [values[name] for name in pair["fields"]]
     first_order = sum(f["first_order"] for f in row["fields"])
     total = row["bias"] + first_order + sum(p["contribution"] for p in row["pairs"])
@@ -74,16 +88,22 @@ def test_autoint_shows_attention_and_the_last_unit(make, rows):
     attention = np.array(row["attention"])
     assert attention.shape == (2, 2, 6, 6)
     np.testing.assert_allclose(attention.sum(-1), 1, rtol=1e-5)
-    assert row["bias"] + row["mlp"] + sum(f["attended"] for f in row["fields"]) == pytest.approx(row["score"], abs=1e-5)
+    assert row["bias"] + row["mlp"] + sum(f["attended"] for f in row["fields"]) == pytest.approx(
+        row["score"], abs=1e-5
+    )
 
 
 def test_inttower_shows_levels_heads_and_gates(make, rows):
     row = explain(make(USUAL["inttower"][0]), rows).row(1)
     assert [level["level"] for level in row["levels"]] == [1, 2]
     for level in row["levels"]:
-        assert sum(head["product"] for head in level["heads"]) == pytest.approx(level["contribution"], abs=1e-5)
+        assert sum(head["product"] for head in level["heads"]) == pytest.approx(
+            level["contribution"], abs=1e-5
+        )
         assert {head["item_head"] for head in level["heads"]} <= {0, 1, 2}
-    assert sum(level["contribution"] for level in row["levels"]) == pytest.approx(row["score"], abs=1e-4)
+    assert sum(level["contribution"] for level in row["levels"]) == pytest.approx(
+        row["score"], abs=1e-4
+    )
     # A context field belongs to the user's tower.
     assert [gate["field"] for gate in row["user_gates"]] == ["user", "history", "hour"]
     assert [gate["field"] for gate in row["item_gates"]] == ["item", "genres", "price"]
@@ -114,16 +134,23 @@ def test_a_label_of_several(make, rows):
     for column, label in enumerate((None, "stars")):
         result = explain(bundle, rows, label=label)
         np.testing.assert_allclose(result.subject.logit, scores[:, column], rtol=1e-6)
-        np.testing.assert_allclose(result.subject.terms.logit, scores[:, column], rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(result.prediction, result.subject.logit)  # a number, not a probability
+        np.testing.assert_allclose(
+            result.subject.terms.logit, scores[:, column], rtol=1e-4, atol=1e-5
+        )
+    # a number, not a probability
+    np.testing.assert_array_equal(result.prediction, result.subject.logit)
     assert result.row(0)["label"] == "stars"
-    with pytest.raises(ConfigError, match="a label must be one of the bundle's, found 'star': did you mean 'stars'"):
+    with pytest.raises(
+        ConfigError, match="a label must be one of the bundle's, found 'star': did you mean 'stars'"
+    ):
         explain(bundle, rows, label="star")
 
 
 def test_what_cannot_be(make, rows):
     bundle = make(USUAL["autoint+"][0])
-    with pytest.raises(ConfigError, match=r"model of terms of fields and pairs .* found AutoInt: use 'integrated"):
+    with pytest.raises(
+        ConfigError, match=r"model of terms of fields and pairs .* found AutoInt: use 'integrated"
+    ):
         explain(bundle, rows, method="terms")
     with pytest.raises(ConfigError, match="found FM: use 'terms'"):
         explain(make(FM()), rows, method="integrated_gradients")
@@ -173,8 +200,14 @@ def test_values_are_as_a_person_wrote_them(make):
 def test_it_prints_in_a_few_lines(make):
     result = explain(make(FM(embedding_dim=3)), log(8))
     lines = repr(result).splitlines()
-    assert lines[0] == "Explanation of 8 rows: label 'click', by terms; mean absolute contribution of each field"
-    means = {name: np.abs(result.contributions[:, f]).mean() for f, name in enumerate(result.subject.fields)}
+    assert (
+        lines[0]
+        == "Explanation of 8 rows: label 'click', by terms; mean absolute contribution of each field"
+    )
+    means = {
+        name: np.abs(result.contributions[:, f]).mean()
+        for f, name in enumerate(result.subject.fields)
+    }
     ordered = sorted(means, key=lambda name: -means[name])
     assert lines[1:] == [f"  {name}: {means[name]:.4f}" for name in ordered]
     one = repr(explain(make(FM(embedding_dim=3)), log(1)))

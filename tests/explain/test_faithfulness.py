@@ -18,7 +18,9 @@ def linear(make, rows):
     subject = Subject.of(bundle, rows, background=one)
     with torch.no_grad():
         own, usual = (
-            bundle.network.first_order.embedding(table.batch(slice(None))[0])[:, :, 0].double().numpy()
+            bundle.network.first_order.embedding(table.batch(slice(None))[0])[:, :, 0]
+            .double()
+            .numpy()
             for table in (subject.table, subject.background)
         )
     return subject, own - usual
@@ -33,9 +35,15 @@ def test_curves_are_what_is_left_of_a_sum(linear):
     deleted = np.abs(np.cumsum(sorted_given, 1))
     inserted = np.abs(given.sum(1, keepdims=True) - np.cumsum(sorted_given, 1))
     np.testing.assert_allclose(result.deletion, [0, *deleted.mean(0)], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(result.insertion, [deleted[:, -1].mean(), *inserted.mean(0)], rtol=1e-4, atol=1e-5)
-    assert result.deletion_area == pytest.approx(deleted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
-    assert result.insertion_area == pytest.approx(1 - inserted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4)
+    np.testing.assert_allclose(
+        result.insertion, [deleted[:, -1].mean(), *inserted.mean(0)], rtol=1e-4, atol=1e-5
+    )
+    assert result.deletion_area == pytest.approx(
+        deleted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4
+    )
+    assert result.insertion_area == pytest.approx(
+        1 - inserted[:, :-1].mean() / deleted[:, -1].mean(), rel=1e-4
+    )
     assert (result.order, random.order) == ("mine", RANDOM)
     assert random.deletion_gain == random.insertion_gain == (0, 0, 0)
     assert result.deletion_gain[0] == pytest.approx(result.deletion_area - random.deletion_area)
@@ -45,7 +53,8 @@ def test_curves_are_what_is_left_of_a_sum(linear):
 
 def test_the_true_order_wins_and_the_reverse_loses(make, rows):
     bundle = make(LR())
-    # All weights of one sign, larger by field: fields that stay the same on both sides move nothing.
+    # All weights of one sign, larger by field: fields that stay the same on both sides move
+    # nothing.
     with torch.no_grad():
         weight = bundle.network.first_order.embedding.weight
         for size, f in zip((32, 16, 8, 4, 2, 1), bundle.encoder.layout.fields, strict=True):
@@ -61,9 +70,20 @@ def test_the_true_order_wins_and_the_reverse_loses(make, rows):
 def test_every_way_that_a_model_has_is_judged(subtests, make, rows):
     for settings, names in [
         (FM(embedding_dim=3), ["terms", "occlusion"]),
-        (AFM(embedding_dim=3, attention_dim=3), ["terms", "integrated_gradients", "occlusion", "attention"]),
-        (AutoInt(embedding_dim=4, layers=2, attention_dim=4), ["integrated_gradients", "occlusion", "attention"]),
-        (IntTower(embedding_dim=4, hidden=(4,), user_heads=2, item_heads=2, head_dim=3, cir_weight=0), None),
+        (
+            AFM(embedding_dim=3, attention_dim=3),
+            ["terms", "integrated_gradients", "occlusion", "attention"],
+        ),
+        (
+            AutoInt(embedding_dim=4, layers=2, attention_dim=4),
+            ["integrated_gradients", "occlusion", "attention"],
+        ),
+        (
+            IntTower(
+                embedding_dim=4, hidden=(4,), user_heads=2, item_heads=2, head_dim=3, cir_weight=0
+            ),
+            None,
+        ),
         (DIN(embedding_dim=4, hidden=(4,)), ["occlusion"]),
     ]:
         with subtests.test(settings=settings, names=names):
@@ -73,8 +93,11 @@ def test_every_way_that_a_model_has_is_judged(subtests, make, rows):
             assert all(order.shape == (12, 6) and (order >= 0).all() for order in orders.values())
             if "attention" in orders:
                 # Two fields of every pair, or what every field takes: it is shared out.
-                np.testing.assert_allclose(orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5)
-            if isinstance(settings, AutoInt):  # what a field is given, by all fields, heads and layers
+                np.testing.assert_allclose(
+                    orders["attention"].sum(1), 2 if isinstance(settings, AFM) else 1, rtol=1e-5
+                )
+            # what a field is given, by all fields, heads and layers
+            if isinstance(settings, AutoInt):
                 layers = subject.network.attention_weights(subject.table.batch(slice(0, 12))[0])
                 given = np.mean([a_BHFF.detach().numpy().mean((1, 2)) for a_BHFF in layers], axis=0)
                 np.testing.assert_allclose(orders["attention"], given, rtol=1e-5)

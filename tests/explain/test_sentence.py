@@ -65,7 +65,10 @@ def test_the_main_reasons_are_the_parts_that_differ_most_from_the_sample_rows():
     made = first_order(bundle(LR()), bias=-0.35, category={"Home > Garden": 2.0}, price=-0.23)
     logit = -0.35 + 2.0 - 0.23 * 0.39
     assert round(100 / (1 + np.exp(-logit))) == 83
-    assert said(made, 0) == "83 %, mainly because the category is Home > Garden, and the price is low (0.39)"
+    assert (
+        said(made, 0)
+        == "83 %, mainly because the category is Home > Garden, and the price is low (0.39)"
+    )
 
 
 def test_a_pair_of_the_user_and_a_field_of_the_item_is_a_liking():
@@ -77,21 +80,28 @@ def test_a_pair_of_the_user_and_a_field_of_the_item_is_a_liking():
     assert said(made, 0) == "94.7 %, mainly because this user likes the category Home > Garden"
     made.network.embedding.weight.data.neg_()
     made.network.embedding.weight.data[place(made, "user_id", "u1")] = 2.0
-    assert said(made, 0).endswith("mainly because this user does not like the category Home > Garden")
+    assert said(made, 0).endswith(
+        "mainly because this user does not like the category Home > Garden"
+    )
 
 
 def test_a_measured_pair_that_is_stronger_than_the_fields_is_the_reason():
     made = first_order(bundle(LR()), bias=-0.35, category={"Home > Garden": 2.0}, price=-0.23)
     explanation = explain(made, LOG[:1])
     fields = ["user_id", "category"]
-    strong = {"fields": fields, "values": ["u1", "Home > Garden"], "effect": 3.0}  # the category's part is 1
+    # the category's part is 1
+    strong = {"fields": fields, "values": ["u1", "Home > Garden"], "effect": 3.0}
     weak = strong | {"effect": 0.4}
     alone = "mainly because the category is Home > Garden, and the price is low (0.39)"
     assert sentence(explanation, 0).endswith(alone)
     assert sentence(explanation, 0, [weak]).endswith(alone)
-    assert sentence(explanation, 0, [strong]).endswith("mainly because this user likes the category Home > Garden")
+    assert sentence(explanation, 0, [strong]).endswith(
+        "mainly because this user likes the category Home > Garden"
+    )
     against = strong | {"effect": -3.0}
-    assert sentence(explanation, 0, [against]).endswith("although this user does not like the category Home > Garden")
+    assert sentence(explanation, 0, [against]).endswith(
+        "although this user does not like the category Home > Garden"
+    )
 
 
 def test_the_sentence_begins_with_the_longest_bar_of_fields_and_measured_pairs():
@@ -116,7 +126,10 @@ def test_the_sentence_begins_with_the_longest_bar_of_fields_and_measured_pairs()
 def test_a_reason_against_is_named_if_it_is_half_as_strong():
     made = first_order(bundle(LR()), category={"Home > Garden": 2.0}, price=-0.23, bias=0.3)
     against = said(made, 6)  # of Garden, at 7
-    assert against == "67 %, mainly because the category is Home > Garden, although the price is high (7)"
+    assert (
+        against
+        == "67 %, mainly because the category is Home > Garden, although the price is high (7)"
+    )
     made = first_order(bundle(LR()), category={"Home > Garden": 8.0}, price=-0.23, bias=-2.0)
     assert "although" not in said(made, 6)
 
@@ -147,9 +160,15 @@ def test_a_list_in_the_plural_are_its_values():
     network = build_network(LR(), encoder.layout, 0).eval()
     with torch.no_grad():
         network.first_order.bias.zero_()
-        network.first_order.embedding.weight.zero_()[2 + encoder.fitted[0].values.index("Drama")] = 4.0
+        network.first_order.embedding.weight.zero_()[
+            2 + encoder.fitted[0].values.index("Drama")
+        ] = 4.0
     made = Bundle(schema, encoder, LR(), network, log, {})
-    assert explain(made, log[:1]).row(0)["sentence"].endswith("mainly because the genres are Drama, Noir")
+    assert (
+        explain(made, log[:1])
+        .row(0)["sentence"]
+        .endswith("mainly because the genres are Drama, Noir")
+    )
 
 
 def test_ids_are_this_user_and_this_item():

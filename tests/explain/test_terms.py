@@ -13,18 +13,37 @@ MODELS = {
     "fm": FM(embedding_dim=3),
     "afm": AFM(embedding_dim=3, attention_dim=4),
     "autoint": AutoInt(embedding_dim=4, layers=2, attention_dim=6),
-    "autoint authors": AutoInt(variant="authors", embedding_dim=4, layers=2, attention_dim=6, wide=True),
-    "autoint tutorial": AutoInt(
-        variant="transformer", embedding_dim=6, attention_dim=6, bias=True, residual="none", position_std=1.0
+    "autoint authors": AutoInt(
+        variant="authors", embedding_dim=4, layers=2, attention_dim=6, wide=True
     ),
-    "autoint transformer": AutoInt(variant="transformer", embedding_dim=6, layers=2, attention_dim=6),
-    "autoint+": AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(5,), batch_norm=True),
-    "inttower": IntTower(embedding_dim=3, hidden=(5, 4), user_heads=3, item_heads=2, head_dim=4, cir_weight=0),
+    "autoint tutorial": AutoInt(
+        variant="transformer",
+        embedding_dim=6,
+        attention_dim=6,
+        bias=True,
+        residual="none",
+        position_std=1.0,
+    ),
+    "autoint transformer": AutoInt(
+        variant="transformer", embedding_dim=6, layers=2, attention_dim=6
+    ),
+    "autoint+": AutoIntPlus(
+        embedding_dim=4, layers=1, attention_dim=4, hidden=(5,), batch_norm=True
+    ),
+    "inttower": IntTower(
+        embedding_dim=3, hidden=(5, 4), user_heads=3, item_heads=2, head_dim=4, cir_weight=0
+    ),
     "inttower authors": IntTower(
         variant="authors", embedding_dim=3, hidden=(5, 4), user_heads=2, item_heads=2, head_dim=4
     ),
     "inttower raw": IntTower(
-        dense_inputs="raw", embedding_dim=3, hidden=(5, 4), user_heads=3, item_heads=2, head_dim=4, cir_weight=0
+        dense_inputs="raw",
+        embedding_dim=3,
+        hidden=(5, 4),
+        user_heads=3,
+        item_heads=2,
+        head_dim=4,
+        cir_weight=0,
     ),
 }
 
@@ -40,7 +59,9 @@ def test_terms_add_up_to_the_score(subtests, make, rows):
             bundle = make(MODELS[name])
             terms = terms_of(bundle.network, bundle.encoder.transform(rows))
             np.testing.assert_allclose(terms.logit, bundle.score(rows), rtol=1e-5, atol=1e-5)
-            assert all(len(term) == len(rows) for term in (*terms.added.values(), *terms.shown.values()))
+            assert all(
+                len(term) == len(rows) for term in (*terms.added.values(), *terms.shown.values())
+            )
             assert all(term.dtype == np.float64 for term in terms.added.values())
 
 
@@ -90,8 +111,12 @@ def test_afm_pairs_are_equations_2_to_6(make, rows):
         hidden = np.maximum(products @ w["attention.W"].T + w["attention.b"], 0)
         attention = softmax(hidden @ w["attention.h"])
         np.testing.assert_allclose(terms.shown["attention"][row], attention, rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(terms.shown["interactions"][row], products @ w["p"], rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(terms.added["pairs"][row], attention * (products @ w["p"]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            terms.shown["interactions"][row], products @ w["p"], rtol=1e-4, atol=1e-5
+        )
+        np.testing.assert_allclose(
+            terms.added["pairs"][row], attention * (products @ w["p"]), rtol=1e-4, atol=1e-5
+        )
 
 
 def test_fm_pairs_are_inner_products_and_fields_their_own_weights(make, rows):
@@ -101,12 +126,16 @@ def test_fm_pairs_are_inner_products_and_fields_their_own_weights(make, rows):
     expected = np.stack([(x[:, i] * x[:, j]).sum(1) for i in range(6) for j in range(i + 1, 6)], 1)
     np.testing.assert_allclose(terms.added["pairs"], expected, rtol=1e-4, atol=1e-6)
     w = weights(bundle)["first_order.embedding.weight"][:, 0]
-    np.testing.assert_allclose(terms.added["first_order"][:, 0], w[batch.ids[:, 0].numpy()], rtol=1e-6)
+    np.testing.assert_allclose(
+        terms.added["first_order"][:, 0], w[batch.ids[:, 0].numpy()], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_autoint_attention_is_a_softmax_of_scaled_products(make, rows, heads):
-    settings = AutoInt(embedding_dim=4, layers=1, heads=heads, attention_dim=4, scale=True, norm="none")
+    settings = AutoInt(
+        embedding_dim=4, layers=1, heads=heads, attention_dim=4, scale=True, norm="none"
+    )
     bundle = make(settings)
     x, _ = vectors(bundle, rows)
     query, key, value, residual = np.split(weights(bundle)["layers.0.projection.weight"], 4)
@@ -119,10 +148,14 @@ def test_autoint_attention_is_a_softmax_of_scaled_products(make, rows, heads):
             part = slice(h * size, (h + 1) * size)
             scores = (x[row] @ query[part].T) @ (x[row] @ key[part].T).T / np.sqrt(size)
             attention = softmax(scores)
-            np.testing.assert_allclose(terms.shown["attention"][row, 0, h], attention, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                terms.shown["attention"][row, 0, h], attention, rtol=1e-4, atol=1e-5
+            )
             joined.append(attention @ (x[row] @ value[part].T))
         y = np.maximum(np.concatenate(joined, 1) + x[row] @ residual.T, 0)
-        np.testing.assert_allclose(terms.added["attended"][row], (y * head).sum(1), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            terms.added["attended"][row], (y * head).sum(1), rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("name", ["inttower", "inttower authors", "inttower raw"])
@@ -130,7 +163,9 @@ def test_inttower_matches_are_the_best_inner_products(make, rows, name):
     bundle = make(MODELS[name])
     batch = bundle.encoder.transform(rows).batch(slice(None))[0]
     with torch.no_grad():
-        user, item = (side(batch).double().numpy() for side in (bundle.network.user, bundle.network.item))
+        user, item = (
+            side(batch).double().numpy() for side in (bundle.network.user, bundle.network.item)
+        )
     terms = terms_of(bundle.network, bundle.encoder.transform(rows))
     _, levels, heads, _ = user.shape
     for row in range(len(rows)):
@@ -138,7 +173,9 @@ def test_inttower_matches_are_the_best_inner_products(make, rows, name):
             for head in range(heads):
                 products = [user[row, level, head] @ other for other in item[row]]
                 assert terms.shown["matched_head"][row, level, head] == int(np.argmax(products))
-                assert terms.added["matches"][row, level, head] == pytest.approx(max(products), rel=1e-4, abs=1e-5)
+                assert terms.added["matches"][row, level, head] == pytest.approx(
+                    max(products), rel=1e-4, abs=1e-5
+                )
 
 
 # Raw numbers, here the item's price, have no gate.

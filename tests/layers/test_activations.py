@@ -25,7 +25,9 @@ FORMULAS = {
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
     "prelu": lambda x: np.maximum(x, 0),
     "dice": lambda x: x * sigmoid(x / math.sqrt(1 + 1e-8)),
-    "gelu": lambda x: x * np.array([(1 + math.erf(v / math.sqrt(2))) / 2 for v in x.flat]).reshape(x.shape),
+    "gelu": lambda x: (
+        x * np.array([(1 + math.erf(v / math.sqrt(2))) / 2 for v in x.flat]).reshape(x.shape)
+    ),
     "silu": lambda x: x * sigmoid(x),
     "tanh": np.tanh,
     "sigmoid": sigmoid,
@@ -69,5 +71,7 @@ def test_every_models_mlp_has_the_activation_of_its_settings(subtests):
 
 
 def test_an_unknown_activation_is_one_sentence():
-    with pytest.raises(ConfigError, match=r"^mlp_activation must be one of 'relu', .*, found 'swish'$"):
+    with pytest.raises(
+        ConfigError, match=r"^mlp_activation must be one of 'relu', .*, found 'swish'$"
+    ):
         DeepFM(mlp_activation="swish")

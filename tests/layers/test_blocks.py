@@ -35,7 +35,14 @@ def test_no_head_leaves_the_linear_terms():
 
 
 def test_the_squeezed_size_is_rounded_down_but_never_zero(subtests):
-    for fields, ratio, size in [(39, 12, 3), (10, 2, 5), (10, 3, 3), (3, 0.3, 10), (2, 3, 1), (2, 100, 1)]:
+    for fields, ratio, size in [
+        (39, 12, 3),
+        (10, 2, 5),
+        (10, 3, 3),
+        (3, 0.3, 10),
+        (2, 3, 1),
+        (2, 100, 1),
+    ]:
         with subtests.test(fields=fields, ratio=ratio, size=size):
             layer = SENet(fields, reduction_ratio=ratio)
             assert layer.reduce.weight.shape == (size, fields)
@@ -64,10 +71,16 @@ def test_pair_indices_are_buffers_that_move_but_are_not_saved():
 def test_each_experts_matrices_start_from_xavier():
     torch.manual_seed(0)
     layer = CrossMixture(200, rank=50, experts=3)
-    for matrices, deviation in ((layer.U, (2 / 250) ** 0.5), (layer.V, (2 / 250) ** 0.5), (layer.C, (2 / 100) ** 0.5)):
+    for matrices, deviation in (
+        (layer.U, (2 / 250) ** 0.5),
+        (layer.V, (2 / 250) ** 0.5),
+        (layer.C, (2 / 100) ** 0.5),
+    ):
         for matrix in matrices.detach():
             assert float(matrix.std()) == pytest.approx(deviation, rel=0.05)
-    assert float(CrossVector(4000).weight.detach().std()) == pytest.approx((2 / 4001) ** 0.5, rel=0.05)
+    assert float(CrossVector(4000).weight.detach().std()) == pytest.approx(
+        (2 / 4001) ** 0.5, rel=0.05
+    )
 
 
 # CIN
@@ -107,4 +120,6 @@ def test_layers_start_as_xavier_has_a_map_of_all_products():
     torch.manual_seed(0)
     cin = CIN(20, (50, 40))
     for layer, (inputs, outputs) in zip(cin.layers, ((20, 50), (50, 40)), strict=True):
-        assert float(layer.weight.detach().std()) == pytest.approx((2 / (20 * inputs + outputs)) ** 0.5, rel=0.05)
+        assert float(layer.weight.detach().std()) == pytest.approx(
+            (2 / (20 * inputs + outputs)) ** 0.5, rel=0.05
+        )

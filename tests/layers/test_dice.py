@@ -24,7 +24,8 @@ def test_its_statistics_are_those_of_batch_normalization(training):
     torch.testing.assert_close(layer(s), expected)
     torch.testing.assert_close((layer.running_mean, layer.running_var), (mean, var))
     result, reference = (
-        torch.autograd.grad(out.square().sum(), s, retain_graph=True)[0] for out in (layer(s), expected)
+        torch.autograd.grad(out.square().sum(), s, retain_graph=True)[0]
+        for out in (layer(s), expected)
     )
     torch.testing.assert_close(result, reference)
 

@@ -39,7 +39,10 @@ def test_categories_alone_are_one_gather(dtype):
 def test_tables_start_with_the_asked_deviation():
     torch.manual_seed(0)
     layout = Layout.of_sizes([5000])
-    shared, own = FieldEmbedding(layout, 10, std=1e-4), SubsetEmbedding(layout, ("field_0",), 10, std=0.2)
+    shared, own = (
+        FieldEmbedding(layout, 10, std=1e-4),
+        SubsetEmbedding(layout, ("field_0",), 10, std=0.2),
+    )
     for table, std in ((shared, 1e-4), (own, 0.2)):
         weight = table.weight.detach()
         assert float(weight.std()) == pytest.approx(std, rel=0.02)
@@ -50,7 +53,9 @@ CHOICES = [
     (name, names)
     for name, layout in lab.LAYOUTS.items()
     for size in (1, 2, layout.num_fields)
-    for names in itertools.islice(itertools.permutations([f.name for f in layout.fields], size), 0, 12, 6)
+    for names in itertools.islice(
+        itertools.permutations([f.name for f in layout.fields], size), 0, 12, 6
+    )
 ]
 
 
@@ -60,17 +65,25 @@ def test_it_is_the_shared_table_cut_to_the_chosen_fields(subtests):
         with subtests.test(layout=layout, names=names):
             layout = lab.LAYOUTS[layout]
             places = [[f.name for f in layout.fields].index(name) for name in names]
-            whole, own = FieldEmbedding(layout, 3).double(), SubsetEmbedding(layout, names, 3).double()
+            whole, own = (
+                FieldEmbedding(layout, 3).double(),
+                SubsetEmbedding(layout, names, 3).double(),
+            )
             spans = dict.fromkeys((layout.fields[i].offset, layout.fields[i].rows) for i in places)
             with torch.no_grad():
-                own.weight.copy_(torch.cat([whole.weight[start : start + rows] for start, rows in spans]))
+                own.weight.copy_(
+                    torch.cat([whole.weight[start : start + rows] for start, rows in spans])
+                )
             for rows in (0, 1, 6):
                 batch = lab.random_batch(layout, rows)
                 torch.testing.assert_close(own(batch), whole(batch)[:, places])
 
 
 def test_its_rows_are_those_of_the_chosen_fields_and_of_a_history_once():
-    assert SubsetEmbedding(Layout.of_sizes([3, 40, 5]), ("field_2", "field_0"), 2).weight.shape == (8, 2)
+    assert SubsetEmbedding(Layout.of_sizes([3, 40, 5]), ("field_2", "field_0"), 2).weight.shape == (
+        8,
+        2,
+    )
     layout = lab.LAYOUTS["history"]  # f2 is a history of values of f1, which has 6 rows
     assert SubsetEmbedding(layout, ("f2",), 2).weight.shape == (6, 2)
     assert SubsetEmbedding(layout, ("f1", "f2"), 2).weight.shape == (6, 2)
@@ -83,7 +96,9 @@ def test_only_chosen_fields_train_it():
     own(batch).sum().backward()
     mine = batch.bag_segments % 3 == 1
     assert (~mine).any()
-    counts = torch.zeros(4, dtype=torch.float64).index_add(0, batch.bag_ids[mine] - 5, batch.bag_weights[mine])
+    counts = torch.zeros(4, dtype=torch.float64).index_add(
+        0, batch.bag_ids[mine] - 5, batch.bag_weights[mine]
+    )
     torch.testing.assert_close(own.weight.grad[:, 0], counts)
 
 

@@ -62,9 +62,17 @@ def test_starting_values_are_the_variants(subtests):
                 return pytest.approx(float(tensor.detach().std()), rel=0.1)
 
             assert math.sqrt(2 / (dim + attention)) == deviation(network.attention.W)
-            assert math.sqrt(2 / (dim + 1)) == deviation(network.p) if p else network.p.unique().tolist() == [1.0]
-            assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(network.attention.h)
-            assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(network.attention.b)
+            assert (
+                math.sqrt(2 / (dim + 1)) == deviation(network.p)
+                if p
+                else network.p.unique().tolist() == [1.0]
+            )
+            assert (1.0 if h == "standard_normal" else math.sqrt(2 / (attention + 1))) == deviation(
+                network.attention.h
+            )
+            assert (math.sqrt(2 / (dim + attention)) if b == "xavier" else 0.0) == deviation(
+                network.attention.b
+            )
 
 
 def test_a_rate_or_an_initial_p_that_is_given_takes_the_place_of_the_variants():
@@ -72,7 +80,11 @@ def test_a_rate_or_an_initial_p_that_is_given_takes_the_place_of_the_variants():
 
     def rates(**settings):
         network = AFM(**SMALL, **settings).build(layout)
-        return network.attention.pair_dropout, network.attention.attention_dropout, network.pooled_dropout
+        return (
+            network.attention.pair_dropout,
+            network.attention.attention_dropout,
+            network.pooled_dropout,
+        )
 
     assert rates(dropout=0.5, pooled_dropout=0.0) == (0.5, 0.0, 0.0)
     assert rates(dropout=0.5, pair_dropout=0.0) == (0.0, 0.0, 0.5)

@@ -22,12 +22,18 @@ TOWERS = {"dssm", "dat", "inttower"}
 
 def scored(network, split, context, candidates):
     """The scores of the candidates' batch in the context's."""
-    return module.score_candidates(network, split, Part(split.context, context), Part(split.candidates, candidates))
+    return module.score_candidates(
+        network, split, Part(split.context, context), Part(split.candidates, candidates)
+    )
 
 
 def cases(name):
     """The models that share what the context gives on every layout, their variants and the others on the hardest."""
-    return main_cases(name) if name in ALWAYS | TOWERS else [(next(iter(REFERENCES[name].CASES)), hardest(name))]
+    return (
+        main_cases(name)
+        if name in ALWAYS | TOWERS
+        else [(next(iter(REFERENCES[name].CASES)), hardest(name))]
+    )
 
 
 def request(lab, layout, full, split):
@@ -42,7 +48,10 @@ def splits(layout, seed):
     """The split by roles, and two random ones."""
     rng = np.random.default_rng(seed)
     drawn = [
-        rng.choice(layout.num_fields, size=rng.integers(1, layout.num_fields), replace=False).tolist() for _ in range(2)
+        rng.choice(
+            layout.num_fields, size=rng.integers(1, layout.num_fields), replace=False
+        ).tolist()
+        for _ in range(2)
     ]
     return [Split.by_role(layout), *(Split.at(layout, positions) for positions in drawn)]
 
@@ -50,9 +59,14 @@ def splits(layout, seed):
 def test_candidates_score_as_their_full_rows(lab, subtests):
     for name, case, layout_name in [(one, *place) for one in REFERENCES for place in cases(one)]:
         layout = LAYOUTS[layout_name]
-        network, full = lab.randomized(REFERENCES[name].CASES[case].build(layout)), lab.batch(layout, 5)
+        network, full = (
+            lab.randomized(REFERENCES[name].CASES[case].build(layout)),
+            lab.batch(layout, 5),
+        )
         for split in splits(layout, seed=layout.num_rows):
-            with subtests.test(name=name, case=case, layout=layout_name, context=split.context.positions):
+            with subtests.test(
+                name=name, case=case, layout=layout_name, context=split.context.positions
+            ):
                 context, candidates, rows = request(lab, layout, full, split)
                 result = scored(network, split, context, candidates)
                 torch.testing.assert_close(result, network(rows).detach(), atol=1e-10, rtol=1e-10)
@@ -81,7 +95,13 @@ def test_float32_as_encoded_tables_hold_it(subtests, lab):
             layout = LAYOUTS[hardest(name)]
             network, split = build_network(MODELS[name](), layout, 0).eval(), Split.by_role(layout)
             context, candidates, rows = (
-                Batch(b.ids.int(), b.values.float(), b.bag_ids.int(), b.bag_segments, b.bag_weights.float())
+                Batch(
+                    b.ids.int(),
+                    b.values.float(),
+                    b.bag_ids.int(),
+                    b.bag_segments,
+                    b.bag_weights.float(),
+                )
                 for b in request(lab, layout, lab.batch(layout, 6), split)
             )
             result = scored(network, split, context, candidates)
@@ -121,7 +141,8 @@ def products(network, rows):
     split = Split.by_role(WIDE)
     generator = torch.Generator().manual_seed(rows)
     ids = [
-        torch.randint(0, 5, (n, len(side.positions)), generator=generator) + 5 * torch.tensor(side.positions)
+        torch.randint(0, 5, (n, len(side.positions)), generator=generator)
+        + 5 * torch.tensor(side.positions)
         for n, side in ((1, split.context), (rows, split.candidates))
     ]
     parts = [Batch.of_ids(i) for i in ids]
@@ -158,7 +179,8 @@ def test_a_user_tower_runs_once():
     network = settings.build(WIDE).eval()
     items = F - C
     tower = items * items + items * D * 7 + 7 * 5 + 5 * 3 * 2
-    assert per_candidate(network)[0] == tower + 2 * 2 * 3 * 2  # Light-SE, MLP, heads; and 2 levels of 2 by 3 heads
+    # Light-SE, MLP, heads; and 2 levels of 2 by 3 heads
+    assert per_candidate(network)[0] == tower + 2 * 2 * 3 * 2
 
 
 # Modes and refusals

@@ -15,8 +15,12 @@ def test_only_the_fields_kept_are_read(lab, categorical):
     batch, other = lab.batch(categorical, 16), lab.batch(categorical, 16, 1)
     network = lab.randomized(COLD(**SMALL, fields_kept=("f3", "f0")).build(categorical))
     kept = torch.tensor([True, False, False, True])
-    assert torch.equal(network(batch._replace(ids=torch.where(kept, batch.ids, other.ids))), network(batch))
-    assert not torch.equal(network(batch._replace(ids=torch.where(kept, other.ids, batch.ids))), network(batch))
+    assert torch.equal(
+        network(batch._replace(ids=torch.where(kept, batch.ids, other.ids))), network(batch)
+    )
+    assert not torch.equal(
+        network(batch._replace(ids=torch.where(kept, other.ids, batch.ids))), network(batch)
+    )
     assert network.names == ["f0", "f3"]
     assert network.importance(batch).shape == (16, 2)
 
@@ -51,7 +55,12 @@ def test_top_fields_says_what_it_cannot_do(lab, categorical, se_block, k, messag
 
 
 def test_fields_must_be_there(categorical):
-    with pytest.raises(ConfigError, match="COLD weighs fields and needs at least 1 field, found none"):
+    with pytest.raises(
+        ConfigError, match="COLD weighs fields and needs at least 1 field, found none"
+    ):
         COLD().build(Layout(()))
-    with pytest.raises(ConfigError, match="fields_kept must name fields of the schema, found 'g1': did you mean 'f1'"):
+    with pytest.raises(
+        ConfigError,
+        match="fields_kept must name fields of the schema, found 'g1': did you mean 'f1'",
+    ):
         COLD(fields_kept=("f0", "g1")).build(categorical)

@@ -14,9 +14,12 @@ from fieldwise.config import parse, to_plain
 from fieldwise.models import MODELS
 from fieldwise.testing import CHECKS, check_model
 
-PLACES = [(name, layout) for name, reference in REFERENCES.items() for layout in layouts_of(reference)]
+PLACES = [
+    (name, layout) for name, reference in REFERENCES.items() for layout in layouts_of(reference)
+]
 HARDEST = [(name, hardest(name)) for name in REFERENCES]
-QUICK = ("afm", "autoint+", "inttower")  # one model of each kind: pairs, attention between fields, towers
+# one model of each kind: pairs, attention between fields, towers
+QUICK = ("afm", "autoint+", "inttower")
 
 
 def of_every_model(check):
@@ -26,7 +29,12 @@ def of_every_model(check):
     def test(lab, subtests):
         for name, layout in HARDEST:
             with subtests.test(name=name):
-                given = {"lab": lab, "layout": lab.layouts[layout], "settings": FIRST[name], "name": name}
+                given = {
+                    "lab": lab,
+                    "layout": lab.layouts[layout],
+                    "settings": FIRST[name],
+                    "name": name,
+                }
                 check(**{one: given[one] for one in wanted})
 
     test.__doc__ = check.__doc__
@@ -43,7 +51,9 @@ def test_settings_survive_plain_values():
             assert parse(type(settings), to_plain(settings), "model") == settings
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in REFERENCES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in REFERENCES]
+)
 def test_check_model(lab, name):
     check_model(FIRST[name], lab.layouts[hardest(name)])
 
@@ -127,7 +137,11 @@ def test_train_and_eval_modes_are_respected(lab, layout, settings):
 @pytest.mark.parametrize(
     ("name", "layout_name"),
     [
-        pytest.param(name, layout, marks=() if name in QUICK and layout == hardest(name) else pytest.mark.slow)
+        pytest.param(
+            name,
+            layout,
+            marks=() if name in QUICK and layout == hardest(name) else pytest.mark.slow,
+        )
         for name, layout in PLACES
     ],
 )

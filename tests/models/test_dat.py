@@ -29,18 +29,41 @@ def test_ids_are_the_first_categorical_fields_or_those_named(categorical):
     results = {}
     for item_id in (None, "f1", "f3"):
         network = DAT(**SMALL, item_id=item_id).build(categorical)
-        results[item_id] = tuple(network.user_augmented.weight.shape), tuple(network.item_augmented.weight.shape)
+        results[item_id] = (
+            tuple(network.user_augmented.weight.shape),
+            tuple(network.item_augmented.weight.shape),
+        )
     assert results == {None: ((5, 5), (4, 5)), "f1": ((5, 5), (4, 5)), "f3": ((5, 5), (6, 5))}
 
 
 @pytest.mark.parametrize(
     ("layout", "settings", "message"),
     [
-        ("numeric", {}, "user_id must be a categorical field of role user, but the layout has none: .* or use DSSM"),
-        ("mixed", {}, "item_id must be a categorical field of role item, but the layout has none: .* or use DSSM"),
-        ("categorical", {"user_id": "F0"}, "user_id must be .* of role user, found 'F0': did you mean 'f0'"),
-        ("categorical", {"user_id": "f1"}, "user_id must be a categorical field of role user, found 'f1'"),
-        ("categorical", {"category": "f0"}, "category must be a categorical field of role item, found 'f0'"),
+        (
+            "numeric",
+            {},
+            "user_id must be a categorical field of role user, but the layout has none: .* or use DSSM",
+        ),
+        (
+            "mixed",
+            {},
+            "item_id must be a categorical field of role item, but the layout has none: .* or use DSSM",
+        ),
+        (
+            "categorical",
+            {"user_id": "F0"},
+            "user_id must be .* of role user, found 'F0': did you mean 'f0'",
+        ),
+        (
+            "categorical",
+            {"user_id": "f1"},
+            "user_id must be a categorical field of role user, found 'f1'",
+        ),
+        (
+            "categorical",
+            {"category": "f0"},
+            "category must be a categorical field of role item, found 'f0'",
+        ),
     ],
 )
 def test_a_layout_without_such_a_field_is_one_sentence(lab, layout, settings, message):
@@ -71,12 +94,21 @@ def test_the_mimic_loss_moves_the_augmented_vectors_of_positive_rows_alone():
 def test_few_rows_cost_a_finite_loss():
     for rows in (0, 1):
         vectors, label = torch.ones(rows, 4), torch.zeros(rows)
-        assert mimic_loss(vectors, vectors, label) == category_alignment_loss(vectors, label.long(), 3) == 0
+        assert (
+            mimic_loss(vectors, vectors, label)
+            == category_alignment_loss(vectors, label.long(), 3)
+            == 0
+        )
 
 
 def test_the_auxiliary_loss_is_the_weighted_sum(lab, categorical):
     batch, label = lab.batch(categorical, 24), (torch.arange(24) % 3 == 0).double()
-    weights = {"mimic_user_weight": 0.3, "mimic_item_weight": 0.7, "category": "f1", "category_weight": 0.2}
+    weights = {
+        "mimic_user_weight": 0.3,
+        "mimic_item_weight": 0.7,
+        "category": "f1",
+        "category_weight": 0.2,
+    }
     network = lab.randomized(DAT(**SMALL, **weights).build(categorical))
     logit, auxiliary = network.forward_with_auxiliary(batch, label)
     torch.testing.assert_close(logit, network(batch))
@@ -112,15 +144,26 @@ def test_the_schema_says_which_fields_have_vectors():
     """What is left out is filled with the fields that read the schema's columns; what was not given stays so."""
     age, who = Categorical("age", role="user"), Categorical("reader", role="user", column="user_id")
     genre, book = Categorical("genre", role="item"), Categorical("isbn", role="item")
-    schema = Schema(fields=(age, who, genre, book), label=Label("liked"), user="user_id", item="isbn")
+    schema = Schema(
+        fields=(age, who, genre, book), label=Label("liked"), user="user_id", item="isbn"
+    )
     model = DAT(embedding_dim=4)
     result = model.of_schema(schema)
     assert (result.user_id, result.item_id) == ("reader", "isbn")
     assert given(result) == {"embedding_dim", "user_id", "item_id"}
     assert DAT(item_id="genre").of_schema(schema).item_id == "genre"
-    silent = dataclasses.replace(schema, user=None, item=None)  # the rule: the names of ids before others
+    # the rule: the names of ids before others
+    silent = dataclasses.replace(schema, user=None, item=None)
     assert (model.of_schema(silent).user_id, model.of_schema(silent).item_id) == ("reader", "isbn")
-    recipe = Recipe(name="dat", data=DataSettings(name="simulated"), schema=schema, model=model, defaults="fixed")
+    recipe = Recipe(
+        name="dat",
+        data=DataSettings(name="simulated"),
+        schema=schema,
+        model=model,
+        defaults="fixed",
+    )
     assert resolve_defaults(recipe, None)[0].model == result
-    with pytest.raises(ConfigError, match=r"no categorical field reads 'email', the schema's user column: add"):
+    with pytest.raises(
+        ConfigError, match=r"no categorical field reads 'email', the schema's user column: add"
+    ):
         model.of_schema(dataclasses.replace(schema, user="email"))

@@ -13,7 +13,9 @@ from fieldwise.layout import FieldLayout
 from fieldwise.models import parameter_count
 
 ITEMS = FieldLayout(name="item", kind="id", role="item", offset=0, rows=4)
-HISTORY = FieldLayout(name="seen", kind="bag", role="user", offset=0, rows=4, ordered=True, shares="item")
+HISTORY = FieldLayout(
+    name="seen", kind="bag", role="user", offset=0, rows=4, ordered=True, shares="item"
+)
 
 
 def batch_of(items, histories):
@@ -32,7 +34,9 @@ def test_without_softmax_weights_keep_their_strength(lab):
     """A history twice as long is an interest twice as strong, unless weights sum to 1."""
     once, twice = batch_of([0], [[1, 3]]), batch_of([0], [[1, 3, 1, 3]])
     for softmax, factor in ((False, 2.0), (True, 1.0)):
-        network = lab.randomized(DIN(embedding_dim=4, softmax=softmax).build(Layout((ITEMS, HISTORY))))
+        network = lab.randomized(
+            DIN(embedding_dim=4, softmax=softmax).build(Layout((ITEMS, HISTORY)))
+        )
         one, two = (interest(network, b) for b in (once, twice))
         torch.testing.assert_close(two, factor * one)
         assert one.abs().max() > 1e-3
@@ -63,7 +67,8 @@ def test_each_history_attends_with_its_own_candidate(lab):
     network, batch = lab.randomized(CASES["plain"].build(layout)), lab.batch(layout, 30)
     weights = network.attention_weights(batch)
     bag = batch.bag_segments % len(bags)
-    assert torch.equal(weights[bag == 1], batch.bag_weights[bag == 1])  # no history: its pooling's own
+    # no history: its pooling's own
+    assert torch.equal(weights[bag == 1], batch.bag_weights[bag == 1])
     for history, candidate, f in (("f2", 0, layout.fields[0]), ("f5", 2, layout.fields[4])):
         other = batch.ids.clone()
         other[:, candidate] = f.offset + (batch.ids[:, candidate] - f.offset + 1) % f.rows
@@ -75,12 +80,16 @@ def test_dice_measures_the_values_of_its_own_history_alone(lab):
     layout = lab.layouts["histories"]
     batch = lab.batch(layout, 20)
     bag = batch.bag_segments % 3
-    other = batch._replace(bag_ids=torch.where(bag == 1, 6 + 1 + (batch.bag_ids + 1) % 4, batch.bag_ids))
+    other = batch._replace(
+        bag_ids=torch.where(bag == 1, 6 + 1 + (batch.bag_ids + 1) % 4, batch.bag_ids)
+    )
     state = []
     for b in (batch, other):
         network = lab.randomized(CASES["dice"].build(layout)).train()
         network(b)
-        state.append({n: v for n, v in network.state_dict().items() if "units" in n and "running" in n})
+        state.append(
+            {n: v for n, v in network.state_dict().items() if "units" in n and "running" in n}
+        )
     assert len(state[0]) == 4
     assert all(torch.equal(v, state[1][n]) for n, v in state[0].items())
 
@@ -118,20 +127,24 @@ def test_a_variant_chooses_what_is_not_given():
     assert paper.units[0].layers[0][0].weight.shape == (36, 16 + 16 * 16 + 16)
     assert (paper.units[0].softmax, paper.units[0].factor) == (False, 1.0)
     assert [layer[0].out_features for layer in authors.units[0].layers] == [80, 40]
-    assert [type(layer[1]) for layer in (*authors.mlp[:-1], *authors.units[0].layers)] == [nn.Sigmoid] * 4
+    assert [type(layer[1]) for layer in (*authors.mlp[:-1], *authors.units[0].layers)] == [
+        nn.Sigmoid
+    ] * 4
     assert (authors.units[0].softmax, authors.units[0].factor) == (False, 0.25)
 
 
 def test_the_published_count_of_a_run_on_amazon_electronics():
     """BARS, DIN_amazonelectronics_x1_015_8539c013: 5,403,522 parameters.
 
-    That run joins item and category before one unit of width 2 D, here every history has a unit of width D; and its
-    unit ends with a bias, which its softmax takes away.
+    That run joins item and category before one unit of width 2 D, here every history has a unit of
+    width D; and its unit ends with a bias, which its softmax takes away.
     """
     fields, offset = [], 0
     for name, rows in (("item", 63_003), ("category", 803)):
         one = FieldLayout(name=name, kind="id", role="item", offset=offset, rows=rows)
-        seen = dataclasses.replace(one, name=f"{name}s", kind="bag", role="user", ordered=True, shares=name)
+        seen = dataclasses.replace(
+            one, name=f"{name}s", kind="bag", role="user", ordered=True, shares=name
+        )
         fields += [one, seen]
         offset += rows
     unit = {"inputs": "difference_product", "activation": "dice", "softmax": True}

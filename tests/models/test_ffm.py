@@ -40,7 +40,9 @@ def test_is_libffm_without_its_unused_vectors_and_its_scale(lab, name):
         table[f.offset : f.offset + f.rows, i] = 1e6
     np.testing.assert_allclose(logit, [libffm(table, nodes, False) for nodes in rows], atol=1e-12)
     if name == "categorical":
-        np.testing.assert_allclose(logit / fields, [libffm(table, nodes, True) for nodes in rows], atol=1e-12)
+        np.testing.assert_allclose(
+            logit / fields, [libffm(table, nodes, True) for nodes in rows], atol=1e-12
+        )
 
 
 def test_starts_from_a_normal_distribution():

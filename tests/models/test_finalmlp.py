@@ -40,11 +40,15 @@ def test_fresh_gates_start_around_one(lab):
     torch.manual_seed(0)
     network = FinalMLP(stream1_gate_fields=("f0", "f1")).build(layout).double()
     for gate in (network.gate1, network.gate2):
-        torch.testing.assert_close(gate(batch), torch.ones(1, 70).double().expand_as(gate(batch)), atol=0.05, rtol=0)
+        torch.testing.assert_close(
+            gate(batch), torch.ones(1, 70).double().expand_as(gate(batch)), atol=0.05, rtol=0
+        )
 
 
 def test_an_unknown_gate_field_is_named_with_the_nearest():
     settings = FinalMLP(stream2_gate_fields=("field_0", "field1"))
-    message = "stream2_gate_fields must name fields of the schema, found 'field1': did you mean 'field_1'"
+    message = (
+        "stream2_gate_fields must name fields of the schema, found 'field1': did you mean 'field_1'"
+    )
     with pytest.raises(ConfigError, match=message):
         settings.build(Layout.of_sizes([3, 4]))

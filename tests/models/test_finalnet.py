@@ -26,7 +26,9 @@ def made_by_hand():
         "head2.weight": [[-1.0, -1.0]],
         "head2.bias": [0.0],
     }
-    network.load_state_dict({name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()})
+    network.load_state_dict(
+        {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
+    )
     return layout, network
 
 
@@ -58,7 +60,11 @@ def test_without_distillation_nothing_is_added(lab, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"block1_hidden": (5,), "residual": "sum"}, {"blocks": "1B", "block1_hidden": (6,), "factors": 3}]
+    "options",
+    [
+        {"block1_hidden": (5,), "residual": "sum"},
+        {"blocks": "1B", "block1_hidden": (6,), "factors": 3},
+    ],
 )
 def test_only_sizes_that_are_divided_need_a_divisor(options):
     """Summed factors are not joined, and the second block's sizes do not count where there is one block."""

@@ -8,7 +8,14 @@ import torch
 from fieldwise import Categorical, ConfigError, Encoder, IntTower, Label, Numeric, Schema
 from fieldwise.models.twotower import contrastive_loss
 
-SMALL = {"embedding_dim": 3, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
+SMALL = {
+    "embedding_dim": 3,
+    "hidden": (6, 5, 4),
+    "user_heads": 3,
+    "item_heads": 2,
+    "head_dim": 4,
+    "dropout": 0.2,
+}
 
 
 def test_every_level_learns(subtests, lab):
@@ -16,10 +23,13 @@ def test_every_level_learns(subtests, lab):
     for depth in (1, 3):
         with subtests.test(depth=depth):
             layout = lab.layouts["categorical"]
-            network = IntTower(**(SMALL | {"hidden": (6,) * depth, "dropout": 0.0, "cir_weight": 0.0})).build(layout)
+            network = IntTower(
+                **(SMALL | {"hidden": (6,) * depth, "dropout": 0.0, "cir_weight": 0.0})
+            ).build(layout)
             network.train()(lab.batch(layout, 32)).square().sum().backward()
             for name, parameter in network.named_parameters():
-                # A bias before BatchNorm is subtracted again, and a shift of Light-SE's softmax changes little.
+                # A bias before BatchNorm is subtracted again, and a shift of Light-SE's softmax
+                # changes little.
                 if not name.endswith("0.bias"):
                     assert parameter.grad is not None, name
                     assert parameter.grad.abs().max() > 0, name
@@ -36,7 +46,12 @@ def test_a_variant_is_a_preset_whose_choices_can_be_overridden():
 
 def test_which_biases_a_variant_has(lab):
     paper, authors = (
-        {name for name, _ in IntTower(**SMALL, variant=one).build(lab.layouts["categorical"]).named_parameters()}
+        {
+            name
+            for name, _ in IntTower(**SMALL, variant=one)
+            .build(lab.layouts["categorical"])
+            .named_parameters()
+        }
         for one in ("paper", "authors")
     )
     assert paper - authors == {"user_tower.light_se.excite.bias", "item_tower.light_se.excite.bias"}
@@ -58,7 +73,9 @@ def test_the_contrastive_loss_of_heads_is_that_of_the_last_level(lab):
 def test_the_contrastive_loss_is_part_of_the_loss(lab):
     layout, batch = lab.layouts["categorical"], lab.batch(lab.layouts["categorical"], 32)
     label = (torch.arange(32) % 3 == 0).double()
-    network = lab.randomized(IntTower(**(SMALL | {"cir_weight": 0.5, "batch_norm": False})).build(layout))
+    network = lab.randomized(
+        IntTower(**(SMALL | {"cir_weight": 0.5, "batch_norm": False})).build(layout)
+    )
     logit, auxiliary = network.forward_with_auxiliary(batch, label)
     torch.testing.assert_close(logit, network(batch))
     assert auxiliary > 0
@@ -95,7 +112,9 @@ def test_a_positives_own_pair_is_the_numerator_however_labels_stand(subtests):
             result = contrastive_loss(*map(torch.tensor, (u, v, label)), temperature=0.2)
             assert float(result) == pytest.approx(_info_nce(u, v, label, 0.2), abs=1e-10)
             order = rng.permutation(9)
-            shuffled = contrastive_loss(*(torch.tensor(a[order]) for a in (u, v, label)), temperature=0.2)
+            shuffled = contrastive_loss(
+                *(torch.tensor(a[order]) for a in (u, v, label)), temperature=0.2
+            )
             torch.testing.assert_close(result, shuffled)
 
 
@@ -131,7 +150,11 @@ def test_init_std_is_the_deviation_of_the_towers_hidden_layers_alone(lab):
     torch.manual_seed(0)
     settings = IntTower(embedding_dim=40, hidden=(90, 80), init_std=1e-4, embedding_std=0.02)
     network = settings.build(lab.layouts["categorical"])
-    weights = {name: float(p.detach().std()) for name, p in network.named_parameters() if name.endswith("weight")}
+    weights = {
+        name: float(p.detach().std())
+        for name, p in network.named_parameters()
+        if name.endswith("weight")
+    }
     for name, deviation in weights.items():
         if ".mlp.layers." in name and name.endswith(".0.weight"):
             assert deviation == pytest.approx(1e-4, rel=0.1), name
@@ -155,7 +178,12 @@ def rated(missing):
         label=Label("liked"),
     )
     rows = pl.DataFrame(
-        {"mean": [1.0, 2.0, 3.0], "user": ["a", "b", "a"], "item": ["x", "x", "y"], "price": [4.0, 6.0, 8.0]}
+        {
+            "mean": [1.0, 2.0, 3.0],
+            "user": ["a", "b", "a"],
+            "item": ["x", "x", "y"],
+            "price": [4.0, 6.0, 8.0],
+        }
     )
     encoder = Encoder.fit(rows.with_columns(liked=pl.Series([0, 1, 1])), schema)
     torch.manual_seed(1)
@@ -189,6 +217,7 @@ def test_raw_numbers_are_the_encoded_ones_of_their_side():
 
 def test_a_tower_of_raw_numbers_alone_is_refused(lab):
     with pytest.raises(
-        ConfigError, match=r"^IntTower's user tower weights fields' vectors and needs a field that is no"
+        ConfigError,
+        match=r"^IntTower's user tower weights fields' vectors and needs a field that is no",
     ):
         IntTower(dense_inputs="raw").build(lab.layouts["numeric"])

@@ -51,7 +51,8 @@ ROWS = pl.DataFrame(
     }
 )
 SCHEMA = Schema(
-    fields=(Categorical("a", role="user"), Numeric("n", role="item"), Bag("t", role="item")), label=Label("y")
+    fields=(Categorical("a", role="user"), Numeric("n", role="item"), Bag("t", role="item")),
+    label=Label("y"),
 )
 SMALL = AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,))
 
@@ -112,7 +113,9 @@ def test_scores_terms_and_candidates_are_those_of_the_parts_in_their_shares(lab,
             split = Split.by_role(layout)
             context = lab.fields_of(layout, rows_of(layout, batch, [0]), split.context.positions)
             candidates = lab.fields_of(layout, batch, split.candidates.positions)
-            rows = lab.with_fields_of(layout, batch, rows_of(layout, batch, [0] * 6), split.context.positions)
+            rows = lab.with_fields_of(
+                layout, batch, rows_of(layout, batch, [0] * 6), split.context.positions
+            )
             sides = Part(split.context, context), Part(split.candidates, candidates)
             scores = score_candidates(network, split, *sides)
             torch.testing.assert_close(scores, network(rows).detach(), atol=1e-10, rtol=1e-10)
@@ -147,7 +150,8 @@ def test_a_bundle_scores_and_says_so_after_saving_and_loading(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [SMALL, FM(embedding_dim=3), FinalNet(embedding_dim=3, block1_hidden=(4,), block2_hidden=(4,))]
+    "settings",
+    [SMALL, FM(embedding_dim=3), FinalNet(embedding_dim=3, block1_hidden=(4,), block2_hidden=(4,))],
 )
 def test_explanations_add_up(settings):
     bundle = mean_bundle(settings)
@@ -178,12 +182,16 @@ def test_a_warm_start_begins_where_a_mean_ended(settings):
     report = warm_start(network, bundle.encoder, bundle, labels=SCHEMA.labels)
     assert network_share(network) == SHARE
     assert torch.equal(network.lr.embedding.weight, bundle.network.lr.embedding.weight)
-    assert report.taken["network.embedding.weight"] == f"{layout.num_rows} of {layout.num_rows} rows"
+    assert (
+        report.taken["network.embedding.weight"] == f"{layout.num_rows} of {layout.num_rows} rows"
+    )
     if settings is SMALL:
         table = bundle.encoder.transform(ROWS)
         batch = table.batch(slice(0, len(table)))[0]
         assert torch.equal(network.eval()(batch), bundle.network(batch))
-    optimizer = RunOptimizer(network, TrainingSettings(l2={"lr.embedding.weight": 0.1, "network.*": 0.2}))
+    optimizer = RunOptimizer(
+        network, TrainingSettings(l2={"lr.embedding.weight": 0.1, "network.*": 0.2})
+    )
     assert len(optimizer.parameters) == len(list(network.parameters()))
 
 
@@ -195,8 +203,12 @@ def test_l2_calls_the_parameters_of_a_mean_s_network_as_without_the_mean():
         network.zero_grad()
         optimizer.add_l2(None)
         torch.testing.assert_close(weight.grad, 0.5 * weight)
-        assert [name for name, p in network.named_parameters() if p.grad is not None] == ["network.embedding.weight"]
-    with pytest.raises(ConfigError, match=r"'embeding.weight', which the model does not have: .*'embedding.weight'"):
+        assert [name for name, p in network.named_parameters() if p.grad is not None] == [
+            "network.embedding.weight"
+        ]
+    with pytest.raises(
+        ConfigError, match=r"'embeding.weight', which the model does not have: .*'embedding.weight'"
+    ):
         RunOptimizer(network, TrainingSettings(l2={"embeding.weight": 0.5}))
     with pytest.raises(ConfigError, match="l2 names parameter 'network\\.embedding\\.weight'"):
         RunOptimizer(network.network, TrainingSettings(l2={"network.embedding.weight": 0.5}))
@@ -225,7 +237,11 @@ def test_a_recipe_with_a_fixed_l2_starts_from_its_own_mean(tmp_path):
 def test_a_warm_start_of_two_towers_takes_the_network_of_a_mean_alone():
     bundle = mean_bundle()
     layout = bundle.encoder.layout
-    towers = as_former(MODELS["dssm"](embedding_dim=4, hidden=(4,), output_dim=3).build(layout), layout, bundle.network)
+    towers = as_former(
+        MODELS["dssm"](embedding_dim=4, hidden=(4,), output_dim=3).build(layout),
+        layout,
+        bundle.network,
+    )
     report = warm_start(towers, bundle.encoder, bundle, labels=SCHEMA.labels)
     assert "embedding.weight" in report.taken
     assert network_share(towers) == 1.0

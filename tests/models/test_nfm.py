@@ -17,13 +17,17 @@ def test_without_hidden_layers_it_starts_as_fm_and_has_fms_gradients(lab, layout
     for network in (nfm, fm):
         network(batch).square().sum().backward()
     for name, parameter in fm.named_parameters():
-        torch.testing.assert_close(nfm.get_parameter(name).grad, parameter.grad, atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(
+            nfm.get_parameter(name).grad, parameter.grad, atol=1e-10, rtol=1e-10
+        )
 
 
 def test_dropout_falls_on_entries_of_the_pooled_vector(lab):
     """With one entry and NFM-0, a row keeps twice its second-order term, or nothing of it."""
     layout = lab.layouts["categorical"]
-    network = NFM(embedding_dim=1, hidden=(), pooled_dropout=0.5, batch_norm=False).build(layout).double()
+    network = (
+        NFM(embedding_dim=1, hidden=(), pooled_dropout=0.5, batch_norm=False).build(layout).double()
+    )
     batch = lab.batch(layout, 64)
     calm = network.eval()(batch)
     torch.manual_seed(0)

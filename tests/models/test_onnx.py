@@ -18,9 +18,14 @@ QUICK = ("inttower",)  # a conversion takes seconds: those of all models and lay
 
 def export(network, layout, batch):
     """The network as PyTorch's exported program, with any number of rows and of values in bags."""
-    rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
+    rows, values = (
+        torch.export.Dim("rows", min=0, max=10_000),
+        torch.export.Dim("values", min=0, max=100_000),
+    )
     bag = {0: values} if layout.positions(kind="bag") else {}
-    return torch.export.export(network, (batch,), dynamic_shapes=(Batch({0: rows}, {0: rows}, bag, bag, bag),))
+    return torch.export.export(
+        network, (batch,), dynamic_shapes=(Batch({0: rows}, {0: rows}, bag, bag, bag),)
+    )
 
 
 def onnx(program):
@@ -28,7 +33,11 @@ def onnx(program):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own
         program = torch.onnx.export(
-            program, dynamo=True, verbose=False, input_names=list(Batch._fields), output_names=["logit"]
+            program,
+            dynamo=True,
+            verbose=False,
+            input_names=list(Batch._fields),
+            output_names=["logit"],
         )
     content = io.BytesIO()
     program.save(content)
@@ -60,19 +69,25 @@ def places():
 
 @pytest.mark.parametrize(("name", "case", "layout_name"), list(places()))
 def test_onnx_runtime_gives_the_same_logits(name, case, layout_name, caplog):
-    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'")
+    runtime = pytest.importorskip(
+        "onnxruntime", reason="ONNX Runtime is absent: pip install 'fieldwise[onnx]'"
+    )
     caplog.set_level(logging.ERROR)
     layout = lab.LAYOUTS[layout_name]
     network = randomized(name, case, layout)
     exported = export(network, layout, rows_of(layout, 6))
     program = exported.module()
     for n in (0, 1, 9):
-        torch.testing.assert_close(program(rows_of(layout, n)), network(rows_of(layout, n)), atol=1e-6, rtol=1e-6)
+        torch.testing.assert_close(
+            program(rows_of(layout, n)), network(rows_of(layout, n)), atol=1e-6, rtol=1e-6
+        )
     session = runtime.InferenceSession(onnx(exported), providers=["CPUExecutionProvider"])
     read = {i.name for i in session.get_inputs()}
     for n in (1, 9):
         batch = rows_of(layout, n)
-        result = session.run(None, {k: v.numpy() for k, v in batch._asdict().items() if k in read})[0]
+        result = session.run(None, {k: v.numpy() for k, v in batch._asdict().items() if k in read})[
+            0
+        ]
         expected = network(batch).detach().numpy()
         assert result.shape == expected.shape == (n,)
         np.testing.assert_allclose(result, expected, atol=1e-5, rtol=1e-5)

@@ -32,14 +32,24 @@ def test_crosses_are_the_equations(subtests, lab):
 @pytest.mark.slow
 def test_crosses_export_and_compile(lab):
     layout, crosses = lab.layouts["history"], dict(CROSSED)["history"]
-    network, batch = lab.randomized(WideDeep(**SMALL, crosses=crosses).build(layout)), lab.batch(layout, 6)
-    rows, values = torch.export.Dim("rows", min=0, max=10_000), torch.export.Dim("values", min=0, max=100_000)
+    network, batch = (
+        lab.randomized(WideDeep(**SMALL, crosses=crosses).build(layout)),
+        lab.batch(layout, 6),
+    )
+    rows, values = (
+        torch.export.Dim("rows", min=0, max=10_000),
+        torch.export.Dim("values", min=0, max=100_000),
+    )
     bag = {0: values}
-    program = torch.export.export(network, (batch,), dynamic_shapes=(Batch({0: rows}, {0: rows}, bag, bag, bag),))
+    program = torch.export.export(
+        network, (batch,), dynamic_shapes=(Batch({0: rows}, {0: rows}, bag, bag, bag),)
+    )
     other = lab.batch(layout, 9, seed=9)
     torch.testing.assert_close(program.module()(other), network(other), atol=1e-12, rtol=0)
     torch.compiler.reset()
-    torch.testing.assert_close(torch.compile(network, backend="eager", fullgraph=True)(batch), network(batch))
+    torch.testing.assert_close(
+        torch.compile(network, backend="eager", fullgraph=True)(batch), network(batch)
+    )
     assert network(lab.batch(layout, 0)).shape == (0,)
 
 
@@ -58,7 +68,8 @@ def test_crosses_start_silent_and_learn_the_combinations_present():
 def test_crosses_of_32_bit_ids_do_not_overflow(monkeypatch):
     """The last combination of 46,341 by 46,341 categories has a number above 2^31."""
     layout, zeros = Layout.of_sizes([46_341, 46_341]), torch.zeros
-    monkeypatch.setattr(torch, "zeros", lambda *shape: zeros(1, 1).expand(shape))  # one number in memory, not 2^31
+    # one number in memory, not 2^31
+    monkeypatch.setattr(torch, "zeros", lambda *shape: zeros(1, 1).expand(shape))
     crosses = CrossProducts(layout, (("field_0", "field_1"),))
     last = ids([[46_340, 92_681]])
     assert crosses(last._replace(ids=last.ids.int())).tolist() == [0.0]

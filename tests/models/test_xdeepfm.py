@@ -9,4 +9,7 @@ def test_which_variants_have_biases(subtests):
         with subtests.test(variant=variant):
             settings = XDeepFM(embedding_dim=3, hidden=(6,), cin_layers=(4, 4), variant=variant)
             network = settings.build(Layout.of_sizes([3, 4]))
-            assert (network.cin.layers[0].bias is not None, network.head.bias is not None) == expected
+            assert (
+                network.cin.layers[0].bias is not None,
+                network.head.bias is not None,
+            ) == expected

@@ -8,8 +8,8 @@ import torch
 def same_on_all_threads():
     """Runs work on 1, 2 and 5 threads, and asserts that its tensors are equal to the bit.
 
-    The work must be large enough for several threads: `worth` in native/parallel.h keeps less than 2^18 numbers a
-    thread on one.
+    The work must be large enough for several threads: `worth` in native/parallel.h keeps less than
+    2^18 numbers a thread on one.
     """
     before = torch.get_num_threads()
 

@@ -13,7 +13,10 @@ from fieldwise.ops.fm import fm_second_order_candidates
 from fieldwise.ops.native import NATIVE
 from fieldwise.ops.pair_attention import pair_attention_candidates, pair_attention_summary
 
-BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library"))]
+BACKENDS = [
+    "plain",
+    pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason="no native library")),
+]
 SIZES = [(0, 2), (1, 1), (1, 3), (2, 1), (5, 4), (3, 0)]  # C, I
 D, A = 5, 6
 
@@ -29,7 +32,10 @@ def vectors(context, own, rows=7, seed=0, dtype=torch.float64):
 def attention(seed=1, dtype=torch.float64):
     """W [A, D], b [A], h [A]."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype) for size in ((A, D), (A,), (A,))]
+    return [
+        torch.randn(*size, generator=generator, dtype=torch.float64).to(dtype)
+        for size in ((A, D), (A,), (A,))
+    ]
 
 
 def test_fm_is_the_sum_over_all_pairs(subtests):
@@ -37,8 +43,12 @@ def test_fm_is_the_sum_over_all_pairs(subtests):
         with subtests.test(context=context, own=own):
             x_CD, x_NID, x_NFD = vectors(context, own)
             rows = x_NFD.numpy()
-            expected = [sum(row[i] @ row[j] for j in range(len(row)) for i in range(j)) for row in rows]
-            torch.testing.assert_close(fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected)))
+            expected = [
+                sum(row[i] @ row[j] for j in range(len(row)) for i in range(j)) for row in rows
+            ]
+            torch.testing.assert_close(
+                fm_second_order_candidates(x_CD, x_NID), torch.tensor(np.array(expected))
+            )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -46,10 +56,13 @@ def test_pair_attention_is_the_pooling_over_all_pairs(subtests, monkeypatch, bac
     for context, own in SIZES:
         for rows in [0, 1, 7]:
             with subtests.test(context=context, own=own, rows=rows):
-                monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)  # blocks of 3 candidates
+                # blocks of 3 candidates
+                monkeypatch.setattr(module, "HIDDEN_NUMBERS", 3 * own * context * A)
                 x_CD, x_NID, x_NFD = vectors(context, own, rows)
                 weights = attention()
-                expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[0]
+                expected = pair_attention_pool_plain(x_NFD, *pair_indices(context + own), *weights)[
+                    0
+                ]
                 with use_ops(backend):
                     result = pair_attention_candidates(x_CD, x_NID, *weights)
                 torch.testing.assert_close(result, expected, atol=1e-12, rtol=1e-12)
@@ -86,7 +99,9 @@ def test_scores_of_which_all_are_far_below_zero_merge_too(backend):
     x_CD, x_NID, x_NFD = vectors(3, 2, dtype=torch.float32)
     left, right = pair_indices(5)
     with use_ops(backend):
-        result = pair_attention_candidates(x_CD, x_NID, torch.zeros(A, D), torch.ones(A), torch.full((A,), -200 / A))
+        result = pair_attention_candidates(
+            x_CD, x_NID, torch.zeros(A, D), torch.ones(A), torch.full((A,), -200 / A)
+        )
     torch.testing.assert_close(result, (x_NFD[:, left] * x_NFD[:, right]).mean(1))
 
 
@@ -126,7 +141,9 @@ def test_gradients_are_those_of_the_pooling_over_all_pairs():
     x_CD, x_NID, *weights = inputs
     x_NFD = torch.cat([x_CD.expand(7, -1, -1), x_NID], 1)
     pooled_ND = pair_attention_pool_plain(x_NFD, *pair_indices(5), *weights)[0]
-    for ours, expected in zip(result, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True):
+    for ours, expected in zip(
+        result, torch.autograd.grad((pooled_ND * direction_ND).sum(), inputs), strict=True
+    ):
         torch.testing.assert_close(ours, expected)
 
 
@@ -135,5 +152,9 @@ def test_operands_that_do_not_fit_are_refused():
     """The kernel reads by pointers: what does not fit must never reach it."""
     x_CD, x_NID, _ = vectors(3, 2)
     for wrong in ((x_CD[:, :-1], x_NID), (x_CD, x_NID[..., :-1]), (x_CD[:0], x_NID[:, :1])):
-        with use_ops("native"), torch.no_grad(), pytest.raises(ConfigError, match="correct the shapes"):
+        with (
+            use_ops("native"),
+            torch.no_grad(),
+            pytest.raises(ConfigError, match="correct the shapes"),
+        ):
             pair_attention_candidates(*wrong, *attention())

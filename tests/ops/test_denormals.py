@@ -16,7 +16,9 @@ from fieldwise.scoring.candidates import score_candidates
 
 TINY = 1e-39  # below float32's smallest normal number, 1.2e-38
 
-all_threads = pytest.mark.skipif(not NATIVE.threaded, reason="without the native library only one thread flushes")
+all_threads = pytest.mark.skipif(
+    not NATIVE.threaded, reason="without the native library only one thread flushes"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +55,13 @@ def test_an_error_inside_leaves_it_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_the_calling_thread_flushes_in_any_case(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+def test_the_calling_thread_flushes_in_any_case(
+    monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
     if not native:
-        monkeypatch.setattr("fieldwise.ops.devices.NATIVE", type(NATIVE)(None, "none", False, "left out"))
+        monkeypatch.setattr(
+            "fieldwise.ops.devices.NATIVE", type(NATIVE)(None, "none", False, "left out")
+        )
     with flushed_denormals():
         assert kept(8) == 0.0
 

@@ -78,7 +78,9 @@ def test_native_drops_what_plain_drops(subtests):
                 seed = torch.tensor([2**62 + 12345])
                 grad = torch.randn(shape, dtype=dtype)
                 result = torch.ops.fieldwise.dropout(x, seed, 0.3)
-                expected = x * keep_factors(seed[0], len(x), x[:1].numel(), 0.3, dtype=dtype).view(shape)
+                expected = x * keep_factors(seed[0], len(x), x[:1].numel(), 0.3, dtype=dtype).view(
+                    shape
+                )
                 torch.testing.assert_close(result, expected, rtol=1e-6, atol=0)
                 torch.testing.assert_close(
                     torch.autograd.grad(result, x, grad)[0],

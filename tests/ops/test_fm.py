@@ -21,18 +21,36 @@ def test_fm_second_order_is_the_sum_over_pairs(subtests):
     for shape in [(0, 3, 2), (1, 2, 1), (4, 6, 3)]:
         with subtests.test(shape=shape):
             x = np.random.default_rng(0).normal(size=shape)
-            reference = [sum(r[i] @ r[j] for i in range(shape[1]) for j in range(i + 1, shape[1])) for r in x]
-            np.testing.assert_allclose(fm_second_order(torch.tensor(x)), np.array(reference), atol=1e-12)
+            reference = [
+                sum(r[i] @ r[j] for i in range(shape[1]) for j in range(i + 1, shape[1])) for r in x
+            ]
+            np.testing.assert_allclose(
+                fm_second_order(torch.tensor(x)), np.array(reference), atol=1e-12
+            )
 
 
-@pytest.mark.parametrize("function", [fm_second_order, lambda x: pair_products(x, *pair_indices(4))])
+@pytest.mark.parametrize(
+    "function", [fm_second_order, lambda x: pair_products(x, *pair_indices(4))]
+)
 def test_products_have_right_gradients(function):
     torch.manual_seed(0)
-    assert torch.autograd.gradcheck(function, torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True))
+    assert torch.autograd.gradcheck(
+        function, torch.randn(2, 4, 3, dtype=torch.float64, requires_grad=True)
+    )
 
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
-SIZES = [(0, 3, 4), (1, 1, 1), (1, 2, 3), (3, 5, 7), (5, 2, 8), (7, 3, 10), (9, 4, 17), (70, 39, 16)]  # B, F, D
+# B, F, D
+SIZES = [
+    (0, 3, 4),
+    (1, 1, 1),
+    (1, 2, 3),
+    (3, 5, 7),
+    (5, 2, 8),
+    (7, 3, 10),
+    (9, 4, 17),
+    (70, 39, 16),
+]
 
 
 def tables(rows, dim, *, dtype=torch.float64, seed=0):
@@ -42,7 +60,9 @@ def tables(rows, dim, *, dtype=torch.float64, seed=0):
 
 
 def ids_of(batch, fields, rows, kind=torch.int32):
-    return torch.randint(0, rows, (batch, fields), generator=torch.Generator().manual_seed(1)).to(kind)
+    return torch.randint(0, rows, (batch, fields), generator=torch.Generator().manual_seed(1)).to(
+        kind
+    )
 
 
 @pytest.mark.parametrize("backend", ["plain", pytest.param("native", marks=needs_native)])
@@ -65,13 +85,21 @@ def test_native_is_plain_forward_and_backward(subtests):
                 with subtests.test(batch=batch, fields=fields, dim=dim, dtype=dtype, kind=kind):
                     table, first = tables(2 * fields + 3, dim, dtype=dtype)
                     ids = ids_of(batch, fields, len(table), kind)
-                    grad = torch.randn(batch, generator=torch.Generator().manual_seed(2), dtype=dtype)
+                    grad = torch.randn(
+                        batch, generator=torch.Generator().manual_seed(2), dtype=dtype
+                    )
                     results = []
                     for backend in ("native", "plain"):
                         with use_ops(backend):
                             logit = fm_logit(table, first, ids)
-                            results.append((logit.detach(), *torch.autograd.grad(logit, (table, first), grad)))
-                    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-11, "atol": 1e-11}
+                            results.append(
+                                (logit.detach(), *torch.autograd.grad(logit, (table, first), grad))
+                            )
+                    close = (
+                        {"rtol": 1e-4, "atol": 1e-4}
+                        if dtype == torch.float32
+                        else {"rtol": 1e-11, "atol": 1e-11}
+                    )
                     for result, expected in zip(*results, strict=True):
                         torch.testing.assert_close(result, expected, **close)
 

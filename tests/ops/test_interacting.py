@@ -16,7 +16,9 @@ from fieldwise.ops.native import NATIVE
 
 def _random(batch, fields, size):
     torch.manual_seed(0)
-    return [torch.randn(batch, fields, size, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    return [
+        torch.randn(batch, fields, size, dtype=torch.float64, requires_grad=True) for _ in range(3)
+    ]
 
 
 def test_each_head_is_softmax_of_scores_times_v(subtests):
@@ -39,14 +41,35 @@ def test_each_head_is_softmax_of_scores_times_v(subtests):
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
 MODES = ["plain", "auto"]
 # Rows, fields, D, A, H.
-SHAPES = [(1, 1, 3, 4, 1), (9, 2, 6, 6, 2), (8, 5, 8, 8, 4), (17, 10, 10, 64, 2), (3, 7, 13, 15, 3), (5, 39, 16, 6, 1)]
+SHAPES = [
+    (1, 1, 3, 4, 1),
+    (9, 2, 6, 6, 2),
+    (8, 5, 8, 8, 4),
+    (17, 10, 10, 64, 2),
+    (3, 7, 13, 15, 3),
+    (5, 39, 16, 6, 1),
+]
 CHOICES = [
-    dict(zip(("residual", "norm", "relu_on_projections", "bias", "scale", "output_relu"), values, strict=True))
+    dict(
+        zip(
+            ("residual", "norm", "relu_on_projections", "bias", "scale", "output_relu"),
+            values,
+            strict=True,
+        )
+    )
     for values in itertools.product(
-        ("none", "projected", "identity"), ("none", "before_relu", "after_relu"), *[(False, True)] * 4
+        ("none", "projected", "identity"),
+        ("none", "before_relu", "after_relu"),
+        *[(False, True)] * 4,
     )
 ]
-BUSY = {"residual": "projected", "norm": "before_relu", "relu_on_projections": True, "bias": True, "scale": True}
+BUSY = {
+    "residual": "projected",
+    "norm": "before_relu",
+    "relu_on_projections": True,
+    "bias": True,
+    "scale": True,
+}
 
 
 def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=torch.float64, **_):
@@ -56,7 +79,10 @@ def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=to
     rows = (4 if residual == "projected" else 3) * size
     shapes = [(batch, fields, dim), (rows, dim), (rows,), (size,), (size,)]
     there = [True, True, bias, norm != "none", norm != "none"]
-    return [torch.randn(s, dtype=dtype).requires_grad_() if t else None for s, t in zip(shapes, there, strict=True)]
+    return [
+        torch.randn(s, dtype=dtype).requires_grad_() if t else None
+        for s, t in zip(shapes, there, strict=True)
+    ]
 
 
 def _call(arguments, heads, *, bias=False, seed=None, dropout=0.0, **choice):
@@ -92,7 +118,9 @@ def _numpy(x, W, b, norm_weight, norm_bias, heads, keep=None, **options):
             if step == "relu" and output_relu:
                 y = np.maximum(y, 0.0)
             if step == norm:
-                y = (y - y.mean(1, keepdims=True)) / np.sqrt(y.var(1, keepdims=True) + 1e-5) * norm_weight + norm_bias
+                y = (y - y.mean(1, keepdims=True)) / np.sqrt(
+                    y.var(1, keepdims=True) + 1e-5
+                ) * norm_weight + norm_bias
         result.append(y)
     return np.array(result)
 
@@ -105,10 +133,14 @@ def test_it_is_the_equations_for_every_choice(mode, dropout, step):
         arguments = _arguments((2, 3, 6, 6, 2), **choice)
         torch.manual_seed(5)
         seed = torch.randint(0, 2**63 - 1, (1,))[0]
-        keep = keep_factors(seed, 2, 2 * 3 * 3, dropout, dtype=torch.float64).view(2, 2, 3, 3).numpy()
+        keep = (
+            keep_factors(seed, 2, 2 * 3 * 3, dropout, dtype=torch.float64).view(2, 2, 3, 3).numpy()
+        )
         with use_ops(mode):
             result = _call(arguments, 2, seed=5, dropout=dropout, **choice)
-        reference = _numpy(*(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice)
+        reference = _numpy(
+            *(None if t is None else t.detach().numpy() for t in arguments), 2, keep, **choice
+        )
         np.testing.assert_allclose(result.detach(), reference, atol=1e-11, err_msg=str(choice))
 
 
@@ -120,7 +152,13 @@ def test_gradients_are_those_of_finite_differences(mode, dropout):
 
         def layer(*present, choice=choice, arguments=arguments):
             values = iter(present)
-            return _call([None if t is None else next(values) for t in arguments], 2, seed=1, dropout=dropout, **choice)
+            return _call(
+                [None if t is None else next(values) for t in arguments],
+                2,
+                seed=1,
+                dropout=dropout,
+                **choice,
+            )
 
         with use_ops(mode):
             assert torch.autograd.gradcheck(layer, _present(arguments), fast_mode=True), choice
@@ -134,17 +172,25 @@ def test_native_and_plain_give_the_same_numbers(subtests):
                 for number, choice in enumerate(CHOICES[::7]):
                     if choice["residual"] == "identity" and shape[2] != shape[3]:
                         continue
-                    if dtype == torch.float32 and (choice["norm"] != "none" or choice["relu_on_projections"]):
+                    if dtype == torch.float32 and (
+                        choice["norm"] != "none" or choice["relu_on_projections"]
+                    ):
                         continue  # a deviation near 0 or a ReLU's corner tells roundings apart
                     results = []
                     for mode in ("plain", "native"):
                         arguments = _arguments(shape, dtype=dtype, **choice)
                         with use_ops(mode):
-                            y = _call(arguments, shape[4], seed=1, dropout=0.3 * (number % 2), **choice)
-                        results.append([y, *torch.autograd.grad(y.square().sum(), _present(arguments))])
+                            y = _call(
+                                arguments, shape[4], seed=1, dropout=0.3 * (number % 2), **choice
+                            )
+                        results.append(
+                            [y, *torch.autograd.grad(y.square().sum(), _present(arguments))]
+                        )
                     for plain, native in zip(*results, strict=True):
                         spread = float(plain.detach().abs().max()) + 1.0
-                        assert float((native - plain).detach().abs().max()) <= tolerance * spread, choice
+                        assert float((native - plain).detach().abs().max()) <= tolerance * spread, (
+                            choice
+                        )
 
 
 def test_nan_and_infinity_stay_in_their_row(subtests):
@@ -230,7 +276,9 @@ def test_bfloat16_products_are_those_of_rounded_operands(shape, dropout, subtest
             continue
         with subtests.test(**choice):
             arguments = _arguments(shape, dtype=torch.float32, **choice)
-            arguments = [_rounded(t / shape[2] ** 0.5) if k < 2 else t for k, t in enumerate(arguments)]
+            arguments = [
+                _rounded(t / shape[2] ** 0.5) if k < 2 else t for k, t in enumerate(arguments)
+            ]
             results = []
             for half in (False, True):
                 with torch.autocast("cpu", torch.bfloat16, enabled=half):
@@ -261,7 +309,11 @@ def test_sizes_that_do_not_fit_are_named(subtests):
     for shapes, choice, message in [
         ([(2, 3, 4), (8, 5)], {}, r"the fields' vectors must be \[B, F, 5\]"),
         ([(2, 3, 4), (12, 4)], {}, "4 equal parts divisible by heads, found 12 rows and 2 heads"),
-        ([(2, 3, 4), (24, 4)], {"residual": "identity"}, "as many outputs as inputs, found 8 and 4"),
+        (
+            [(2, 3, 4), (24, 4)],
+            {"residual": "identity"},
+            "as many outputs as inputs, found 8 and 4",
+        ),
         ([(2, 3, 4), (8, 4), (4,)], {}, "the bias must have 8 entries"),
         ([(2, 3, 4), (8, 4)], {"norm": "before_relu"}, "a weight and a bias of 2 entries"),
         (
@@ -270,17 +322,24 @@ def test_sizes_that_do_not_fit_are_named(subtests):
             r"epsilon must be above 0, found 0\.0",
         ),
     ]:
-        with subtests.test(shapes=shapes, choice=choice, message=message), pytest.raises(ConfigError, match=message):
+        with (
+            subtests.test(shapes=shapes, choice=choice, message=message),
+            pytest.raises(ConfigError, match=message),
+        ):
             interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
 
 
 def test_forward_and_attend_give_the_same(subtests):
     """`forward` runs the op, `attend` the steps one by one."""
-    for size, residual, output_projection, mode in itertools.product((4, 6), RESIDUALS, (False, True), MODES):
+    for size, residual, output_projection, mode in itertools.product(
+        (4, 6), RESIDUALS, (False, True), MODES
+    ):
         choices = {"residual": residual, "output_projection": output_projection}
         with subtests.test(size=size, mode=mode, **choices):
             torch.manual_seed(0)
-            options = InteractingOptions(**choices, bias=True, relu_on_projections=True, norm="after_relu")
+            options = InteractingOptions(
+                **choices, bias=True, relu_on_projections=True, norm="after_relu"
+            )
             layer = InteractingLayer(4, size, 2, options, 0.3).double()
             x, result = torch.randn(5, 3, 4, dtype=torch.float64), []
             with use_ops(mode):

@@ -31,7 +31,10 @@ each_op = pytest.mark.parametrize("name", OPS)
 
 def tensors(sizes, dtype=torch.float64):
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in sizes]
+    return [
+        torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        for s in sizes
+    ]
 
 
 def dropped_pairs(x, W, b, h):
@@ -108,14 +111,20 @@ def test_all_instruction_sets_give_the_same(name, monkeypatch):
         with use_ops("native"):
             for ours, expected in zip(all_of(op, inputs), reference, strict=True):
                 torch.testing.assert_close(
-                    ours, expected, rtol=1e-7, atol=1e-9 * (1 + float(expected.detach().abs().max()))
+                    ours,
+                    expected,
+                    rtol=1e-7,
+                    atol=1e-9 * (1 + float(expected.detach().abs().max())),
                 )
 
 
 @pytest.mark.parametrize("mode", ["plain", pytest.param("native", marks=needs_native)])
 @pytest.mark.parametrize("name", [*OPS, "dropped pairs", "dropout"])
 def test_gradients_are_those_of_finite_differences(name, mode):
-    more = {"dropped pairs": (dropped_pairs, OPS["pair attention"][1]), "dropout": (LARGE["dropout"][0], [(4, 9)])}
+    more = {
+        "dropped pairs": (dropped_pairs, OPS["pair attention"][1]),
+        "dropout": (LARGE["dropout"][0], [(4, 9)]),
+    }
     op, sizes = (OPS | more)[name]
 
     def seeded(*inputs):
@@ -135,7 +144,10 @@ def rule_cases():
     for name, arguments in [
         ("pair_attention_pool", (x, *PAIRS, W, b, h, torch.tensor([1, 2]), 0.2, 0.3)),
         ("interacting", (*bare, seed, 2, "none", "none", False, False, True, 1e-5, 0.3, False)),
-        ("interacting", (*layer, seed, 2, "projected", "before_relu", True, True, True, 1e-5, 0.3, False)),
+        (
+            "interacting",
+            (*layer, seed, 2, "projected", "before_relu", True, True, True, 1e-5, 0.3, False),
+        ),
         ("fm_logit", (*tensors(OPS["fm"][1]), IDS)),
         ("dropout", (*tensors([(4, 9)]), seed, 0.25)),
     ]:
@@ -194,7 +206,10 @@ def test_tensors_of_several_types_are_never_read_as_one(name):
     op, sizes = OPS[name]
     mixed = [t.detach() for t in tensors(sizes)]
     mixed[1] = mixed[1].float()
-    with use_ops("native"), pytest.raises(ConfigError, match=r"float32 on cpu, torch\.float64 on cpu"):
+    with (
+        use_ops("native"),
+        pytest.raises(ConfigError, match=r"float32 on cpu, torch\.float64 on cpu"),
+    ):
         op(*mixed)
     with torch.autocast("cpu", torch.bfloat16):  # it leaves float64 as it is
         assert backend_of(*mixed) == "plain"
@@ -233,7 +248,10 @@ def test_a_narrow_table_is_gathered_as_it_is_under_autocast():
 @pytest.fixture
 def memory_of_nan():
     """PyTorch fills new memory with NaN (integers with their largest value), to detect unwritten elements."""
-    before = torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     assert torch.empty(3).isnan().all()
@@ -249,7 +267,9 @@ def interacting_case(batch, norm, residual, bias, normed):
     sizes = {"bias_N": (rows,), "norm_weight_A": (2,), "norm_bias_A": (2,)}
 
     def op(x, weight, *rest):
-        return interacting(x, weight, **dict(zip(names, rest, strict=True)), heads=1, residual=residual, norm=norm)
+        return interacting(
+            x, weight, **dict(zip(names, rest, strict=True)), heads=1, residual=residual, norm=norm
+        )
 
     return op, [(batch, 4, 2), (rows, 2), *(sizes[name] for name in names)]
 
@@ -257,7 +277,9 @@ def interacting_case(batch, norm, residual, bias, normed):
 WRITTEN = {
     **OPS,
     **{
-        f"interacting {norm} {residual} {bias} {normed}": interacting_case(3, norm, residual, bias, normed)
+        f"interacting {norm} {residual} {bias} {normed}": interacting_case(
+            3, norm, residual, bias, normed
+        )
         for norm, residual, bias, normed in [
             ("none", "none", False, False),
             ("none", "projected", True, True),
@@ -294,7 +316,9 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
                     out = op(*inputs)
                     results[mode] = (
                         out,
-                        *torch.autograd.grad((out * out.detach().cos()).sum(), inputs, allow_unused=True),
+                        *torch.autograd.grad(
+                            (out * out.detach().cos()).sum(), inputs, allow_unused=True
+                        ),
                     )
             for ours, expected in zip(results["native"], results["plain"], strict=True):
                 assert (ours is None) == (expected is None)
@@ -305,9 +329,15 @@ def test_every_output_and_gradient_is_written(subtests, memory_of_nan):
 @needs_native
 def test_the_operator_itself_writes_a_gradient_of_a_norm_that_is_not_there(memory_of_nan):
     x, weight, norm_weight, norm_bias = tensors([(3, 4, 2), (8, 2), (2,), (2,)])
-    seed, choices = torch.zeros(1, dtype=torch.int64), (1, "projected", "none", False, False, True, 1e-5, 0.0, False)
+    seed, choices = (
+        torch.zeros(1, dtype=torch.int64),
+        (1, "projected", "none", False, False, True, 1e-5, 0.0, False),
+    )
     out = torch.ops.fieldwise.interacting(x, weight, None, norm_weight, norm_bias, seed, *choices)
-    assert [g.tolist() for g in torch.autograd.grad(out.sum(), [norm_weight, norm_bias])] == [[0, 0], [0, 0]]
+    assert [g.tolist() for g in torch.autograd.grad(out.sum(), [norm_weight, norm_bias])] == [
+        [0, 0],
+        [0, 0],
+    ]
 
 
 DUAL = OPS | {"gather_rows": WRITTEN["gather_rows"], "dropout": WRITTEN["dropout"]}
@@ -339,7 +369,11 @@ def test_forward_mode_differentiation_has_the_right_tangent(name):
 def test_native_operations_refuse_tangents():
     op, sizes = OPS["max_sim"]
     user, item = (t.detach() for t in tensors(sizes))
-    with forward_ad.dual_level(), use_ops("native"), pytest.raises(ConfigError, match="no forward-mode derivative"):
+    with (
+        forward_ad.dual_level(),
+        use_ops("native"),
+        pytest.raises(ConfigError, match="no forward-mode derivative"),
+    ):
         op(user, forward_ad.make_dual(item, item))
 
 
@@ -372,7 +406,11 @@ def test_sizes_that_do_not_fit_are_refused(subtests):
         ("fm", [(6, 3), (6,)]),
         ("max_sim", [(3, 4, 2), (3, 5, 3)]),
     ]:
-        with subtests.test(name=name, sizes=sizes), use_ops("native"), pytest.raises(ValueError, match="takes"):
+        with (
+            subtests.test(name=name, sizes=sizes),
+            use_ops("native"),
+            pytest.raises(ValueError, match="takes"),
+        ):
             OPS[name][0](*tensors(sizes))
 
 
@@ -380,8 +418,17 @@ def test_sizes_that_do_not_fit_are_refused(subtests):
 def test_an_update_that_does_not_fit_its_table_is_refused(subtests):
     for rule in ["sgd", "adagrad", "rowwise_adagrad", "adam"]:
         with subtests.test(rule=rule):
-            table, groups, grads = torch.zeros(6, 2), group_rows(torch.tensor([1, 5, 1]), 6), torch.ones(3, 2)
-            shapes = {"sgd": [], "adagrad": [(6, 2)], "rowwise_adagrad": [(6,)], "adam": [(6, 2), (6, 2)]}[rule]
+            table, groups, grads = (
+                torch.zeros(6, 2),
+                group_rows(torch.tensor([1, 5, 1]), 6),
+                torch.ones(3, 2),
+            )
+            shapes = {
+                "sgd": [],
+                "adagrad": [(6, 2)],
+                "rowwise_adagrad": [(6,)],
+                "adam": [(6, 2), (6, 2)],
+            }[rule]
             states, how = [torch.zeros(s) for s in shapes], RowRule(name=rule, rate=0.1)
             with use_ops("native"):
                 with pytest.raises(IndexError, match="0 to 4, found 1 to 5"):

@@ -9,7 +9,14 @@ from fieldwise.ops.dropout import keep_factors
 from fieldwise.ops.native import NATIVE
 
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)
-SHAPES = [(1, 2, 1, 1), (7, 3, 5, 3), (33, 10, 10, 17), (16, 39, 16, 16), (9, 5, 3, 128), (3, 7, 65, 2)]
+SHAPES = [
+    (1, 2, 1, 1),
+    (7, 3, 5, 3),
+    (33, 10, 10, 17),
+    (16, 39, 16, 16),
+    (9, 5, 3, 128),
+    (3, 7, 65, 2),
+]
 
 
 def _arguments(batch, fields, dim, attention, dtype=torch.float64):
@@ -24,8 +31,12 @@ def _numpy(x, W, b, h, seeds=(0, 0), drops=(0.0, 0.0)):
     """Pooled vectors and weights, pair by pair."""
     rows, fields, dim = x.shape
     pairs = [(i, j) for i in range(fields) for j in range(i + 1, fields)]
-    keep_q = keep_factors(torch.tensor(seeds[0]), rows, len(pairs) * dim, drops[0], dtype=torch.float64).numpy()
-    keep_a = keep_factors(torch.tensor(seeds[1]), rows, len(pairs), drops[1], dtype=torch.float64).numpy()
+    keep_q = keep_factors(
+        torch.tensor(seeds[0]), rows, len(pairs) * dim, drops[0], dtype=torch.float64
+    ).numpy()
+    keep_a = keep_factors(
+        torch.tensor(seeds[1]), rows, len(pairs), drops[1], dtype=torch.float64
+    ).numpy()
     pooled, weights = np.zeros((rows, dim)), np.zeros((rows, len(pairs)))
     for r in range(rows):
         q = np.array([x[r, i] * x[r, j] for i, j in pairs]) * keep_q[r].reshape(len(pairs), dim)
@@ -49,7 +60,15 @@ def test_pooling_is_the_equations(subtests, mode):
             torch.manual_seed(5)
             with use_ops(mode):
                 pooled = pair_attention_pool(
-                    x, left, right, W, b, h, pair_dropout=drops[0], attention_dropout=drops[1], training=True
+                    x,
+                    left,
+                    right,
+                    W,
+                    b,
+                    h,
+                    pair_dropout=drops[0],
+                    attention_dropout=drops[1],
+                    training=True,
                 )
             reference, _ = _numpy(*_detached(x, W, b, h), seeds, drops)
             np.testing.assert_allclose(pooled.detach(), reference, atol=1e-12)
@@ -58,7 +77,9 @@ def test_pooling_is_the_equations(subtests, mode):
 def test_weights_are_the_softmax():
     x, left, right, W, b, h = _arguments(3, 4, 2, 5)
     np.testing.assert_allclose(
-        pair_attention_pool_plain(x, left, right, W, b, h)[1].detach(), _numpy(*_detached(x, W, b, h))[1], atol=1e-12
+        pair_attention_pool_plain(x, left, right, W, b, h)[1].detach(),
+        _numpy(*_detached(x, W, b, h))[1],
+        atol=1e-12,
     )
 
 
@@ -114,7 +135,9 @@ def test_nan_and_infinity_stay_in_their_row(subtests):
     for bad in [float("nan"), float("inf")]:
         for mode in ["plain", "auto"]:
             with subtests.test(bad=bad, mode=mode):
-                x, left, right, W, b, h = (t.detach() for t in _arguments(20, 4, 3, 5, dtype=torch.float32))
+                x, left, right, W, b, h = (
+                    t.detach() for t in _arguments(20, 4, 3, 5, dtype=torch.float32)
+                )
                 clean = pair_attention_pool(x, left, right, W, b, h)
                 x[7, 2, 1] = bad
                 with use_ops(mode):
@@ -144,10 +167,14 @@ def test_gradients_are_finite_where_the_bias_alone_makes_a_large_score(subtests)
                 x, left, right, W, _, _ = _arguments(3, 4, 2, 5, dtype=dtype)
                 b, h = (torch.full((5,), n, dtype=dtype, requires_grad=True) for n in (100.0, 2.0))
                 with use_ops(mode):
-                    result = torch.autograd.grad(pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h))
+                    result = torch.autograd.grad(
+                        pair_attention_pool(x, left, right, W, b, h).sum(), (x, W, b, h)
+                    )
                 doubles = [t.detach().double().requires_grad_() for t in (x, W, b, h)]
                 pooled = pair_attention_pool_plain(doubles[0], left, right, *doubles[1:])[0]
-                for ours, reference in zip(result, torch.autograd.grad(pooled.sum(), doubles), strict=True):
+                for ours, reference in zip(
+                    result, torch.autograd.grad(pooled.sum(), doubles), strict=True
+                ):
                     torch.testing.assert_close(ours.double(), reference, atol=2e-3, rtol=2e-3)
 
 
@@ -156,7 +183,9 @@ def test_large_scores_neither_overflow_nor_vanish(mode):
     x, left, right, W, b, h = (t.detach() for t in _arguments(4, 3, 2, 3, dtype=torch.float32))
     with use_ops(mode):
         pooled = pair_attention_pool(x * 30, left, right, W * 30, b, h)
-    reference = pair_attention_pool_plain((x * 30).double(), left, right, (W * 30).double(), b.double(), h.double())[0]
+    reference = pair_attention_pool_plain(
+        (x * 30).double(), left, right, (W * 30).double(), b.double(), h.double()
+    )[0]
     torch.testing.assert_close(pooled.double(), reference, rtol=1e-4, atol=1e-4)
 
 
@@ -176,4 +205,6 @@ def test_dropout_needs_training():
     calm = pair_attention_pool(x, left, right, W, b, h)
     dropped = {"attention_dropout": 0.5, "pair_dropout": 0.5}
     assert torch.equal(calm, pair_attention_pool(x, left, right, W, b, h, **dropped))
-    assert not torch.equal(calm, pair_attention_pool(x, left, right, W, b, h, training=True, **dropped))
+    assert not torch.equal(
+        calm, pair_attention_pool(x, left, right, W, b, h, training=True, **dropped)
+    )

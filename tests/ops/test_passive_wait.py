@@ -36,7 +36,11 @@ def measured(**settings: str) -> dict[str, object]:
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
     environment = {name: value for name, value in os.environ.items() if name not in names}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env={**environment, **settings}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SCRIPT],
+        env={**environment, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -45,7 +49,10 @@ def gnu() -> bool:
     return any("libgomp" in path for path in loaded_openmp())
 
 
-@pytest.mark.skipif(not gnu() or len(os.sched_getaffinity(0)) < 2, reason="GCC's OpenMP and two processors are needed")
+@pytest.mark.skipif(
+    not gnu() or len(os.sched_getaffinity(0)) < 2,
+    reason="GCC's OpenMP and two processors are needed",
+)
 @pytest.mark.slow  # it compares processor seconds
 def test_idle_threads_sleep():
     result = measured(OMP_NUM_THREADS="2")
@@ -55,7 +62,8 @@ def test_idle_threads_sleep():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}, {"OMP_NUM_THREADS": "1"}]
+    "settings",
+    [{"OMP_WAIT_POLICY": "ACTIVE"}, {"GOMP_SPINCOUNT": "1000"}, {"OMP_NUM_THREADS": "1"}],
 )
 def test_what_is_set_by_hand_and_one_thread_stay(settings, monkeypatch):
     from fieldwise.ops.devices import use_passive_openmp_wait

@@ -18,7 +18,10 @@ from fieldwise.ops.rows import (
     update_rows_plain_,
 )
 
-BACKENDS = ["plain", pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why))]
+BACKENDS = [
+    "plain",
+    pytest.param("native", marks=pytest.mark.skipif(not NATIVE.ready, reason=NATIVE.why)),
+]
 WIDTHS = [1, 3, 10, 16, 17]
 RULES = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
 native_alone = pytest.mark.parametrize("_backend", BACKENDS[1:], indirect=True)
@@ -39,7 +42,12 @@ def case(rows, width, count, *, dtype=torch.float64, ids=None, seed=0):
 
 
 def fresh_states(name, table):
-    shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
+    shapes = {
+        "sgd": [],
+        "adagrad": [table.shape],
+        "rowwise_adagrad": [table.shape[:1]],
+        "adam": [table.shape] * 2,
+    }
     rng = torch.Generator().manual_seed(7)
     return [torch.rand(shape, generator=rng, dtype=table.dtype) for shape in shapes[name]]
 
@@ -52,7 +60,9 @@ def by_loop(table, states, ids, grads, rule):
         for n, own in enumerate(ids.tolist()):
             if own == row:
                 g += grads[n].numpy()
-        occurrences = 1.0 if rule.shares is None else rule.shares[row].item() * ids.tolist().count(row)
+        occurrences = (
+            1.0 if rule.shares is None else rule.shares[row].item() * ids.tolist().count(row)
+        )
         g = (g + rule.l2 * occurrences * w[row]) * rule.scale
         if rule.name == "sgd":
             w[row] -= rule.rate * g
@@ -60,7 +70,10 @@ def by_loop(table, states, ids, grads, rule):
             m, v = states
             m[row] = rule.betas[0] * m[row] + (1 - rule.betas[0]) * g
             v[row] = rule.betas[1] * v[row] + (1 - rule.betas[1]) * g**2
-            m_hat, v_hat = m[row] / (1 - rule.betas[0] ** rule.step), v[row] / (1 - rule.betas[1] ** rule.step)
+            m_hat, v_hat = (
+                m[row] / (1 - rule.betas[0] ** rule.step),
+                v[row] / (1 - rule.betas[1] ** rule.step),
+            )
             w[row] -= rule.rate * m_hat / (np.sqrt(v_hat) + rule.eps)
         else:
             a = states[0]
@@ -94,10 +107,18 @@ def test_update_is_the_loop(subtests, name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_l2_in_shares_counts_at_each_occurrence(subtests, name):
-    for rows, count, ids, width in [(40, 60, None, 1), (40, 60, None, 16), (5000, 300, None, 17), (9, 50, [4] * 50, 3)]:
+    for rows, count, ids, width in [
+        (40, 60, None, 1),
+        (40, 60, None, 16),
+        (5000, 300, None, 17),
+        (9, 50, [4] * 50, 3),
+    ]:
         with subtests.test(rows=rows, ids=ids, width=width):
             table, ids, grads = case(rows, width, count, ids=ids)
-            states, shares = fresh_states(name, table), torch.rand(rows, generator=rng(5), dtype=table.dtype)
+            states, shares = (
+                fresh_states(name, table),
+                torch.rand(rows, generator=rng(5), dtype=table.dtype),
+            )
             rule = RowRule(name=name, rate=0.1, l2=0.3, scale=0.5, eps=1e-6, step=3, shares=shares)
             expected, expected_states = by_loop(table, states, ids, grads, rule)
             update_rows_(table, states, group_rows(ids, rows), grads, rule)
@@ -124,7 +145,9 @@ def test_a_row_without_a_gradient_keeps_its_bits(subtests):
             table, ids, grads = case(50, 3, 30, dtype=torch.float32)
             states = fresh_states(name, table)
             before = [t.clone() for t in (table, *states)]
-            update_rows_(table, states, group_rows(ids, 50), grads, RowRule(name=name, rate=0.1, l2=1.0))
+            update_rows_(
+                table, states, group_rows(ids, 50), grads, RowRule(name=name, rate=0.1, l2=1.0)
+            )
             away = [row for row in range(50) if row not in set(ids.tolist())]
             assert 10 < len(away) < 50
             for now, then in zip((table, *states), before, strict=True):
@@ -138,7 +161,13 @@ def test_nan_stays_in_its_row(subtests):
             table, _, grads = case(5, 17, 4, dtype=torch.float32)
             grads[2, 3] = torch.nan
             states = [torch.zeros_like(s) for s in fresh_states(name, table)]
-            update_rows_(table, states, group_rows(torch.tensor([0, 1, 3, 1]), 5), grads, RowRule(name=name, rate=0.1))
+            update_rows_(
+                table,
+                states,
+                group_rows(torch.tensor([0, 1, 3, 1]), 5),
+                grads,
+                RowRule(name=name, rate=0.1),
+            )
             assert table.isnan().any(1).tolist() == [False, False, False, True, False]
             if name != "rowwise_adagrad":
                 assert table[3].isnan().sum() == 1
@@ -187,11 +216,15 @@ def test_squares_are_of_the_summed_gradient_with_l2(subtests):
             dense = torch.zeros_like(table).index_add(0, ids, grads)
             touched = sorted(set(ids.tolist()))
             dense[touched] += l2 * table[touched]
-            assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(float(dense.square().sum()))
+            assert squares_of_rows(table, group_rows(ids, 30), grads, l2) == pytest.approx(
+                float(dense.square().sum())
+            )
             assert squares_of_rows(table, group_rows(ids[:0], 30), grads[:0], l2) == 0
             shares = torch.rand(30, generator=rng(5), dtype=table.dtype)
             occurrences = shares * torch.bincount(ids, minlength=30)
-            dense = torch.zeros_like(table).index_add(0, ids, grads) + l2 * occurrences[:, None] * table
+            dense = (
+                torch.zeros_like(table).index_add(0, ids, grads) + l2 * occurrences[:, None] * table
+            )
             expected = pytest.approx(float(dense.square().sum()))
             assert squares_of_rows(table, group_rows(ids, 30), grads, l2, shares) == expected
 
@@ -199,9 +232,16 @@ def test_squares_are_of_the_summed_gradient_with_l2(subtests):
 @native_alone
 def test_shares_that_do_not_fit_the_table_are_an_error(subtests):
     table, ids, grads = case(30, 5, 50)
-    for shares in (torch.ones(29, dtype=table.dtype), torch.ones(30), torch.ones(60, dtype=table.dtype)[::2]):
+    for shares in (
+        torch.ones(29, dtype=table.dtype),
+        torch.ones(30),
+        torch.ones(60, dtype=table.dtype)[::2],
+    ):
         rule = RowRule(name="sgd", rate=0.1, l2=0.3, shares=shares)
-        with subtests.test(shares=shares.shape), pytest.raises(ConfigError, match="shares of L2 must be contiguous"):
+        with (
+            subtests.test(shares=shares.shape),
+            pytest.raises(ConfigError, match="shares of L2 must be contiguous"),
+        ):
             update_rows_(table, (), group_rows(ids, 30), grads, rule)
 
 
@@ -209,7 +249,12 @@ def test_shares_that_do_not_fit_the_table_are_an_error(subtests):
 
 
 def test_groups_are_a_stable_sort(subtests):
-    for count, dtype in [(0, torch.int64), (1, torch.int32), (700, torch.int32), (700, torch.int64)]:
+    for count, dtype in [
+        (0, torch.int64),
+        (1, torch.int32),
+        (700, torch.int32),
+        (700, torch.int64),
+    ]:
         for rows in [1, 2, 1000, 2048, 2049, 70_000, 5_000_000, 2**31 - 1]:
             with subtests.test(count=count, dtype=dtype, rows=rows):
                 ids = torch.randint(0, rows, (count,), generator=rng(0)).to(dtype)
@@ -236,7 +281,12 @@ def test_an_id_that_is_no_row_is_an_error(subtests):
 
 
 def test_gathered_rows_and_their_gradient(subtests):
-    for shape, width in [((64, 40), width) for width in WIDTHS] + [((0,), 3), ((1,), 16), ((3, 4), 17), ((0, 5), 1)]:
+    for shape, width in [((64, 40), width) for width in WIDTHS] + [
+        ((0,), 3),
+        ((1,), 16),
+        ((3, 4), 17),
+        ((0, 5), 1),
+    ]:
         with subtests.test(shape=shape, width=width):
             table, ids, _ = case(300, width, int(np.prod(shape)))
             ids = ids.view(shape)
@@ -266,7 +316,10 @@ def test_ids_and_gradients_in_any_order_of_memory():
 def test_a_sparse_gradient_adds_up_over_several_reads():
     table, ids, _ = case(30, 3, 20)
     w = table.clone().requires_grad_()
-    (gather_rows(w, ids[:12], sparse=True).sum() + 2 * gather_rows(w, ids[12:], sparse=True).sum()).backward()
+    (
+        gather_rows(w, ids[:12], sparse=True).sum()
+        + 2 * gather_rows(w, ids[12:], sparse=True).sum()
+    ).backward()
     assert w.grad.is_sparse
     expected = torch.bincount(ids[:12], minlength=30) + 2 * torch.bincount(ids[12:], minlength=30)
     torch.testing.assert_close(w.grad.to_dense(), expected.double()[:, None].expand(30, 3))
@@ -299,5 +352,7 @@ def test_operators_are_registered_as_pytorch_asks():
     torch.library.opcheck(ops.squares_of_rows.default, (table, *groups, grads, 0.5, torch.rand(40)))
     numbers = [0.1, 0.0, 1.0, 1e-8, 0.1, 0.999, 0.001, 1.0, 0.03]
     states = [torch.rand_like(table), torch.rand_like(table)]
-    torch.library.opcheck(ops.update_rows.default, (table, states, *groups, grads, 3, numbers, None))
+    torch.library.opcheck(
+        ops.update_rows.default, (table, states, *groups, grads, 3, numbers, None)
+    )
     torch.library.opcheck(ops.group_rows.default, (ids, 40))

@@ -14,7 +14,15 @@ from fieldwise.ops.stored_items import StoredItems
 BACKENDS = ("plain", "native") if NATIVE.ready else ("plain",)
 needs_native = pytest.mark.skipif(not NATIVE.ready, reason="no native library")
 # B, H, K, P: single numbers, tails of lanes, of tiles and of words of item heads, IntTower's sizes
-SIZES = [(1, 1, 1, 1), (3, 12, 4, 64), (2, 7, 5, 3), (3, 96, 32, 64), (2, 33, 70, 9), (2, 50, 129, 8), (2, 17, 33, 33)]
+SIZES = [
+    (1, 1, 1, 1),
+    (3, 12, 4, 64),
+    (2, 7, 5, 3),
+    (3, 96, 32, 64),
+    (2, 33, 70, 9),
+    (2, 50, 129, 8),
+    (2, 17, 33, 33),
+]
 
 
 def pair(b, h, k, p, *, dtype=torch.float64, seed=0, whole=False):
@@ -41,9 +49,14 @@ def test_is_the_sum_over_user_heads_of_the_best_item_head(subtests, backend):
         with subtests.test(user=user, item=item):
             rng = np.random.default_rng(0)
             u, v = rng.normal(size=(4, user, 3)), rng.normal(size=(4, item, 3))
-            reference = [sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user)) for b in range(4)]
+            reference = [
+                sum(max(u[b, i] @ v[b, j] for j in range(item)) for i in range(user))
+                for b in range(4)
+            ]
             with use_ops(backend):
-                np.testing.assert_allclose(max_sim(torch.tensor(u), torch.tensor(v)), reference, atol=1e-12)
+                np.testing.assert_allclose(
+                    max_sim(torch.tensor(u), torch.tensor(v)), reference, atol=1e-12
+                )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -73,18 +86,29 @@ def test_native_equals_plain(subtests):
                 with subtests.test(sizes=sizes, dtype=dtype, whole=whole):
                     user, item = pair(*sizes, dtype=dtype, whole=whole)
                     atol = 2e-5 if dtype == torch.float32 else 1e-12
-                    for native, plain in both(user, item, torch.linspace(-1, 2, sizes[0], dtype=dtype)):
-                        np.testing.assert_allclose(native.detach(), plain.detach(), rtol=1e-5, atol=atol)
+                    for native, plain in both(
+                        user, item, torch.linspace(-1, 2, sizes[0], dtype=dtype)
+                    ):
+                        np.testing.assert_allclose(
+                            native.detach(), plain.detach(), rtol=1e-5, atol=atol
+                        )
 
 
 @needs_native
 def test_nan_and_infinity_as_in_pytorch():
     user, item = pair(4, 9, 37, 5)
     with torch.no_grad():
-        user[0, 3, 1], item[1, 36, 4], user[2, 0, 0], item[2] = torch.nan, torch.nan, torch.inf, item[2].abs()
+        user[0, 3, 1], item[1, 36, 4], user[2, 0, 0], item[2] = (
+            torch.nan,
+            torch.nan,
+            torch.inf,
+            item[2].abs(),
+        )
         item[3] = -torch.inf
         user[3] = user[3].abs()
-    for (native, plain), name in zip(both(user, item, torch.ones(4, dtype=torch.float64)), "sui", strict=True):
+    for (native, plain), name in zip(
+        both(user, item, torch.ones(4, dtype=torch.float64)), "sui", strict=True
+    ):
         rows = slice(0, 4 if name == "s" else 2)  # plain gradients at infinity hold 0 * infinity
         np.testing.assert_allclose(native[rows].detach(), plain[rows].detach(), atol=1e-12)
     assert native[:2].isnan().all()
@@ -138,7 +162,9 @@ def test_scores_are_those_of_the_stored_numbers(subtests, storage):
         with subtests.test(n=n, h=h, k=k, p=p):
             user, item = heads(h, p), heads(n, k, p, seed=1)
             result = StoredItems.of(item, storage).scores(user)
-            np.testing.assert_allclose(result, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5)
+            np.testing.assert_allclose(
+                result, scores_by_hand(user, item, storage), rtol=2e-6, atol=2e-5
+            )
 
 
 @each_backend
@@ -158,7 +184,8 @@ def test_several_users_and_chosen_rows(storage):
 
 @needs_native
 def test_both_backends_have_the_same_integers_at_their_extremes():
-    # All signs, and every number the largest that int8 has: sums of two products reach what 16 bits hold.
+    # All signs, and every number the largest that int8 has: sums of two products reach what 16 bits
+    # hold.
     user, item = torch.ones(8, 32), torch.ones(4, 4, 32)
     user[1::2] = -1
     item[1], item[2, :, ::2], item[3, 1:] = -1, -1, -1
@@ -167,7 +194,8 @@ def test_both_backends_have_the_same_integers_at_their_extremes():
     for backend in BACKENDS:
         with use_ops(backend):
             np.testing.assert_allclose(stored.scores(user), reference, rtol=1e-6)
-    assert reference[0] == pytest.approx(0, abs=1e-9)  # four heads of 32, four of -32: nothing saturated on one side
+    # four heads of 32, four of -32: nothing saturated on one side
+    assert reference[0] == pytest.approx(0, abs=1e-9)
     assert reference[3] == pytest.approx(8 * 32, rel=1e-6)
 
 
@@ -211,7 +239,11 @@ def test_slices_are_views_and_tensors_come_back(storage):
     assert part.heads.data_ptr() == stored.heads[2].data_ptr()
     np.testing.assert_allclose(part.scores(user), stored.scores(user)[2:5], rtol=1e-6)
     again = StoredItems.from_tensors(stored.tensors())
-    assert (again.heads.data_ptr(), again.storage, len(again)) == (stored.heads.data_ptr(), storage, 9)
+    assert (again.heads.data_ptr(), again.storage, len(again)) == (
+        stored.heads.data_ptr(),
+        storage,
+        9,
+    )
     assert torch.equal(again.scores(user), stored.scores(user))
     width = {"float32": 4, "bfloat16": 2, "int8": 1}[storage]
     assert stored.num_bytes == 9 * 12 * width + (9 * 3 * 4 if storage == "int8" else 0)
@@ -220,7 +252,9 @@ def test_slices_are_views_and_tensors_come_back(storage):
 @each_backend
 def test_inttower_scores_stored_items_as_it_scores_rows():
     torch.manual_seed(0)
-    settings = IntTower(variant="authors", embedding_dim=4, hidden=(8, 6), user_heads=3, item_heads=2, head_dim=5)
+    settings = IntTower(
+        variant="authors", embedding_dim=4, hidden=(8, 6), user_heads=3, item_heads=2, head_dim=5
+    )
     network = settings.build(Layout.of_sizes([3, 20], ["user", "item"])).eval()
     batch = Batch.of_ids(torch.stack([torch.ones(20), torch.arange(3, 23)], 1).int())
     with torch.no_grad():
@@ -234,7 +268,9 @@ def test_inttower_scores_stored_items_as_it_scores_rows():
 def test_autocast_does_not_reach_it():
     user, stored = heads(5, 4), StoredItems.of(heads(9, 3, 4, seed=1))
     with torch.autocast("cpu", torch.bfloat16):
-        np.testing.assert_allclose(stored.scores(user), scores_by_hand(user, stored.heads, "float32"), rtol=1e-5)
+        np.testing.assert_allclose(
+            stored.scores(user), scores_by_hand(user, stored.heads, "float32"), rtol=1e-5
+        )
 
 
 def test_what_does_not_fit_is_refused(subtests):
@@ -244,20 +280,39 @@ def test_what_does_not_fit_is_refused(subtests):
         (lambda: StoredItems(torch.zeros(2, 0, 3)), ConfigError, r"tensor \[N, K, P\]"),
         (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.float16)), ConfigError, "float16"),
         (lambda: StoredItems(torch.zeros(2, 3, 4).transpose(1, 2)), ConfigError, "contiguous"),
-        (lambda: StoredItems(torch.zeros(2, 3, 4), torch.ones(2)), ConfigError, "other types have none"),
+        (
+            lambda: StoredItems(torch.zeros(2, 3, 4), torch.ones(2)),
+            ConfigError,
+            "other types have none",
+        ),
         (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.int8)), ConfigError, "need scales"),
-        (lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.int8), torch.ones(2)), ConfigError, r"float32 \[2, 3\]"),
+        (
+            lambda: StoredItems(torch.zeros(2, 3, 4, dtype=torch.int8), torch.ones(2)),
+            ConfigError,
+            r"float32 \[2, 3\]",
+        ),
         (lambda: StoredItems.of(torch.zeros(2, 1, 2049), "int8"), ConfigError, "up to 2048"),
-        (lambda: StoredItems.of(torch.zeros(2, 1, 3), "int4"), ConfigError, "storage must be one of"),
+        (
+            lambda: StoredItems.of(torch.zeros(2, 1, 3), "int4"),
+            ConfigError,
+            "storage must be one of",
+        ),
         (lambda: StoredItems.of(torch.tensor([[[0.0]], [[torch.inf]]])), DataError, "item 1"),
-        (lambda: StoredItems.from_tensors({"head": torch.zeros(2, 3, 4)}), ConfigError, "found .'head'."),
+        (
+            lambda: StoredItems.from_tensors({"head": torch.zeros(2, 3, 4)}),
+            ConfigError,
+            "found .'head'.",
+        ),
         (lambda: two[::2], ConfigError, "step 1"),
         (lambda: two.scores(torch.zeros(5, 3)), ConfigError, "like the items' heads"),
         (lambda: two.scores(torch.zeros(5, 4), torch.tensor([2])), DataError, "2 to 2"),
         (lambda: two.scores(torch.zeros(5, 4), torch.tensor([-1])), DataError, "-1"),
         (lambda: two.scores(torch.zeros(5, 4), torch.ones(1)), ConfigError, "int"),
     ]:
-        with subtests.test(build=build, error=error, message=message), pytest.raises(error, match=message):
+        with (
+            subtests.test(build=build, error=error, message=message),
+            pytest.raises(error, match=message),
+        ):
             build()
 
 
@@ -266,9 +321,12 @@ def test_the_operator_is_registered_as_pytorch_wants():
     item = heads(9, 3, 4)
     stored, rows = StoredItems.of(item, "int8"), torch.tensor([3, 1])
     user = torch.randint(-63, 64, (2, 5, 4)).to(torch.int8)
-    torch.library.opcheck(torch.ops.fieldwise.max_sim_stored, (heads(2, 5, 4), None, item, None, None))
     torch.library.opcheck(
-        torch.ops.fieldwise.max_sim_stored, (user, torch.ones(2, 5), stored.heads, stored.scale, rows)
+        torch.ops.fieldwise.max_sim_stored, (heads(2, 5, 4), None, item, None, None)
+    )
+    torch.library.opcheck(
+        torch.ops.fieldwise.max_sim_stored,
+        (user, torch.ones(2, 5), stored.heads, stored.scale, rows),
     )
 
 

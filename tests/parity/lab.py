@@ -27,7 +27,9 @@ def make_layout(*fields):
                 )
             )
             continue
-        built.append(FieldLayout(name=name, kind=kind, role=role, offset=offset, rows=rows, pooling=pool))
+        built.append(
+            FieldLayout(name=name, kind=kind, role=role, offset=offset, rows=rows, pooling=pool)
+        )
         offset += rows
     return Layout(tuple(built))
 
@@ -35,8 +37,12 @@ def make_layout(*fields):
 LAYOUTS = {
     "categorical": testing.small_layout("categorical"),
     "numeric": make_layout(("value", "user", 1), ("value", "item", 2), ("value", "context", 1)),
-    "bags": make_layout(("bag", "user", 5, "mean"), ("bag", "item", 4, "sum"), ("bag", "context", 4, "max")),
-    "history": make_layout(("id", "user", 4), ("id", "item", 6), ("history", "user", 1), ("id", "context", 3)),
+    "bags": make_layout(
+        ("bag", "user", 5, "mean"), ("bag", "item", 4, "sum"), ("bag", "context", 4, "max")
+    ),
+    "history": make_layout(
+        ("id", "user", 4), ("id", "item", 6), ("history", "user", 1), ("id", "context", 3)
+    ),
     "histories": make_layout(
         ("id", "item", 6),
         ("value", "user", 1),
@@ -66,14 +72,21 @@ def reorder(layout, batch, order):
     bag_order = [bags.index(i) for i in order if i in bags]
     rows = batch.ids.shape[0]
     cells = [
-        (b * len(bags) + g, torch.nonzero(batch.bag_segments == b * len(bags) + old).flatten().tolist())
+        (
+            b * len(bags) + g,
+            torch.nonzero(batch.bag_segments == b * len(bags) + old).flatten().tolist(),
+        )
         for b in range(rows)
         for g, old in enumerate(bag_order)
     ]
     index = torch.tensor([n for _, result in cells for n in result], dtype=torch.int64)
     segments = torch.tensor([s for s, result in cells for _ in result], dtype=torch.int64)
     moved = Batch(
-        batch.ids[:, columns], batch.values[:, value_columns], batch.bag_ids[index], segments, batch.bag_weights[index]
+        batch.ids[:, columns],
+        batch.values[:, value_columns],
+        batch.bag_ids[index],
+        segments,
+        batch.bag_weights[index],
     )
     return new, moved
 

@@ -32,8 +32,8 @@ class Published(NamedTuple):
 
     Args:
         settings: the model of the run.
-        sizes: rows of each field in the embedding table, padding and unknown included. Where only the sum is
-            published, it stands at the first field.
+        sizes: rows of each field in the embedding table, padding and unknown included. Where only
+            the sum is published, it stands at the first field.
         count: numbers that training changes.
         source: the run that printed it.
         redundant: numbers of that run which do nothing there and are not here.

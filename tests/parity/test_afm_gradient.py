@@ -2,29 +2,33 @@
 
 For one row, with v_i the vector and x_i the number (1 for a category) of field i:
 
-    q_ij  = (v_i * v_j) x_i x_j                      P = F (F - 1) / 2 pairs i < j, each a vector of D
-    e_ij  = h . relu(W q_ij + b)
+    q_ij  = (v_i * v_j) x_i x_j                      P = F (F - 1) / 2 pairs i < j, each a vector of
+    D e_ij  = h . relu(W q_ij + b)
     a_ij  = exp(e_ij) / sum over all pairs of exp(e)
     logit = w0 + sum_i w_i x_i + p . s               with the pooled vector s = sum_ij a_ij q_ij
 
-The logit depends on a product directly, with the weights held, and through the weight of its pair, which takes from
-those of all others:
+The logit depends on a product directly, with the weights held, and through the weight of its pair,
+which takes from those of all others:
 
     d logit / d q_ij = a_ij p  +  sum_kl (p . q_kl) (d a_kl / d e_ij) (d e_ij / d q_ij)
-    d a_kl  / d e_ij = a_kl ([kl = ij] - a_ij)                                         of the softmax
-    d e_ij  / d q_ij = W^T (h * [W q_ij + b > 0])                                      =: r_ij
+    d a_kl  / d e_ij = a_kl ([kl = ij] - a_ij)                                         of the
+    softmax d e_ij  / d q_ij = W^T (h * [W q_ij + b > 0])                                      =:
+    r_ij
 
 The sum over kl is a_ij (p . q_ij - p . s), so that
 
     d logit / d q_ij = a_ij p  +  a_ij (p . (q_ij - s)) r_ij
 
-A vector is part of the F - 1 products with all other fields, d q_ij / d v_i = x_i x_j diag(v_j), hence
+A vector is part of the F - 1 products with all other fields, d q_ij / d v_i = x_i x_j diag(v_j),
+hence
 
-    d logit / d v_i  =  sum_{j != i} x_i x_j  a_ij p * v_j                                through the products
-                      + sum_{j != i} x_i x_j  a_ij (p . (q_ij - s)) r_ij * v_j            through the weights
+    d logit / d v_i  =  sum_{j != i} x_i x_j  a_ij p * v_j                                through
+    the products
+                      + sum_{j != i} x_i x_j  a_ij (p . (q_ij - s)) r_ij * v_j            through
+                      the weights
 
-and of the first order d logit / d w_i = x_i, d logit / d w0 = 1. Over a batch with d loss / d logit_b = c_b, a row of
-the table takes the sum of c_b times this over all cells that hold it.
+and of the first order d logit / d w_i = x_i, d logit / d w0 = 1. Over a batch with d loss / d
+logit_b = c_b, a row of the table takes the sum of c_b times this over all cells that hold it.
 """
 
 import numpy as np
@@ -37,7 +41,11 @@ from fieldwise import AFM
 
 # Few rows a field, so that one row of the table stands in several rows of the batch.
 LAYOUT = lab.make_layout(
-    ("id", "user", 3), ("value", "item", 1), ("id", "item", 2), ("value", "context", 2), ("id", "user", 2)
+    ("id", "user", 3),
+    ("value", "item", 1),
+    ("id", "item", 2),
+    ("value", "context", 2),
+    ("id", "user", 2),
 )
 ROWS = 6
 C = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 0.25])
@@ -45,8 +53,11 @@ C = np.array([1.0, -2.0, 0.5, 3.0, -1.0, 0.25])
 
 @pytest.fixture(params=[0, 1, 2])
 def problem(request):
-    network = lab.randomized(AFM(embedding_dim=3, attention_dim=4).build(LAYOUT), seed=request.param)
-    network.embedding.weight.data.mul_(3)  # so that some units of the attention are on and others off
+    network = lab.randomized(
+        AFM(embedding_dim=3, attention_dim=4).build(LAYOUT), seed=request.param
+    )
+    # so that some units of the attention are on and others off
+    network.embedding.weight.data.mul_(3)
     return network, lab.random_batch(LAYOUT, ROWS, seed=request.param), lab.weights(network)
 
 

@@ -20,7 +20,10 @@ def test_published_counts_are_met_exactly(subtests):
             for data in (data for name, data in PUBLISHED if name == model):
                 published = PUBLISHED[model, data]
                 assert type(published.settings) is MODELS[model]
-                assert counted(published.settings, published.sizes) == published.count - published.redundant, data
+                assert (
+                    counted(published.settings, published.sizes)
+                    == published.count - published.redundant
+                ), data
 
 
 FRAPPE, MOVIELENS = [5_382, *[0] * 9], [90_445, 0, 0]
@@ -29,7 +32,8 @@ FRAPPE, MOVIELENS = [5_382, *[0] * 9], [90_445, 0, 0]
 @pytest.mark.parametrize(
     ("settings", "sizes", "millions"),
     [
-        (AFM(embedding_dim=256, attention_dim=256), FRAPPE, 1.45),  # the AFM paper's Table 2; sizes of its command
+        # the AFM paper's Table 2; sizes of its command
+        (AFM(embedding_dim=256, attention_dim=256), FRAPPE, 1.45),
         # Table 3 of the NFM paper
         (NFM(embedding_dim=128, hidden=(128,)), FRAPPE, 0.71),
         (NFM(embedding_dim=256, hidden=(256,)), MOVIELENS, 23.31),

@@ -10,7 +10,18 @@ from parity import lab
 from sklearn.metrics import log_loss, roc_auc_score
 from torch import nn
 
-from fieldwise import AFM, FM, AutoInt, AutoIntPlus, Categorical, Encoder, Label, Numeric, Schema, TrainingSettings
+from fieldwise import (
+    AFM,
+    FM,
+    AutoInt,
+    AutoIntPlus,
+    Categorical,
+    Encoder,
+    Label,
+    Numeric,
+    Schema,
+    TrainingSettings,
+)
 from fieldwise.layers import PairAttention
 from fieldwise.training import objective as objective_module
 from fieldwise.training.fit import Training
@@ -37,8 +48,12 @@ def encoded(frame, *fields):
 def test_the_softmax_is_over_the_pairs():
     """AFM's authors since 2018 and others: over an axis of one, so that every weight is 1 and W, b, h learn nothing."""
     layout = lab.LAYOUTS["categorical"]
-    network, batch = lab.randomized(AFM(embedding_dim=3, attention_dim=5).build(layout)), lab.random_batch(layout, 6)
-    # b learns where a unit is on for some pairs and off for others: the products must be large enough for that.
+    network, batch = (
+        lab.randomized(AFM(embedding_dim=3, attention_dim=5).build(layout)),
+        lab.random_batch(layout, 6),
+    )
+    # b learns where a unit is on for some pairs and off for others: the products must be large
+    # enough for that.
     network.embedding.weight.data.mul_(4)
     weights = network.pair_weights(batch)
     assert weights.shape == (6, 6)
@@ -71,7 +86,9 @@ def test_the_attention_sees_pairs_not_their_sum():
 def test_equal_values_of_two_fields_have_rows_of_their_own(settings):
     """Without an offset a field, user 7 and item 7 share one vector."""
     frame = pl.DataFrame({"user": [7, 8, 9], "item": [7, 8, 9]})
-    layout, batch = encoded(frame, Categorical("user", role="user"), Categorical("item", role="item"))
+    layout, batch = encoded(
+        frame, Categorical("user", role="user"), Categorical("item", role="item")
+    )
     assert not set(batch.ids[:, 0].tolist()) & set(batch.ids[:, 1].tolist())
     network = lab.randomized(settings.build(layout))
     user, item = network.embedding(batch).unbind(1)
@@ -84,13 +101,24 @@ def test_equal_values_of_two_fields_have_rows_of_their_own(settings):
 @each_model
 def test_numbers_reach_every_model(settings):
     """Numeric fields are dropped or refused, or taken for categories, by some."""
-    frame = pl.DataFrame({"user": ["a", "b", "c", "d"], "price": [0.5, 1.0, -2.0, None], "stock": [3.0, 0.0, 1.0, 2.0]})
-    layout, batch = encoded(frame, Categorical("user"), *(Numeric(n, transform="none") for n in ("price", "stock")))
+    frame = pl.DataFrame(
+        {
+            "user": ["a", "b", "c", "d"],
+            "price": [0.5, 1.0, -2.0, None],
+            "stock": [3.0, 0.0, 1.0, 2.0],
+        }
+    )
+    layout, batch = encoded(
+        frame, Categorical("user"), *(Numeric(n, transform="none") for n in ("price", "stock"))
+    )
     assert [f.kind for f in layout.fields] == ["id", "value", "value"]
     network = lab.randomized(settings.build(layout))
     x, rows = network.embedding(batch), network.embedding.weight[batch.ids]
-    # The number times the field's vector: signs kept, zero for zero, and a missing number adds nothing.
-    torch.testing.assert_close(x[:, 1:], rows[:, 1:] * torch.tensor([[0.5, 3], [1, 0], [-2, 1], [0, 2]]).unsqueeze(2))
+    # The number times the field's vector: signs kept, zero for zero, and a missing number adds
+    # nothing.
+    torch.testing.assert_close(
+        x[:, 1:], rows[:, 1:] * torch.tensor([[0.5, 3], [1, 0], [-2, 1], [0, 2]]).unsqueeze(2)
+    )
     doubled = network(batch._replace(values=batch.values * 2))
     assert not torch.isclose(doubled, network(batch)).any()
 
@@ -131,14 +159,19 @@ def tables():
 
 def run(tables, network, **settings):
     given = TrainingSettings(**{"epochs": 3, "patience": 9, **settings})
-    return Training(network, tables.train, tables.valid, settings=given, objective=Objective(), seed=0).run()
+    return Training(
+        network, tables.train, tables.valid, settings=given, objective=Objective(), seed=0
+    ).run()
 
 
-@pytest.mark.parametrize("settings", [AFM(dropout=0.5, embedding_std=1.0), AutoIntPlus(mlp_dropout=0.5, hidden=(8,))])
+@pytest.mark.parametrize(
+    "settings", [AFM(dropout=0.5, embedding_std=1.0), AutoIntPlus(mlp_dropout=0.5, hidden=(8,))]
+)
 def test_dropout_acts_from_the_second_epoch_on_too(tables, settings):
     """DeepCTR-Torch and IntTower's code call `train()` once, and the first evaluation turns dropout off for good.
 
-    Without learning, and with all rows in one batch, the scores of two epochs differ only by dropout.
+    Without learning, and with all rows in one batch, the scores of two epochs differ only by
+    dropout.
     """
     network, logits = settings.build(tables.layout), []
     network.register_forward_hook(
@@ -152,12 +185,16 @@ def test_dropout_acts_from_the_second_epoch_on_too(tables, settings):
 
 def test_batch_norm_learns_from_the_second_epoch_on_too(tables):
     """The same fault: its statistics would stand still after the first evaluation."""
-    network = AutoIntPlus(embedding_dim=4, attention_dim=4, hidden=(8,), batch_norm=True).build(tables.layout)
+    network = AutoIntPlus(embedding_dim=4, attention_dim=4, hidden=(8,), batch_norm=True).build(
+        tables.layout
+    )
     (norm,) = (module for module in network.modules() if isinstance(module, nn.BatchNorm1d))
     seen = []
     network.register_forward_hook(
         lambda net, *_: (
-            None if net.training else seen.append((int(norm.num_batches_tracked), norm.running_mean.clone()))
+            None
+            if net.training
+            else seen.append((int(norm.num_batches_tracked), norm.running_mean.clone()))
         )
     )
     run(tables, network, batch_size=30, learning_rate=0.01)
@@ -171,8 +208,11 @@ def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monk
     network = SETTINGS["afm"].build(tables.layout)
     result = run(tables, network, learning_rate=0.1)
     y = tables.valid.targets[:, 0]
-    slices = [slice(k, k + 7) for k in range(0, len(y), 7)]  # the last bits of a logit depend on the batch's size
-    logit = np.concatenate([network(tables.valid.batch(rows)[0]).detach().double().numpy() for rows in slices])
+    # the last bits of a logit depend on the batch's size
+    slices = [slice(k, k + 7) for k in range(0, len(y), 7)]
+    logit = np.concatenate(
+        [network(tables.valid.batch(rows)[0]).detach().double().numpy() for rows in slices]
+    )
     monkeypatch.setattr(objective_module, "SCORING_BATCH", 7)
     results = evaluate(network, tables.valid, Objective())
     assert results["auc"] == pytest.approx(roc_auc_score(y, logit), abs=1e-9)
@@ -182,4 +222,6 @@ def test_metrics_are_over_the_whole_split_not_averaged_over_batches(tables, monk
     rest = {name: value for name, value in results.items() if name not in ordered}
     assert rest == pytest.approx({name: result.best.metrics[name] for name in rest}, abs=1e-6)
     assert results.keys() == result.best.metrics.keys()
-    assert any(len(set(y[rows].tolist())) == 1 for rows in slices), "so that a mean over batches would have failed"
+    assert any(len(set(y[rows].tolist())) == 1 for rows in slices), (
+        "so that a mean over batches would have failed"
+    )

@@ -19,7 +19,9 @@ def test_every_model_has_a_reference():
 def test_forward_is_the_equations(subtests):
     for name, case, layout in [(one, *place) for one in REFERENCES for place in main_cases(one)]:
         with subtests.test(name=name, case=case, layout=layout):
-            scores_are_the_references(REFERENCES[name], REFERENCES[name].CASES[case], lab.LAYOUTS[layout])
+            scores_are_the_references(
+                REFERENCES[name], REFERENCES[name].CASES[case], lab.LAYOUTS[layout]
+            )
 
 
 def scores_are_the_references(reference, settings, layout):
@@ -34,14 +36,21 @@ def scores_are_the_references(reference, settings, layout):
 
 
 def test_gradients_are_those_of_differences(subtests):
-    for name, case in ((name, case) for name, reference in REFERENCES.items() for case in reference.CASES):
+    for name, case in (
+        (name, case) for name, reference in REFERENCES.items() for case in reference.CASES
+    ):
         with subtests.test(name=name, case=case):
-            gradients_are_those_of_differences(REFERENCES[name].CASES[case], lab.LAYOUTS[hardest(name)])
+            gradients_are_those_of_differences(
+                REFERENCES[name].CASES[case], lab.LAYOUTS[hardest(name)]
+            )
 
 
 def gradients_are_those_of_differences(settings, layout):
     """Along random directions in the space of all parameters, in float64."""
-    network, batch = lab.randomized(settings.build(layout), seed=2), lab.random_batch(layout, 3, seed=2)
+    network, batch = (
+        lab.randomized(settings.build(layout), seed=2),
+        lab.random_batch(layout, 3, seed=2),
+    )
     parameters = dict(network.named_parameters())
     weight_B = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     (network(batch) * weight_B).sum().backward()
@@ -54,8 +63,15 @@ def gradients_are_those_of_differences(settings, layout):
 
     generator = torch.Generator().manual_seed(4)
     for _ in range(2):
-        direction = {n: torch.randn(p.shape, generator=generator, dtype=p.dtype) for n, p in parameters.items()}
-        slope = sum(float((p.grad * direction[n]).sum()) for n, p in parameters.items() if p.grad is not None)
+        direction = {
+            n: torch.randn(p.shape, generator=generator, dtype=p.dtype)
+            for n, p in parameters.items()
+        }
+        slope = sum(
+            float((p.grad * direction[n]).sum())
+            for n, p in parameters.items()
+            if p.grad is not None
+        )
         step = 1e-6
         numeric = (moved(direction, step) - moved(direction, -step)) / (2 * step)
         assert slope == pytest.approx(numeric, rel=1e-5, abs=1e-5)

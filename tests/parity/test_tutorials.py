@@ -1,7 +1,8 @@
 """The forms of tutorials and of authors' code that settings build, in plain PyTorch with copied weights.
 
-Every form is written with `nn.Linear` and `nn.Embedding` as a tutorial has it, gets the weights of the network that the
-settings build, and must have its logits and the gradients of all its parameters, in float64.
+Every form is written with `nn.Linear` and `nn.Embedding` as a tutorial has it, gets the weights of
+the network that the settings build, and must have its logits and the gradients of all its
+parameters, in float64.
 """
 
 import pytest
@@ -47,7 +48,10 @@ class TutorialAFM(nn.Module):
     def __init__(self, network, pair_keep_BPD=None, pooled_dropout=0.0):
         super().__init__()
         attention = network.attention
-        self.vectors, self.weights = table_of(network.embedding.weight), table_of(network.first_order.embedding.weight)
+        self.vectors, self.weights = (
+            table_of(network.embedding.weight),
+            table_of(network.first_order.embedding.weight),
+        )
         self.bias = nn.Parameter(network.first_order.bias.detach().clone())
         self.hidden = linear_of(attention.W, attention.b)
         self.score = linear_of(attention.h.unsqueeze(0))
@@ -67,7 +71,15 @@ class TutorialAFM(nn.Module):
     def ordered(self):
         """Its parameters in the order of the network's."""
         hidden, score, prediction = self.hidden, self.score.weight, self.prediction.weight
-        return [self.vectors.weight, self.weights.weight, self.bias, hidden.weight, hidden.bias, score, prediction]
+        return [
+            self.vectors.weight,
+            self.weights.weight,
+            self.bias,
+            hidden.weight,
+            hidden.bias,
+            score,
+            prediction,
+        ]
 
 
 AFM_SMALL = {"embedding_dim": 3, "attention_dim": 5}
@@ -143,8 +155,12 @@ class TutorialAttention(nn.Module):
         super().__init__()
         weights = layer.projection.weight.chunk(layer.parts)
         biases = layer.projection.bias.chunk(layer.parts)
-        self.query, self.key, self.value = (linear_of(*both) for both in zip(weights[:3], biases[:3], strict=True))
-        self.output = None if layer.output is None else linear_of(layer.output.weight, layer.output.bias)
+        self.query, self.key, self.value = (
+            linear_of(*both) for both in zip(weights[:3], biases[:3], strict=True)
+        )
+        self.output = (
+            None if layer.output is None else linear_of(layer.output.weight, layer.output.bias)
+        )
         self.heads, self.residual = layer.heads, residual
         self.norm = nn.LayerNorm(layer.norm.normalized_shape, dtype=torch.float64) if norm else None
         if self.norm is not None:
@@ -154,7 +170,11 @@ class TutorialAttention(nn.Module):
         def of_heads(y_BFA):
             return y_BFA.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
-        q, k, v = of_heads(self.query(x_BFD)), of_heads(self.key(x_BFD)), of_heads(self.value(x_BFD))
+        q, k, v = (
+            of_heads(self.query(x_BFD)),
+            of_heads(self.key(x_BFD)),
+            of_heads(self.value(x_BFD)),
+        )
         weights = torch.softmax(q @ k.transpose(2, 3) / q.shape[3] ** 0.5, 3)
         y_BFA = (weights @ v).transpose(1, 2).flatten(2)
         if self.output is not None:
@@ -166,8 +186,17 @@ class TutorialAttention(nn.Module):
     def ordered(self):
         """Its parameters as the network has them: one weight, one bias, the output's, the norm's."""
         projections = (self.query, self.key, self.value)
-        rest = [p for module in (self.output, self.norm) if module is not None for p in module.parameters()]
-        return [[one.weight for one in projections], [one.bias for one in projections], *([p] for p in rest)]
+        rest = [
+            p
+            for module in (self.output, self.norm)
+            if module is not None
+            for p in module.parameters()
+        ]
+        return [
+            [one.weight for one in projections],
+            [one.bias for one in projections],
+            *([p] for p in rest),
+        ]
 
 
 class TutorialAutoInt(nn.Module):
@@ -178,14 +207,18 @@ class TutorialAutoInt(nn.Module):
         self.vectors = table_of(network.embedding.weight)
         positions = network.field_vectors
         self.positions = None if positions is None else nn.Parameter(positions.detach().clone())
-        self.layers = nn.ModuleList(TutorialAttention(one, residual=residual, norm=norm) for one in network.layers)
+        self.layers = nn.ModuleList(
+            TutorialAttention(one, residual=residual, norm=norm) for one in network.layers
+        )
         self.head = linear_of(network.head.weight, network.head.bias)
         self.ends_in_relu = ends_in_relu
         self.deep = None
         if activation is not None:
             hidden = [linear_of(layer[0].weight, layer[0].bias) for layer in network.mlp.layers]
             last = linear_of(network.mlp.output.weight, network.mlp.output.bias)
-            self.deep = nn.Sequential(*(part for one in hidden for part in (one, activation())), last)
+            self.deep = nn.Sequential(
+                *(part for one in hidden for part in (one, activation())), last
+            )
 
     def forward(self, ids_BF):
         x_BFD = self.vectors(ids_BF)
@@ -200,21 +233,38 @@ class TutorialAutoInt(nn.Module):
     def ordered(self):
         """Its parameters in the order of the network's, those of one of the network's in one list."""
         own = [] if self.positions is None else [[self.positions]]
-        own += [[self.vectors.weight], *(group for layer in self.layers for group in layer.ordered())]
+        own += [
+            [self.vectors.weight],
+            *(group for layer in self.layers for group in layer.ordered()),
+        ]
         own += [[p] for p in self.head.parameters()]
         return own + ([] if self.deep is None else [[p] for p in self.deep.parameters()])
 
 
 AUTOINT_SMALL = {"embedding_dim": 6, "attention_dim": 6, "layers": 2, "heads": 3}
 TUTORIAL = AUTOINT_SMALL | {"variant": "transformer", "bias": True, "position_std": 1.0}
-NO_RESIDUAL = AUTOINT_SMALL | {"variant": "fuxictr", "residual": "none", "scale": True, "bias": True}
+NO_RESIDUAL = AUTOINT_SMALL | {
+    "variant": "fuxictr",
+    "residual": "none",
+    "scale": True,
+    "bias": True,
+}
 AUTOINT_FORMS = {
     "biases on Q, K, V and O": (AutoInt(**TUTORIAL), {}),
     "no residual": (AutoInt(**TUTORIAL, residual="none"), {"residual": False}),
     "no norm": (AutoInt(**TUTORIAL, norm="none"), {"norm": False}),
-    "FuxiCTR's, no residual": (AutoInt(**NO_RESIDUAL), {"residual": False, "norm": False, "ends_in_relu": True}),
-    "MLP with GELU": (AutoIntPlus(**TUTORIAL, hidden=(5, 4), mlp_activation="gelu"), {"activation": nn.GELU}),
-    "MLP with tanh": (AutoIntPlus(**TUTORIAL, hidden=(5,), mlp_activation="tanh"), {"activation": nn.Tanh}),
+    "FuxiCTR's, no residual": (
+        AutoInt(**NO_RESIDUAL),
+        {"residual": False, "norm": False, "ends_in_relu": True},
+    ),
+    "MLP with GELU": (
+        AutoIntPlus(**TUTORIAL, hidden=(5, 4), mlp_activation="gelu"),
+        {"activation": nn.GELU},
+    ),
+    "MLP with tanh": (
+        AutoIntPlus(**TUTORIAL, hidden=(5,), mlp_activation="tanh"),
+        {"activation": nn.Tanh},
+    ),
 }
 
 
@@ -241,7 +291,11 @@ def test_autoint_is_the_tutorials(form, mode):
 # IntTower
 
 NUMBERED = lab.make_layout(
-    ("id", "user", 4), ("value", "user", 2), ("id", "item", 6), ("id", "user", 3), ("value", "item", 2)
+    ("id", "user", 4),
+    ("value", "user", 2),
+    ("id", "item", 6),
+    ("id", "user", 3),
+    ("value", "item", 2),
 )
 USER, ITEM = [0, 3], [2]
 
@@ -255,13 +309,19 @@ class AuthorsTower(nn.Module):
     def __init__(self, tower, projections, reads_inputs):
         super().__init__()
         self.excitation = linear_of(tower.light_se.excite.weight)
-        self.linears = nn.ModuleList(linear_of(layer[0].weight, layer[0].bias) for layer in tower.mlp.layers)
-        self.norms = nn.ModuleList(nn.BatchNorm1d(layer.out_features, dtype=torch.float64) for layer in self.linears)
+        self.linears = nn.ModuleList(
+            linear_of(layer[0].weight, layer[0].bias) for layer in tower.mlp.layers
+        )
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(layer.out_features, dtype=torch.float64) for layer in self.linears
+        )
         with torch.no_grad():
             for mine, layer in zip(self.norms, tower.mlp.layers, strict=True):
                 mine.weight.copy_(layer[1].weight)
                 mine.bias.copy_(layer[1].bias)
-        self.fe_linears = nn.ModuleList(linear_of(layer.weight, layer.bias) for layer in projections)
+        self.fe_linears = nn.ModuleList(
+            linear_of(layer.weight, layer.bias) for layer in projections
+        )
         self.reads_inputs = reads_inputs
 
     def forward(self, x_BFD, numbers_BN):
@@ -277,7 +337,10 @@ class AuthorsTower(nn.Module):
     def ordered(self):
         """Its parameters in the order of the network's: Light-SE, then layer by layer; the projections apart."""
         layers = zip(self.linears, self.norms, strict=True)
-        own = [self.excitation.weight, *(p for layer in layers for module in layer for p in module.parameters())]
+        own = [
+            self.excitation.weight,
+            *(p for layer in layers for module in layer for p in module.parameters()),
+        ]
         return own, list(self.fe_linears.parameters())
 
 

@@ -18,7 +18,9 @@ def blocks(settings, std):
     return explanation_section(bundle, log(), "click", rows=20, seed=0).blocks
 
 
-@pytest.mark.parametrize("settings", [AutoInt(embedding_dim=4, layers=2), AFM(embedding_dim=4)], ids=["autoint", "afm"])
+@pytest.mark.parametrize(
+    "settings", [AutoInt(embedding_dim=4, layers=2), AFM(embedding_dim=4)], ids=["autoint", "afm"]
+)
 def test_uniform_attention_is_a_sentence_and_no_figure(settings):
     result = blocks(settings, 0.02)
     assert not [one for one in result if isinstance(one, Figure) and "Attention" in one.title]
@@ -31,7 +33,8 @@ def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
     result = blocks(AutoInt(embedding_dim=4, layers=2), 0.4)
     figures = [one for one in result if isinstance(one, Figure) and "Attention" in one.title]
     tiles = re.findall(
-        r'fill-opacity="([\d.]+)"><title>[^<]*: ([\d.]+)</title>', "".join(str(one.drawing) for one in figures)
+        r'fill-opacity="([\d.]+)"><title>[^<]*: ([\d.]+)</title>',
+        "".join(str(one.drawing) for one in figures),
     )
     assert len(tiles) == 36 * len(figures) > 0
     opacity, weight = np.array(tiles, dtype=float).T
@@ -39,7 +42,9 @@ def test_shades_are_of_three_times_the_equal_weight_or_the_largest():
 
 
 def test_directions_share_one_scale():
-    results = {one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)}
+    results = {
+        one.title: one for one in blocks(AFM(embedding_dim=4), 0.5) if isinstance(one, Figure)
+    }
     shown = [results[f"Direction of {name}"] for name in ("genres", "price", "hour")]
     assert "Attention of pairs, mean" in results
     every = [float(row[1].removesuffix(" %")) for one in shown for row in one.table.rows]

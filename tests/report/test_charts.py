@@ -43,15 +43,25 @@ def test_intervals_diagonal_and_marks():
     svg = chart(line, x_span=(0, 1), x_mark=0.5, y_span=(0, 1), y_mark=0.5, diagonal=True)
     reach = next(e for e in svg.iter("line") if "reach" in e.get("class"))
     assert (reach.get("x1"), reach.get("y1"), reach.get("y2")) == ("180", "145", "55")
-    rules = {tuple(e.get(k) for k in ("x1", "x2", "y1", "y2")) for e in svg.iter("line") if e.get("class") == "rule"}
-    assert rules == {("50", "310", "190", "10"), ("180", "180", "10", "190"), ("50", "310", "100", "100")}
+    rules = {
+        tuple(e.get(k) for k in ("x1", "x2", "y1", "y2"))
+        for e in svg.iter("line")
+        if e.get("class") == "rule"
+    }
+    assert rules == {
+        ("50", "310", "190", "10"),
+        ("180", "180", "10", "190"),
+        ("50", "310", "100", "100"),
+    }
     assert svg.find("polyline") is None
 
 
 def test_a_legend_line_each_and_a_seventh_line_is_dashed():
     lines = [Line(name=f"run {k}", x=[0, 1], y=[0, k + 1], colour=k) for k in range(7)]
     svg = chart(*lines)
-    assert [t.text for t in svg.iter("text") if t.get("class") == "legend"] == [f"run {k}" for k in range(7)]
+    assert [t.text for t in svg.iter("text") if t.get("class") == "legend"] == [
+        f"run {k}" for k in range(7)
+    ]
     classes = [e.get("class") for e in svg.iter("polyline")]
     assert classes[0] == "line c0"
     assert classes[6] == "line c0 dashed"
@@ -68,16 +78,23 @@ def test_names_are_escaped_and_shortened():
 
 
 def test_shades_go_from_faint_to_full():
-    svg = parsed(heat_map(np.array([[0.0, 2.0], [np.nan, 1.0]]), ["a", "b"], ["<i>", "d"], title="t"))
+    svg = parsed(
+        heat_map(np.array([[0.0, 2.0], [np.nan, 1.0]]), ["a", "b"], ["<i>", "d"], title="t")
+    )
     tiles = list(svg.iter("rect"))
     assert [t.get("fill-opacity") for t in tiles] == ["0.05", "1.00", "0.53"], "NaN has no tile"
     assert [t.find("title").text for t in tiles] == ["a, <i>: 0.000", "a, d: 2.000", "b, d: 1.000"]
-    assert parsed(heat_map(np.zeros((1, 1)), ["a"], ["b"], title="t")).find("rect").get("fill-opacity") == "0.05"
+    assert (
+        parsed(heat_map(np.zeros((1, 1)), ["a"], ["b"], title="t")).find("rect").get("fill-opacity")
+        == "0.05"
+    )
 
 
 def test_many_fields_make_a_map_that_scrolls():
     names = [f"f{k}" for k in range(60)]
-    wide, small = (parsed(heat_map(np.ones((n, n)), names[:n], names[:n], title="t")) for n in (60, 10))
+    wide, small = (
+        parsed(heat_map(np.ones((n, n)), names[:n], names[:n], title="t")) for n in (60, 10)
+    )
     assert wide.get("class") == "fieldwise heat"
     assert small.get("class") == "fieldwise heat fits"
     assert float(next(wide.iter("rect")).get("width")) >= 14
@@ -88,12 +105,18 @@ def test_cells_stay_within_their_box():
     assert [e.get("d") for e in svg.iter("path")] == ["M27.0 0V18", "M4.0 9H96.0"]
     assert svg.find("circle").get("cx") == "50.0"
     assert svg.get("aria-hidden") == "true"
-    assert [parsed(share_cell(s)).find("rect").get("width") for s in (0.0, 0.5, 7.0)] == ["1.0", "50.0", "100.0"]
+    assert [parsed(share_cell(s)).find("rect").get("width") for s in (0.0, 0.5, 7.0)] == [
+        "1.0",
+        "50.0",
+        "100.0",
+    ]
 
 
 def test_dots_lie_on_one_scale_with_their_intervals():
     names, ends = ["a" * 30, "b"], {"low": [0.0, 2.0], "high": [2.0, 2.0]}
-    svg = parsed(dot_chart(names, [1.0, 2.0], (0.0, 2.0), title="t", colours=[1, 0], rule=1.0, **ends))
+    svg = parsed(
+        dot_chart(names, [1.0, 2.0], (0.0, 2.0), title="t", colours=[1, 0], rule=1.0, **ends)
+    )
     (reach,) = (e for e in svg.iter("line") if e.get("class") == "reach c1")
     (rule,) = (e for e in svg.iter("line") if e.get("class") == "rule")
     first, second = (float(e.get("cx")) for e in svg.iter("circle"))
@@ -120,7 +143,9 @@ def test_charts_are_stacked_and_saved_with_their_style(tmp_path):
 def test_a_chart_that_cannot_be_saved_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match=r"cannot write .*a\.svg"):
-        line_chart([Line(name="", x=[0, 1], y=[0, 1])], "x", "y", title="t").save(tmp_path / "file" / "a.svg")
+        line_chart([Line(name="", x=[0, 1], y=[0, 1])], "x", "y", title="t").save(
+            tmp_path / "file" / "a.svg"
+        )
 
 
 def test_characters_that_xml_does_not_allow_are_replaced(tmp_path):

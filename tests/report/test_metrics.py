@@ -78,14 +78,18 @@ def test_the_drawn_curves_hold_the_areas():
     assert np.trapezoid(y, x) == pytest.approx(roc_auc_score(rows.y, rows.score), abs=0.002)
     assert len(x) <= 240
     x, y = ((points(pr) - [50, 190]) / [260, -180]).T
-    assert np.trapezoid(y, x) == pytest.approx(average_precision_score(rows.y, rows.score), abs=0.004)
+    assert np.trapezoid(y, x) == pytest.approx(
+        average_precision_score(rows.y, rows.score), abs=0.004
+    )
     assert roc.table.columns == ["false positive rate", "true positive rate"]
     assert curves_section({"a": rows, "b": rows}).blocks[0].table.columns[1:] == ["a", "b"]
 
 
 def test_metrics_of_a_number():
     predicted = np.random.default_rng(0).normal(3, 1, 3000)
-    result = cells(metrics_section(Scored(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[0])
+    result = cells(
+        metrics_section(Scored(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[0]
+    )
     assert result["RMSE"] == ["1.0000", "1.0000 to 1.0000"]
     assert result["MAE"][0] == "1.0000"
 
@@ -101,7 +105,11 @@ def test_learning_curves_show_the_recorded_evaluations():
     ]
     section = learning_section(evaluations, 2.0, "patience", "auc")
     loss, auc, text = section.blocks
-    assert loss.table.rows == [["1", "", "0.6000"], ["2", "0.6000", "0.5000"], ["3", "0.6000", "0.4000"]]
+    assert loss.table.rows == [
+        ["1", "", "0.6000"],
+        ["2", "0.6000", "0.5000"],
+        ["3", "0.6000", "0.4000"],
+    ]
     assert auc.table.rows == [["1", "0.6000"], ["2", "0.7000"], ["3", "0.8000"]]
     assert "marks epoch 2" in text
     assert "no improvement since" in text
@@ -110,7 +118,10 @@ def test_learning_curves_show_the_recorded_evaluations():
 
 def test_learning_curves_leave_out_metrics_without_values():
     metrics = {"auc": None, "logloss": None, "gauc": 0.5}
-    history = [{"epoch": 1.0, "metrics": metrics, "train_loss": 0.6}, {"epoch": 2.0, "metrics": metrics}]
+    history = [
+        {"epoch": 1.0, "metrics": metrics, "train_loss": 0.6},
+        {"epoch": 2.0, "metrics": metrics},
+    ]
     result = learning_curves(history, None)
     assert list(result) == ["loss", "AUC and group AUC"]
     assert [">validation logloss<" in chart for chart, _ in result.values()] == [False, False]
@@ -156,11 +167,15 @@ def test_calibrations_that_cannot_be_fitted_are_left_out_with_a_reason():
         assert [row[0] for b in blocks if isinstance(b, Table) for row in b.rows] == ["as trained"]
     blocks = calibration_section(test, Scored(1 - valid.y, valid.score), None, seed=0).blocks
     assert "found a slope of -" in blocks[0]
-    assert "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0]
+    assert (
+        "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0]
+    )
     blocks = calibration_section(test, None, Platt(slope=0.5, intercept=0.2), seed=0).blocks
     rows = [row for b in blocks if isinstance(b, Table) for row in b.rows]
     assert [row[0] for row in rows] == ["as trained", "Platt (saved in this bundle)"]
-    assert rows[1][1].startswith(f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>")
+    assert rows[1][1].startswith(
+        f"{logloss_from_logits(test.y, 0.5 * test.score + 0.2):.4f}<small>"
+    )
 
 
 def test_numbers_by_prediction():
@@ -187,7 +202,9 @@ def test_each_figure_has_its_sentence():
     rows = rated()
     result = words_by_metric(words_section(rows, None, LIKED))
     higher = np.mean(rows.score[rows.y == 1][:, None] > rows.score[rows.y == 0][None])
-    assert result["AUC"].startswith("Of a row with a rating above 3 and one without, sampled at random, the model")
+    assert result["AUC"].startswith(
+        "Of a row with a rating above 3 and one without, sampled at random, the model"
+    )
     assert f"higher {100 * higher:.0f} times of 100" in result["AUC"]
     p, rate = sigmoid(rows.score), rows.y.mean()
     constant = log_loss(rows.y, np.full(len(rows.y), rate))
@@ -197,9 +214,13 @@ def test_each_figure_has_its_sentence():
         in result["logloss"]
     )
     assert f"{100 * rows.y[p >= 0.5].mean():.0f} of 100 are positive" in result["precision at .5"]
-    assert f"predicts {100 * np.mean(p[rows.y == 1] >= 0.5):.0f} of 100 at 50 %" in result["recall at .5"]
     assert (
-        f"expects {100 * p.mean():.0f} of 100 to be positive; {100 * rate:.0f} of 100 are" in result["mean prediction"]
+        f"predicts {100 * np.mean(p[rows.y == 1] >= 0.5):.0f} of 100 at 50 %"
+        in result["recall at .5"]
+    )
+    assert (
+        f"expects {100 * p.mean():.0f} of 100 to be positive; {100 * rate:.0f} of 100 are"
+        in result["mean prediction"]
     )
 
 
@@ -222,7 +243,9 @@ def test_no_row_taken_for_positive_is_explained():
 def test_numbers_have_sentences_too():
     y = np.array([1.0, 2.0, 3.0, 4.0])
     rows = Scored(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
-    result = words_by_metric(words_section(rows, None, Label("rating", task="regression", range=(0, 5))))
+    result = words_by_metric(
+        words_section(rows, None, Label("rating", task="regression", range=(0, 5)))
+    )
     assert result["MAE"] == "On average a prediction is 1 off, of “rating” from 0 to 5."
     assert "always predicting the mean has 1.12, the model's is 11 % smaller" in result["RMSE"]
     worse = regression_words({"rmse": 2.0}, Label("rating", task="regression"), spread=1.0)
@@ -239,9 +262,15 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
     rows = rated(6000, shift=0.4)
     p = sigmoid(rows.score)
     figure = picture(rows.y, p)
-    tens = [p_inside for k in range(10) if (p_inside := (np.minimum((p * 10).astype(int), 9) == k)).any()]
+    tens = [
+        p_inside
+        for k in range(10)
+        if (p_inside := (np.minimum((p * 10).astype(int), 9) == k)).any()
+    ]
     assert [row[3] for row in figure.table.rows] == [f"{inside.sum():,}" for inside in tens]
-    assert [row[1] for row in figure.table.rows] == [f"{100 * rows.y[inside].mean():.1f} %" for inside in tens]
+    assert [row[1] for row in figure.table.rows] == [
+        f"{100 * rows.y[inside].mean():.1f} %" for inside in tens
+    ]
     shown = max((inside for inside in tens if 0.2 <= p[inside].mean() <= 0.8), key=np.sum)
     assert figure.note.startswith(
         f"Of the {shown.sum():,} rows predicted at about {100 * p[shown].mean():.0f} %, "
@@ -250,14 +279,18 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
     assert "which chance explains" in picture(rated(6000).y, sigmoid(rated(6000).score)).note
     dots = re.findall(r'<circle class="dot c0" cx="([\d.]+)" cy="([\d.]+)"', str(figure.drawing))
     shares = [[p[inside].mean(), rows.y[inside].mean()] for inside in tens]
-    np.testing.assert_allclose(([[50, 190]] - np.array(dots, float)) / [[-260, 180]], shares, atol=1e-4)
+    np.testing.assert_allclose(
+        ([[50, 190]] - np.array(dots, float)) / [[-260, 180]], shares, atol=1e-4
+    )
 
 
 def test_rare_positives_have_axes_that_show_them():
     rng = np.random.default_rng(0)
     z = rng.normal(-6, 0.7, 30_000)
     rows = Scored((rng.random(30_000) < sigmoid(z)).astype(float), z)
-    reliability = next(b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure))
+    reliability = next(
+        b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure)
+    )
     bins = picture(rows.y, sigmoid(z))
     assert len(bins.table.rows) == 10
     for figure in (reliability, bins):

@@ -21,7 +21,9 @@ def page(word=BAD):
     folded = Table(columns=[word], rows=[[word]], title=word, folded=True)
     figure = Figure(title=word, drawing=Markup("<svg></svg>"), table=table, note=word)
     blocks = [f"{word} `{word}`", table, folded, figure, figure, Code(word, word)]
-    chapter = Chapter(title=word, about=word, facts=[(word, word, word)], sections=[Section(word, blocks)])
+    chapter = Chapter(
+        title=word, about=word, facts=[(word, word, word)], sections=[Section(word, blocks)]
+    )
     return render(word, [chapter, chapter])
 
 
@@ -29,7 +31,10 @@ def test_every_value_is_escaped():
     text = page()
     assert "<script" not in text
     assert text.count("&lt;script&gt;") > 30
-    assert f"<code>{BAD.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#39;')}</code>" in text
+    assert (
+        f"<code>{BAD.replace('<', '&lt;').replace('>', '&gt;').replace(chr(39), '&#39;')}</code>"
+        in text
+    )
 
 
 def test_the_page_can_request_nothing():
@@ -69,4 +74,7 @@ def test_without_jinja_it_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.delitem(sys.modules, "fieldwise.report")
     assert run(["report", "x"]) == 2
-    assert capsys.readouterr().err == "fieldwise: a report needs Jinja: pip install 'fieldwise[report]'\n"
+    assert (
+        capsys.readouterr().err
+        == "fieldwise: a report needs Jinja: pip install 'fieldwise[report]'\n"
+    )

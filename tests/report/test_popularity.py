@@ -16,7 +16,9 @@ from fieldwise.report import build as popularity
 from fieldwise.report.build import popularity_section
 from fieldwise.report.sections import Caution, Scored
 
-SCHEMA = Schema(fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click"))
+SCHEMA = Schema(
+    fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click")
+)
 
 NUMBER = Label("click", task="regression")
 COLUMNS = {"user": "user", "item": "item"}
@@ -41,7 +43,9 @@ def log(rows=500, users=12, items=30):
 def made():
     prepared = prepare(log(), SCHEMA, split=RandomSplit(valid=0.2, test=0.3), seed=0)
     settings, samples = AFM(embedding_dim=4, attention_dim=3), prepared.test.frame.head(3)
-    return random_bundle(settings, SCHEMA, samples, encoder=prepared.encoder, std=0.5, seed=2), prepared
+    return random_bundle(
+        settings, SCHEMA, samples, encoder=prepared.encoder, std=0.5, seed=2
+    ), prepared
 
 
 def counted(bundle, prepared, k):
@@ -51,7 +55,10 @@ def counted(bundle, prepared, k):
     every = sorted({*train["item"], *valid["item"], *test["item"]})
     results = []
     for user in sorted(test["user"].unique()):
-        own = [part.filter((pl.col("user") == user) & (pl.col("click") == 1)) for part in (train, valid, test)]
+        own = [
+            part.filter((pl.col("user") == user) & (pl.col("click") == 1))
+            for part in (train, valid, test)
+        ]
         known = {*own[0]["item"], *own[1]["item"]}
         wanted = set(own[2]["item"]) - known
         if not wanted:
@@ -61,7 +68,9 @@ def counted(bundle, prepared, k):
             price = pl.concat([train, valid, test]).filter(pl.col("item") == item)["price"][-1]
             row = own[2].row(0, named=True) | {"item": item, "price": price}
             scores[item] = float(bundle.predict(pl.DataFrame([row]))[0])
-        popular = {one: counts.get(one, 0) + 1e-6 * order for one, order in zip(every, TIES, strict=True)}
+        popular = {
+            one: counts.get(one, 0) + 1e-6 * order for one, order in zip(every, TIES, strict=True)
+        }
         tops = [sorted(scores, key=lambda one, by=by: -by[one])[:k] for by in (scores, popular)]
         results.append([len(wanted.intersection(top)) / min(k, len(wanted)) for top in tops])
     return np.array(results)
@@ -72,11 +81,16 @@ TIES = -np.random.default_rng([0, 2]).permutation(log()["item"].n_unique())
 
 def test_shares_are_those_counted_one_by_one(made):
     expected = counted(*made, popularity.K)
-    table = next(b for b in popularity_section(run_of(made), COLUMNS, seed=0).blocks if isinstance(b, Table))
+    table = next(
+        b for b in popularity_section(run_of(made), COLUMNS, seed=0).blocks if isinstance(b, Table)
+    )
     assert [row[1:3] for row in table.rows] == [
-        [f"{100 * share:.1f} %" for share in shares] for shares in (expected.mean(0), (expected > 0).mean(0))
+        [f"{100 * share:.1f} %" for share in shares]
+        for shares in (expected.mean(0), (expected > 0).mean(0))
     ]
-    assert table.note.startswith(f"{len(expected)} users with positive test rows of items that they had not liked")
+    assert table.note.startswith(
+        f"{len(expected)} users with positive test rows of items that they had not liked"
+    )
     assert f"{len(TIES)} items, which are all" in table.note
     assert 0 < expected[:, 0].mean() != expected[:, 1].mean() > 0
 
@@ -93,7 +107,12 @@ def test_items_and_users_are_sampled_where_there_are_many(made, monkeypatch):
 @pytest.mark.parametrize(
     ("model", "popular", "words", "warns"),
     [
-        (0.31, 0.19, "12 of 100 more found. Of 100 items that users liked, 31 are among the model's first 10", False),
+        (
+            0.31,
+            0.19,
+            "12 of 100 more found. Of 100 items that users liked, 31 are among the model's first 10",
+            False,
+        ),
         (0.19, 0.31, "12 of 100 fewer found.", True),
     ],
 )
@@ -103,7 +122,9 @@ def test_the_sentence(model, popular, words, warns):
     note, *others = popularity._blocks(model + noise, np.full(200, popular), TASK, seed=0)
     assert note.startswith(f"Compared with the popularity baseline: {words}")
     assert isinstance(note, Caution) == warns
-    assert others[-1].note.startswith("200 users sampled of 943 with positive test rows of items that they had")
+    assert others[-1].note.startswith(
+        "200 users sampled of 943 with positive test rows of items that they had"
+    )
 
 
 def test_a_difference_of_chance_is_called_so():
@@ -114,7 +135,9 @@ def test_a_difference_of_chance_is_called_so():
 def run_of(made, **changes):
     bundle, prepared = made
     test = Scored(np.asarray(prepared.test.main, float), bundle.score(prepared.test.frame))
-    recipe = SimpleNamespace(schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None))
+    recipe = SimpleNamespace(
+        schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None)
+    )
     results = {"recipe": recipe, "bundle": bundle, "prepared": prepared, "test": {"click": test}}
     return SimpleNamespace(**results | changes)
 
@@ -143,7 +166,11 @@ def test_an_omitted_section_names_its_reason(subtests, made):
         ({}, {"bundle": None}, "a run stored by `compare` has no network"),
         ({}, {"target_encoding": object()}, "target encoding depends on rows"),
         ({}, {"schema": Schema(fields=SCHEMA.fields, label=NUMBER)}, "the label is a number"),
-        ({}, {"schema": Schema(fields=SCHEMA.fields[1:3], label=SCHEMA.label)}, "set the fields' roles."),
+        (
+            {},
+            {"schema": Schema(fields=SCHEMA.fields[1:3], label=SCHEMA.label)},
+            "set the fields' roles.",
+        ),
     ]:
         with subtests.test(columns=columns, changes=changes, words=words):
             (note,) = popularity_section(run_of(made, **changes), COLUMNS | columns, seed=0).blocks

@@ -8,7 +8,14 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, Sequence
-from fieldwise.report.sections import Scored, check_slices, cold_section, slice_names, slices_of, slices_section
+from fieldwise.report.sections import (
+    Scored,
+    check_slices,
+    cold_section,
+    slice_names,
+    slices_of,
+    slices_section,
+)
 from fieldwise.schema.ids import id_columns
 
 SCHEMA = Schema(
@@ -34,7 +41,10 @@ def frame(rows=200, seed=0):
             "history": [[f"i{k}" for k in range(n)] for n in rng.integers(0, 9, rows)],
             "price": rng.random(rows).round(3),
             "stars": rng.integers(1, 6, rows),
-            "day": [datetime.date(2026, 1, 1) + datetime.timedelta(days=int(k)) for k in rng.integers(0, 90, rows)],
+            "day": [
+                datetime.date(2026, 1, 1) + datetime.timedelta(days=int(k))
+                for k in rng.integers(0, 90, rows)
+            ],
             "click": rng.integers(0, 2, rows),
         }
     )
@@ -50,15 +60,21 @@ def test_categories_are_cut_by_value_whatever_the_column_is_called():
     result, note = cut("user")
     expected = {u: np.flatnonzero(frame()["uid"].to_numpy() == u) for u in frame()["uid"].unique()}
     assert note == ""
-    assert {name: rows.tolist() for name, rows in result.items()} == {u: r.tolist() for u, r in expected.items()}
-    assert {name: len(rows) for name, rows in cut("uid")[0].items()} == {u: len(r) for u, r in expected.items()}
+    assert {name: rows.tolist() for name, rows in result.items()} == {
+        u: r.tolist() for u, r in expected.items()
+    }
+    assert {name: len(rows) for name, rows in cut("uid")[0].items()} == {
+        u: len(r) for u, r in expected.items()
+    }
 
 
 def test_a_row_of_a_bag_is_in_each_of_its_values():
     result, note = cut("tags")
     cells = frame()["tags"].to_list()
     for name in ("t0", "t1"):
-        assert result[name].tolist() == [k for k, cell in enumerate(cells) if name in cell.split("|")]
+        assert result[name].tolist() == [
+            k for k, cell in enumerate(cells) if name in cell.split("|")
+        ]
     assert result["(absent)"].tolist() == [k for k, cell in enumerate(cells) if not cell]
     assert "each of its values" in note
 
@@ -82,12 +98,19 @@ def test_few_numbers_are_values_and_days_have_their_dates():
     first = next(iter(days))
     assert first.startswith(f"{frame()['day'].min()} to 2026-01-")
     assert sum(map(len, days.values())) == 200
-    absent = frame().with_columns(pl.when(pl.col("stars") > 3).then(None).otherwise("stars").alias("stars"))
+    absent = frame().with_columns(
+        pl.when(pl.col("stars") > 3).then(None).otherwise("stars").alias("stars")
+    )
     assert len(cut("stars", absent)[0]["(absent)"]) == (frame()["stars"] > 3).sum()
 
 
 def test_what_is_no_field_or_column():
-    assert slice_names(frame(), SCHEMA) == (*("user", "item", "tags", "history", "price"), "uid", "stars", "day")
+    assert slice_names(frame(), SCHEMA) == (
+        *("user", "item", "tags", "history", "price"),
+        "uid",
+        "stars",
+        "day",
+    )
     with pytest.raises(ConfigError, match="found 'itm': did you mean 'item'"):
         check_slices(["user", "itm"], frame(), SCHEMA)
     with pytest.raises(ConfigError, match="found 'click'"):
@@ -95,7 +118,9 @@ def test_what_is_no_field_or_column():
 
 
 def scored(table):
-    return Scored(table["click"].to_numpy().astype(float), np.random.default_rng(1).normal(size=table.height))
+    return Scored(
+        table["click"].to_numpy().astype(float), np.random.default_rng(1).normal(size=table.height)
+    )
 
 
 def test_a_table_of_a_slice_shows_what_is_too_small():
@@ -124,7 +149,10 @@ def test_new_users_and_items_are_counted_by_training_rows():
         str(sum(n >= 100 for n in counts)),
     ]
     new = sum(u in ("u0", "u1") for u in test["uid"])
-    assert users.note == f"{new} test rows have one of 2 values of uid that are not in the training rows."
+    assert (
+        users.note
+        == f"{new} test rows have one of 2 values of uid that are not in the training rows."
+    )
     assert items.note == "Every item of the test rows is in the training rows."
     assert [row[1] for row in both.rows] == [str(200 - new), str(new), "0", "0"]
 
@@ -132,7 +160,9 @@ def test_new_users_and_items_are_counted_by_training_rows():
 def test_columns_of_users_and_items():
     bare = Schema(fields=(Numeric("price"),), label=Label("click"))
     assert id_columns(frame().columns, bare) == {"user": None, "item": None}
-    blocks = cold_section(frame(), frame(), {"user": None, "item": None}, scored(frame()), True).blocks
+    blocks = cold_section(
+        frame(), frame(), {"user": None, "item": None}, scored(frame()), True
+    ).blocks
     assert "set user = COLUMN" in blocks[0]
     with pytest.raises(ConfigError, match="must be single values"):
         cold_section(frame(), frame(), {"user": "history", "item": None}, scored(frame()), True)

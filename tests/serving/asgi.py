@@ -61,7 +61,19 @@ async def post(app, path, content, *, client=("a", 1), whole=True):
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
-    more = {"root_path": "", "scheme": "http", "http_version": "1.1", "server": ("server", 80), "client": client}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+    }
+    more = {
+        "root_path": "",
+        "scheme": "http",
+        "http_version": "1.1",
+        "server": ("server", 80),
+        "client": client,
+    }
     await app({**scope, **more, "headers": HEADERS, "asgi": {"version": "3.0"}}, receive, send)
     return statuses[0]

@@ -36,7 +36,9 @@ class Running:
 def serving(folder, *arguments, before="", **environment):
     """Serve from a folder until the block ends; the child runs the Python `before` before it becomes the server."""
     words = ["serve", *arguments, "--port", "0", "--timeout", "120"]  # a busy machine answers late
-    process = Command(*words, folder=folder, before=before, **{"FIELDWISE_TOKEN": None, **environment})
+    process = Command(
+        *words, folder=folder, before=before, **{"FIELDWISE_TOKEN": None, **environment}
+    )
     try:
         running = Running(process, process.heard(r"serving at (http://[^\s;]+)")[1].rstrip("/"))
         until(running.answers)

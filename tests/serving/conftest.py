@@ -5,7 +5,18 @@ import polars as pl
 import pytest
 import torch
 
-from fieldwise import AFM, Bag, Bundle, Categorical, Encoder, IntTower, Label, Numeric, Schema, Sequence
+from fieldwise import (
+    AFM,
+    Bag,
+    Bundle,
+    Categorical,
+    Encoder,
+    IntTower,
+    Label,
+    Numeric,
+    Schema,
+    Sequence,
+)
 from fieldwise.models.build import build_network
 
 SCHEMA = Schema(
@@ -19,7 +30,9 @@ SCHEMA = Schema(
     ),
     label=Label("click"),
 )
-TOWER = IntTower(embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0)
+TOWER = IntTower(
+    embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0
+)
 
 
 def catalogue(items: int = 30, seed: int = 0) -> pl.DataFrame:
@@ -28,7 +41,9 @@ def catalogue(items: int = 30, seed: int = 0) -> pl.DataFrame:
         {
             "item": [f"i{k}" for k in range(items)],
             "title": [f"Title {k}" for k in range(items)],
-            "genres": ["|".join(f"g{k}" for k in rng.permutation(4)[:n]) for n in rng.integers(0, 4, items)],
+            "genres": [
+                "|".join(f"g{k}" for k in rng.permutation(4)[:n]) for n in rng.integers(0, 4, items)
+            ],
             "price": rng.random(items).round(3),
         }
     )
@@ -39,7 +54,9 @@ def log(rows: int = 80, seed: int = 0) -> pl.DataFrame:
     users = pl.DataFrame(
         {
             "user": [f"u{k}" for k in rng.integers(0, 6, rows)],
-            "history": ["|".join(f"i{k}" for k in rng.integers(0, 9, n)) for n in rng.integers(0, 5, rows)],
+            "history": [
+                "|".join(f"i{k}" for k in rng.integers(0, 9, n)) for n in rng.integers(0, 5, rows)
+            ],
             "device": rng.choice(["phone", "tv"], rows),
         }
     )
@@ -79,7 +96,11 @@ def cascade(tmp_path_factory, tower, ranker):
     """The two over the catalogue."""
     from fieldwise.serving import Ranker, build_index
 
-    return Ranker(ranker, build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0], prerank=tower)
+    return Ranker(
+        ranker,
+        build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0],
+        prerank=tower,
+    )
 
 
 @pytest.fixture

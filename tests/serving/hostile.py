@@ -13,7 +13,10 @@ LARGE_BODIES = {
     "exclude": ("/v1/recommend", f'{{"exclude": {many("[]")}}}'),
     "exclude in bounds": ("/v1/recommend", f'{{"exclude": {many("{}", 290_000)}}}'),
     "where": ("/v1/recommend", f'{{"where": {{"genres": {many("{}")}}}}}'),
-    "many filters": ("/v1/recommend", '{"where": {' + ",".join(f'"{n}": {{}}' for n in range(70_000)) + "}}"),
+    "many filters": (
+        "/v1/recommend",
+        '{"where": {' + ",".join(f'"{n}": {{}}' for n in range(70_000)) + "}}",
+    ),
     "a cell": ("/v1/predict", f'{{"rows": [{{"user": {many("{}")}}}]}}'),
     "a cell of numbers": ("/v1/predict", f'{{"rows": [{{"user": {many("1")}}}]}}'),
     "rows": ("/v1/predict", f'{{"rows": {many("{}")}}}'),
@@ -21,7 +24,10 @@ LARGE_BODIES = {
     "items": ("/v1/explain", f'{{"items": {many("null")}}}'),
     "a context": ("/v1/recommend", f'{{"context": {{"user": {many("[1]")}}}}}'),
     "keys": ("/v1/recommend", "{" + ",".join(f'"{n}":1' for n in range(90_000)) + "}"),
-    "keys of a row": ("/v1/predict", '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}"),
+    "keys of a row": (
+        "/v1/predict",
+        '{"rows": [{' + ",".join(f'"devic{n}":1' for n in range(70_000)) + "}]}",
+    ),
     "a long key": ("/v1/recommend", f'{{"{"context" * 140_000}": 1}}'),
     "deep": ("/v1/predict", '{"rows":' + "[" * 1_000_000),
     "deep objects": ("/v1/explain", '{"rows":' + '{"a":' * 200_000),

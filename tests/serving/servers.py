@@ -43,7 +43,11 @@ class Server:
 
     def start(self):
         self.process = subprocess.Popen(
-            self.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=self.user(), group=self.user()
+            self.command(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=self.user(),
+            group=self.user(),
         )
         until(lambda: self.process.poll() is not None or self.answers())
         assert self.process.poll() is None, "the server ended"
@@ -87,8 +91,17 @@ class RedisServer(Server):
     kind = "redis"
 
     def command(self):
-        options = {"bind": "127.0.0.1", "port": self.port, "dir": self.folder, "requirepass": PASSWORD, "save": ""}
-        return ["redis-server", *(str(word) for key, value in options.items() for word in (f"--{key}", value))]
+        options = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "dir": self.folder,
+            "requirepass": PASSWORD,
+            "save": "",
+        }
+        return [
+            "redis-server",
+            *(str(word) for key, value in options.items() for word in (f"--{key}", value)),
+        ]
 
     def answers(self):
         import redis
@@ -117,7 +130,17 @@ class PostgresServer(Server):
             shutil.chown(folder, "postgres", "postgres")
         (folder / "password").write_text(PASSWORD)
         (folder / "password").chmod(0o644)
-        make = ["-A", "scram-sha-256", "-U", "tester", f"--pwfile={folder}/password", "-E", "UTF8", "--locale=C", "-N"]
+        make = [
+            "-A",
+            "scram-sha-256",
+            "-U",
+            "tester",
+            f"--pwfile={folder}/password",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "-N",
+        ]
         done = subprocess.run(
             [programs / "initdb", "-D", self.data, *make], capture_output=True, text=True, user=self.user(),
             group=self.user(), cwd=folder,
@@ -130,7 +153,12 @@ class PostgresServer(Server):
     def command(self):
         pid = self.data / "postmaster.pid"
         pid.unlink(missing_ok=True)  # of a server that was killed
-        options = {"listen_addresses": "127.0.0.1", "port": self.port, "fsync": "off", "shared_buffers": "16MB"}
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "fsync": "off",
+            "shared_buffers": "16MB",
+        }
         options["unix_socket_directories"] = ""
         words = [word for key, value in options.items() for word in ("-c", f"{key}={value}")]
         return [str(self.programs / "postgres"), "-D", str(self.data), *words]
@@ -164,7 +192,9 @@ def redis_server():
 
 def postgres_server():
     """Generator of a running PostgreSQL, for a fixture."""
-    pytest.importorskip("psycopg_pool", reason="psycopg is absent: pip install 'fieldwise[postgresql]'")
+    pytest.importorskip(
+        "psycopg_pool", reason="psycopg is absent: pip install 'fieldwise[postgresql]'"
+    )
     result = shutil.which("initdb")
     places = [Path(result).parent] if result else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not places or not (places[-1] / "initdb").exists():
@@ -173,7 +203,9 @@ def postgres_server():
         import pwd
 
         if "postgres" not in {entry.pw_name for entry in pwd.getpwall()}:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres: create one")
+            pytest.skip(
+                "PostgreSQL does not run as root, and there is no user postgres: create one"
+            )
     with tempfile.TemporaryDirectory(prefix="fieldwise-postgres-") as folder:
         yield from _running(PostgresServer(Path(folder), places[-1]))
 

@@ -67,7 +67,9 @@ def test_requests_that_arrive_during_a_batch_are_the_next_one(numbers, limits, b
         tasks = await held(batcher, recorder, numbers)
         recorder.go.set()
         result = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
-        assert [str(one) for one in result] == [f"odd {x}" if x % 2 else str(2 * x) for x in numbers]
+        assert [str(one) for one in result] == [
+            f"odd {x}" if x % 2 else str(2 * x) for x in numbers
+        ]
         assert await asyncio.wait_for(batcher.ask(8), 60) == 16, "nobody is awaited for long"
 
     assert run(scenario, **limits) == [*batches, [8]]
@@ -75,7 +77,8 @@ def test_requests_that_arrive_during_a_batch_are_the_next_one(numbers, limits, b
 
 def test_clients_that_take_turns_become_one_batch(monkeypatch):
     """A client that asks again some turns of the loop later joins those who wait."""
-    monkeypatch.setattr("fieldwise.serving.batching.GAP", 60)  # enough for a machine that does other work
+    # enough for a machine that does other work
+    monkeypatch.setattr("fieldwise.serving.batching.GAP", 60)
     monkeypatch.setattr("fieldwise.serving.batching.PART", 6000)
 
     async def scenario(batcher, recorder):
@@ -103,7 +106,12 @@ def test_clients_that_take_turns_become_one_batch(monkeypatch):
         await asyncio.gather(early, *others)
 
     batches = run(scenario)
-    assert [sorted(batch) for batch in batches] == [[0], [2, 4, 6, 10], [12, 14, 16, 20], [22, 24, 26, 30]]
+    assert [sorted(batch) for batch in batches] == [
+        [0],
+        [2, 4, 6, 10],
+        [12, 14, 16, 20],
+        [22, 24, 26, 30],
+    ]
 
 
 def test_an_error_of_a_whole_batch():

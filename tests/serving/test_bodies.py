@@ -19,16 +19,42 @@ from fieldwise.serving.bodies import ExplainRequest, PredictRequest, RecommendRe
 from fieldwise.serving.rows import RequestError, text_of
 
 CONTEXT = {"user": "u1", "history": ["i1"], "device": "tv"}
-KINDS = {"/v1/predict": PredictRequest, "/v1/recommend": RecommendRequest, "/v1/explain": ExplainRequest}
+KINDS = {
+    "/v1/predict": PredictRequest,
+    "/v1/recommend": RecommendRequest,
+    "/v1/explain": ExplainRequest,
+}
 
 
-SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text(max_size=3)
-CELLS = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner))
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=3)
+)
+CELLS = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner)
+)
 ROWS = st.dictionaries(st.sampled_from(["a", "b"]), CELLS, max_size=2)
 IDS = st.lists(SCALARS, max_size=3)
-LIKELY = {"rows": st.lists(ROWS, max_size=3), "context": ROWS, "where": st.dictionaries(st.text(max_size=2), IDS)}
-LIKELY |= {"candidates": IDS | st.none(), "exclude": IDS, "items": IDS, "k": st.integers(-1, 3), "pairs": st.booleans()}
-LIKELY |= {"user": SCALARS, "prerank": CELLS, "exclude_seen": st.booleans() | st.just("positive") | CELLS}
+LIKELY = {
+    "rows": st.lists(ROWS, max_size=3),
+    "context": ROWS,
+    "where": st.dictionaries(st.text(max_size=2), IDS),
+}
+LIKELY |= {
+    "candidates": IDS | st.none(),
+    "exclude": IDS,
+    "items": IDS,
+    "k": st.integers(-1, 3),
+    "pairs": st.booleans(),
+}
+LIKELY |= {
+    "user": SCALARS,
+    "prerank": CELLS,
+    "exclude_seen": st.booleans() | st.just("positive") | CELLS,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
@@ -36,7 +62,9 @@ LIKELY |= {"user": SCALARS, "prerank": CELLS, "exclude_seen": st.booleans() | st
 @settings(max_examples=40, deadline=None)
 def test_what_the_published_form_takes_is_what_is_taken(kind, data):
     """Against the published JSON Schema, as another library reads it."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is absent: pip install jsonschema")
+    jsonschema = pytest.importorskip(
+        "jsonschema", reason="jsonschema is absent: pip install jsonschema"
+    )
     names = kind.__struct_fields__
     form = st.fixed_dictionaries({}, optional={name: LIKELY[name] for name in names})
     body = data.draw(form | CELLS | st.dictionaries(st.sampled_from([*names, "other"]), CELLS))
@@ -48,17 +76,23 @@ def test_what_the_published_form_takes_is_what_is_taken(kind, data):
         result = str(e)
     if isinstance(result, str):
         is_json = not {"Infinity", "-Infinity", "NaN"} & set(re.findall(r"-?\w+", json.dumps(body)))
-        has_infinity = "must be a finite number" in result or ("JSON is malformed" in result and not is_json)
+        has_infinity = "must be a finite number" in result or (
+            "JSON is malformed" in result and not is_json
+        )
         assert not valid or has_infinity or has_whole_float(body, names)
         return
     assert valid
     for name, value in body.items():
         if name == "where":
-            assert result.where == {column: [text_of(one) for one in values] for column, values in value.items()}
+            assert result.where == {
+                column: [text_of(one) for one in values] for column, values in value.items()
+            }
         elif name in ("candidates", "exclude", "items") and value is not None:
             assert getattr(result, name) == [text_of(one) for one in value]
         else:
-            assert getattr(result, name) == (text_of(value) if name == "user" and value is not None else value)
+            assert getattr(result, name) == (
+                text_of(value) if name == "user" and value is not None else value
+            )
 
 
 def has_whole_float(body, names):
@@ -76,15 +110,45 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
 @pytest.mark.parametrize(
     ("kind", "body", "said", "field"),
     [
-        (RecommendRequest, {"candidates": ["a", {}]}, "candidates[1] must be text, a number, true or false, found", 0),
+        (
+            RecommendRequest,
+            {"candidates": ["a", {}]},
+            "candidates[1] must be text, a number, true or false, found",
+            0,
+        ),
         (RecommendRequest, {"where": {"g": 1}}, "where.g must be array, found int", "where.g"),
-        (RecommendRequest, {"where": {"f": [1], "g": [1, []]}}, "where.g[1] must be text, a number, true or false,", 0),
-        (RecommendRequest, {"contxt": {}}, "contxt is not a field of this request: did you mean 'context'", "contxt"),
+        (
+            RecommendRequest,
+            {"where": {"f": [1], "g": [1, []]}},
+            "where.g[1] must be text, a number, true or false,",
+            0,
+        ),
+        (
+            RecommendRequest,
+            {"contxt": {}},
+            "contxt is not a field of this request: did you mean 'context'",
+            "contxt",
+        ),
         (RecommendRequest, {"k": 0}, "k must be int >= 1", "k"),
         (RecommendRequest, {"k": "3"}, "k must be int | null, found str", "k"),
-        (RecommendRequest, {"exclude_seen": "yes"}, "must be true, false, 'positive' or null", "exclude_seen"),
-        (PredictRequest, {"rows": [{}, {"b": [1], "a": [[]]}]}, "rows[1].a[0] must be text, a number, true or fal", 0),
-        (PredictRequest, {"rows": [{}, {"b": 1, "a": {}}]}, f"rows[1].a {CELL} object", "rows[1].a"),
+        (
+            RecommendRequest,
+            {"exclude_seen": "yes"},
+            "must be true, false, 'positive' or null",
+            "exclude_seen",
+        ),
+        (
+            PredictRequest,
+            {"rows": [{}, {"b": [1], "a": [[]]}]},
+            "rows[1].a[0] must be text, a number, true or fal",
+            0,
+        ),
+        (
+            PredictRequest,
+            {"rows": [{}, {"b": 1, "a": {}}]},
+            f"rows[1].a {CELL} object",
+            "rows[1].a",
+        ),
         (PredictRequest, {"rows": [1]}, "rows[0] must be object, found int", "rows[0]"),
         (PredictRequest, {"rows": "x"}, "rows must be array, found str", "rows"),
         (RecommendRequest, {"context": "x"}, "context must be object, found str", "context"),
@@ -92,7 +156,12 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
         (PredictRequest, {"rows": []}, "rows must be array of length >= 1", "rows"),
         (PredictRequest, {}, "a body must have rows", "rows"),
         (PredictRequest, [], "a body must be a JSON object", "body"),
-        (RecommendRequest, {"where": {"g": [1, "x" * 10_001]}}, "where.g must be a text of at most 10,000", "where.g"),
+        (
+            RecommendRequest,
+            {"where": {"g": [1, "x" * 10_001]}},
+            "where.g must be a text of at most 10,000",
+            "where.g",
+        ),
         (ExplainRequest, {"rows": [{}] * 1001}, "rows must be at most 1,000, found 1,001", "rows"),
     ],
 )
@@ -127,7 +196,8 @@ def test_bodies_that_are_no_json_objects(text, said):
         (RecommendRequest, lambda n: {"context": {"a": ["x"] * n}}, "context.a"),
         (RecommendRequest, lambda n: {"candidates": ["x"] * n}, "candidates"),
         (RecommendRequest, lambda n: {"exclude": ["x"] * n}, "exclude"),
-        (RecommendRequest, lambda n: {"where": {"a": ["x"] * (n - 1), "b": ["y"]}}, "where"),  # all filters together
+        # all filters together
+        (RecommendRequest, lambda n: {"where": {"a": ["x"] * (n - 1), "b": ["y"]}}, "where"),
     ],
 )
 def test_as_many_as_the_limit_are_taken_and_no_more(kind, of, where):

@@ -20,7 +20,9 @@ ITEMS = catalogue()
 
 
 def whole_rows(context, items=ITEMS):
-    return items.with_columns(pl.lit(value, pl.String).alias(name) for name, value in context.items())
+    return items.with_columns(
+        pl.lit(value, pl.String).alias(name) for name, value in context.items()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +81,21 @@ def prepared(cascade, *, candidates=None, exclude=(), **query):
     return cascade.prepare(**query, candidates=rows, exclude=cascade.index.known_rows(exclude))
 
 
-def test_two_stages_are_two_sorts_also_of_several_requests_at_once(cascade, tower, ranker, subtests):
+def test_two_stages_are_two_sorts_also_of_several_requests_at_once(
+    cascade, tower, ranker, subtests
+):
     together = cascade.complete([prepared(cascade, **query) for query in QUERIES])
     for query, several in zip(QUERIES, together, strict=True):
         with subtests.test(query=query):
             expected, passed = by_hand(tower, ranker, query), len(passing(query))
             rows, least = whole_rows(query["context"])[expected], min(query["prerank"], passed)
             candidates = len(set(query.get("candidates", ITEMS["item"])))
-            counts = {"candidates": candidates, "filtered": passed, "scored": passed, "preranked": least}
+            counts = {
+                "candidates": candidates,
+                "filtered": passed,
+                "scored": passed,
+                "preranked": least,
+            }
             for result in (cascade.recommend(**query), several):
                 assert result.rows.tolist() == expected.tolist()
                 assert result.items["item"].to_list() == ITEMS["item"][expected].to_list()
@@ -94,9 +103,13 @@ def test_two_stages_are_two_sorts_also_of_several_requests_at_once(cascade, towe
                 assert result.counts == counts | {"ranked": len(expected)}
                 assert set(result.seconds) == {"encode", "filter", "prerank", "rank"}
                 if len(expected):
-                    np.testing.assert_allclose(result.scores["prediction"], ranker.predict(rows), rtol=1e-5)
+                    np.testing.assert_allclose(
+                        result.scores["prediction"], ranker.predict(rows), rtol=1e-5
+                    )
                     scores = tower.score(rows)
-                    np.testing.assert_allclose(result.scores["prerank_score"], scores, rtol=1e-4, atol=1e-5)
+                    np.testing.assert_allclose(
+                        result.scores["prerank_score"], scores, rtol=1e-4, atol=1e-5
+                    )
     absent = cascade.recommend({**STRANGER, "history": None}, k=3, prerank=9)
     assert absent.rows.tolist() == cascade.recommend(STRANGER, k=3, prerank=9).rows.tolist()
 
@@ -104,7 +117,10 @@ def test_two_stages_are_two_sorts_also_of_several_requests_at_once(cascade, towe
 def test_without_a_ranker_the_order_is_the_towers(index, tower):
     alone = Ranker(None, index, prerank=tower)
     result = alone.recommend(context=CONTEXT, k=4)
-    assert result.rows.tolist() == np.argsort(-tower.score(whole_rows(CONTEXT)), kind="stable")[:4].tolist()
+    assert (
+        result.rows.tolist()
+        == np.argsort(-tower.score(whole_rows(CONTEXT)), kind="stable")[:4].tolist()
+    )
     assert "prediction" not in result.items.columns
     with pytest.raises(ConfigError, match="needs a pre-ranking bundle, and a ranking bundle"):
         evaluate_cascade(alone, pl.DataFrame([CONTEXT]))
@@ -112,7 +128,9 @@ def test_without_a_ranker_the_order_is_the_towers(index, tower):
 
 def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
     more = items.with_columns(
-        item=pl.Series(range(30)), year=pl.Series([2000.0 + k % 3 for k in range(30)]), stock=pl.lit(True)
+        item=pl.Series(range(30)),
+        year=pl.Series([2000.0 + k % 3 for k in range(30)]),
+        stock=pl.lit(True),
     )
     cascade = Ranker(ranker, build_index(tower, more, tmp_path / "n")[0], prerank=tower)
 
@@ -135,7 +153,11 @@ def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
 
 def test_what_is_refused(cascade, ranker, build):
     for query, error, message in (
-        ({"context": {"user": "u1", "history": ""}}, DataError, "found no 'device': give it, or null"),
+        (
+            {"context": {"user": "u1", "history": ""}},
+            DataError,
+            "found no 'device': give it, or null",
+        ),
         ({"candidates": ["i1", "i99"]}, DataError, "found 'i99'"),
         ({"where": {"genre": ["g1"]}}, DataError, "found 'genre': did you mean 'genres'"),
         ({"k": 0, "prerank": 10}, ConfigError, "k must be at least 1, found 0"),
@@ -145,7 +167,9 @@ def test_what_is_refused(cascade, ranker, build):
             cascade.recommend(**{"context": CONTEXT, **query})
     assert len(Ranker(ranker, cascade.index).recommend(CONTEXT, k=999).rows) == len(cascade.index)
     bare = dataclasses.replace(SCHEMA, fields=(Categorical("user"), Categorical("item")))
-    taken = dataclasses.replace(cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1)))
+    taken = dataclasses.replace(
+        cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1))
+    )
     for bundle, index, prerank, error, message in (
         (
             build(FM(embedding_dim=3), schema=bare),
@@ -166,7 +190,9 @@ def test_what_is_refused(cascade, ranker, build):
 
 REGRESSION = dataclasses.replace(SCHEMA, label=Label("stars", task="regression"))
 SEVERAL = dataclasses.replace(SCHEMA, more_labels=(Label("buy"),))
-FEW = dataclasses.replace(SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name not in ("history", "price")))
+FEW = dataclasses.replace(
+    SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name not in ("history", "price"))
+)
 RANKED = [
     *((name, SCHEMA) for name in MODELS),
     *((name, schema) for name in ("afm", "din", "inttower") for schema in (REGRESSION, SEVERAL)),
@@ -174,7 +200,9 @@ RANKED = [
 ]
 
 
-@pytest.mark.parametrize("ranked", [RANKED[-7:], pytest.param(RANKED, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize(
+    "ranked", [RANKED[-7:], pytest.param(RANKED, marks=pytest.mark.slow)], ids=["few", "all"]
+)
 def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtests, ranked):
     contexts = log(3, seed=3).select("user", "history", "device").to_dicts()
     contexts[1]["history"] = ""
@@ -190,7 +218,9 @@ def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtest
                 score = ranker.score(whole_rows(context)).reshape(30, -1)[:, 0]
                 near = {"rtol": 1e-4, "atol": 1e-4}
                 np.testing.assert_allclose(score[one.rows], np.sort(score)[::-1], **near)
-                np.testing.assert_allclose(one.scores["prediction"], ranker.main_prediction(score)[one.rows], **near)
+                np.testing.assert_allclose(
+                    one.scores["prediction"], ranker.main_prediction(score)[one.rows], **near
+                )
     bare = dataclasses.replace(index, items=ITEMS.drop("genres"))
     with pytest.raises(DataError, match="'genres' is missing among item, title, price"):
         Ranker(build(FM(embedding_dim=3), schema=FEW), bare, prerank=tower)
@@ -199,7 +229,10 @@ def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtest
 def test_weights_that_change_and_a_network_in_training_mode(tower, index, build):
     """Vectors of items that are kept follow the weights; dropout is off."""
     ranker = build(AFM(embedding_dim=4, attention_dim=3), seed=3)
-    cascade, query = Ranker(ranker, index, prerank=tower), {"context": CONTEXT, "k": 30, "prerank": 30}
+    cascade, query = (
+        Ranker(ranker, index, prerank=tower),
+        {"context": CONTEXT, "k": 30, "prerank": 30},
+    )
     cascade.recommend(**query)
     with torch.no_grad():
         ranker.network.embedding.weight.mul_(-2)
@@ -209,7 +242,9 @@ def test_weights_that_change_and_a_network_in_training_mode(tower, index, build)
     dropping = build(dataclasses.replace(MODELS["autoint+"](), mlp_dropout=0.5), seed=3)
     results = []
     for _ in range(2):
-        results.append(Ranker(dropping, index, prerank=tower).recommend(**query).scores["prediction"])
+        results.append(
+            Ranker(dropping, index, prerank=tower).recommend(**query).scores["prediction"]
+        )
         dropping.network.train()
     np.testing.assert_array_equal(*results)
 
@@ -221,30 +256,45 @@ def test_a_bad_request_between_good_ones(cascade, ranker):
     result = service.predict_all(rows)
     assert isinstance(result[2], RequestError)
     whole = ranker.score(log(5, seed=4))
-    assert [one[0]["score"] for n, one in enumerate(result) if n != 2] == pytest.approx(np.delete(whole, 2), rel=1e-5)
+    assert [one[0]["score"] for n, one in enumerate(result) if n != 2] == pytest.approx(
+        np.delete(whole, 2), rel=1e-5
+    )
     asked = [RecommendRequest(context=context, k=3) for context in (CONTEXT, CONTEXT, OTHER)]
     asked[1].candidates = ["none"]
     answers = service.recommend_all(asked)
     assert isinstance(answers[1], RequestError)
     for n in (0, 2):
         alone = service.recommend(asked[n])
-        assert [item["id"] for item in answers[n]["items"]] == [item["id"] for item in alone["items"]]
+        assert [item["id"] for item in answers[n]["items"]] == [
+            item["id"] for item in alone["items"]
+        ]
 
 
 def test_lists_that_the_ranking_bundle_alone_reads_are_split_by_filters(tmp_path, build, ranker):
-    tower = build(schema=dataclasses.replace(SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name != "genres")))
+    tower = build(
+        schema=dataclasses.replace(
+            SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name != "genres")
+        )
+    )
     cascade = Ranker(ranker, build_index(tower, ITEMS, tmp_path / "ix")[0], prerank=tower)
     query = {"context": CONTEXT, "where": {"genres": ["g1"]}}
     assert cascade.recommend(**query).counts["filtered"] == len(passing(query))
 
 
 def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
-    cold = pl.DataFrame({"item": [f"x{k}" for k in range(300)], "title": "t", "genres": "", "price": [0.5] * 300})
+    cold = pl.DataFrame(
+        {"item": [f"x{k}" for k in range(300)], "title": "t", "genres": "", "price": [0.5] * 300}
+    )
     tower, ranker = build(), build(AutoInt(embedding_dim=4, attention_dim=4), seed=3)
     cascade = Ranker(ranker, build_index(tower, cold, tmp_path / "ix")[0], prerank=tower)
     assert cascade.recommend(context=CONTEXT, k=5, prerank=7).rows.tolist() == [0, 1, 2, 3, 4]
     report = evaluate_cascade(cascade, contexts.drop("item"), k=5, prerank=300)
-    assert (report.recall, report.ndcg, report.recall_by_prerank[300], report.hit_rate) == (1, 1, 1, None)
+    assert (report.recall, report.ndcg, report.recall_by_prerank[300], report.hit_rate) == (
+        1,
+        1,
+        1,
+        None,
+    )
     with pytest.raises(DataError, match="found no row"):
         evaluate_cascade(cascade, contexts.head(0))
 
@@ -271,13 +321,19 @@ def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, conte
     assert report.recall == pytest.approx(np.mean(recall))
     assert report.ndcg == pytest.approx(np.mean(gain))
     assert report.best_found == pytest.approx(np.mean(first))
-    assert (report.targets, report.hit_rate, report.hit_rate_all) == (12, np.mean(hits), np.mean(hits_all))
+    assert (report.targets, report.hit_rate, report.hit_rate_all) == (
+        12,
+        np.mean(hits),
+        np.mean(hits_all),
+    )
     # Only positive rows have a target, and only if the index knows the item.
     labelled = contexts.with_columns(
         click=pl.Series([1, 0] * 6), item=pl.Series(["none", *contexts["item"].to_list()[1:]])
     )
     liked = evaluate_cascade(cascade, labelled, k=5, prerank=8)
     assert (liked.targets, liked.hit_rate) == (5, np.mean(hits[2::2]))
-    assert report.recall_by_prerank == pytest.approx(dict(zip((5, 8, 30), np.mean(reached, 0), strict=True)))
+    assert report.recall_by_prerank == pytest.approx(
+        dict(zip((5, 8, 30), np.mean(reached, 0), strict=True))
+    )
     assert report.recall_by_prerank[30] == 1
     assert list(report.milliseconds) == ["encode", "filter", "prerank", "rank", "all", "everything"]

@@ -19,9 +19,17 @@ def heads(*shape, seed=0):
 def test_every_head_is_in_its_nearest_cluster(storage):
     stored = StoredItems.of(heads(200, 3, 5), storage)
     clusters = HeadClusters.of(stored, clusters=12, seed=1)
-    floats = stored.heads.float() if stored.scale is None else stored.heads.float() * stored.scale.unsqueeze(2)
+    floats = (
+        stored.heads.float()
+        if stored.scale is None
+        else stored.heads.float() * stored.scale.unsqueeze(2)
+    )
     for item in range(200):
-        own = {c for c in range(12) if item in clusters.items[clusters.starts[c] : clusters.starts[c + 1]]}
+        own = {
+            c
+            for c in range(12)
+            if item in clusters.items[clusters.starts[c] : clusters.starts[c + 1]]
+        }
         distance = ((floats[item][:, None] - clusters.centres) ** 2).sum(2)
         assert own == set(distance.argmin(1).tolist())
 
@@ -33,7 +41,9 @@ def test_candidates_have_a_head_near_to_a_users():
         wanted = set()
         for head in user:
             for cluster in torch.argsort(-(clusters.centres @ head))[:nprobe].tolist():
-                wanted |= set(clusters.items[clusters.starts[cluster] : clusters.starts[cluster + 1]].tolist())
+                wanted |= set(
+                    clusters.items[clusters.starts[cluster] : clusters.starts[cluster + 1]].tolist()
+                )
         assert clusters.candidates(user, nprobe).tolist() == sorted(wanted)
     assert len(clusters.candidates(user, 12)) == 200
 
@@ -59,9 +69,13 @@ def test_the_number_of_clusters():
             HeadClusters.of(stored, clusters=wrong)
 
 
-def test_a_cascade_that_searches_all_clusters_is_exact_and_a_narrow_one_reports_its_loss(tmp_path, tower, ranker):
+def test_a_cascade_that_searches_all_clusters_is_exact_and_a_narrow_one_reports_its_loss(
+    tmp_path, tower, ranker
+):
     index = build_index(tower, catalogue(300), tmp_path / "ix")[0]
-    exact, wide, narrow, two = (Ranker(ranker, index, prerank=tower, nprobe=nprobe) for nprobe in (None, 10_000, 1, 2))
+    exact, wide, narrow, two = (
+        Ranker(ranker, index, prerank=tower, nprobe=nprobe) for nprobe in (None, 10_000, 1, 2)
+    )
     given = {"context": {"user": "u1", "history": "i1|i2", "device": "tv"}, "k": 5, "prerank": 20}
     for query in (
         {},

@@ -13,7 +13,9 @@ from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
 
-USERS = pl.DataFrame({"user": [1, 2], "history": [["i1", "i2"], None], "device": ["tv", "phone"], "price": [5, 6]})
+USERS = pl.DataFrame(
+    {"user": [1, 2], "history": [["i1", "i2"], None], "device": ["tv", "phone"], "price": [5, 6]}
+)
 ITEMS = catalogue(4).with_columns(price=pl.Series([1, 2, 3, None]))
 FIELDS = SCHEMA.fields
 
@@ -52,7 +54,9 @@ def test_rows_that_name_users_and_items_alone_are_completed():
     assert result[1]["history"] is None
     assert result[1]["price"] is None, "the item's, not the user's"
     given = {"user": 1, "item": "i1", "history": None, "price": 9, "genres": ["x"]}
-    assert rows([given])[0] == [{**given, "device": "tv"}], "given values override stored ones, also null"
+    assert rows([given])[0] == [{**given, "device": "tv"}], (
+        "given values override stored ones, also null"
+    )
     for row, field, part in (
         ({"user": 1, "item": "i9"}, "rows[1].item", "an item"), ({"user": 3, "item": "i1"}, "rows[1].user", "a user"),
     ):  # fmt: skip
@@ -62,7 +66,14 @@ def test_rows_that_name_users_and_items_alone_are_completed():
 
 
 def test_whole_rows_and_rows_without_ids_ask_no_store():
-    whole = {"user": "nobody", "item": "none", "history": None, "device": None, "genres": None, "price": None}
+    whole = {
+        "user": "nobody",
+        "item": "none",
+        "history": None,
+        "device": None,
+        "genres": None,
+        "price": None,
+    }
     users, items = Failing(TableStore("user", USERS)), Failing(TableStore("item", ITEMS))
     store = stores(users, items)
     given = [whole, {}, {"user": None, "item": ["i1"]}, {"user": {"a": 1}, "item": float("nan")}]
@@ -86,20 +97,32 @@ def test_whole_rows_and_rows_without_ids_ask_no_store():
 
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
     numbered = catalogue(5).with_columns(item=pl.int_range(5), price=pl.date(2026, 1, 2))
-    service = Service(cascade=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], prerank=tower))
+    service = Service(
+        cascade=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], prerank=tower)
+    )
     result, _ = rows([{"user": 1, "item": 4.0}], Stores(), items=service.item_rows)
     genres = numbered["genres"][4]
     seconds = dt.datetime(2026, 1, 2, tzinfo=dt.UTC).timestamp()
-    assert result == [{"user": 1, "item": 4.0, "genres": genres.split("|") if genres else [""], "price": seconds}]
+    assert result == [
+        {"user": 1, "item": 4.0, "genres": genres.split("|") if genres else [""], "price": seconds}
+    ]
 
 
 def test_a_store_that_fails():
     given = [{"user": 1, "item": "i1"}, {"user": 2, "item": "i2", "device": "tv"}]
-    with pytest.raises(RequestError, match="the users' store cannot be reached: retry later") as caught:
+    with pytest.raises(
+        RequestError, match="the users' store cannot be reached: retry later"
+    ) as caught:
         rows(given, stores(Failing(TableStore("user", USERS))))
     assert (caught.value.field, caught.value.status) == ("rows[0].user", 503)
-    result, (missing,) = rows(given, stores(Failing(TableStore("user", USERS)), on_failure="degrade"))
-    assert (missing.store, missing.ids, missing.columns) == ("users", ["1", "2"], ["device", "history"])
+    result, (missing,) = rows(
+        given, stores(Failing(TableStore("user", USERS)), on_failure="degrade")
+    )
+    assert (missing.store, missing.ids, missing.columns) == (
+        "users",
+        ["1", "2"],
+        ["device", "history"],
+    )
     assert missing.message == "the users' store cannot be reached: device, history taken as null"
     assert [row["history"] for row in result] == [None, None]
     assert [row["device"] for row in result] == [None, "tv"]
@@ -128,7 +151,9 @@ def test_stored_values_that_a_field_cannot_have():
     assert (caught.value.field, caught.value.status) == ("rows[1].item", 503)
     result, missing = rows(given, stores(items=items, on_failure="degrade"))
     assert [row["price"] for row in result] == [1.0, None, None]
-    assert [(one.ids, one.columns, one.reason) for one in missing] == [(["i1", "i2"], ["price"], "damaged")]
+    assert [(one.ids, one.columns, one.reason) for one in missing] == [
+        (["i1", "i2"], ["price"], "damaged")
+    ]
     assert rows([{**given[1], "price": 2}], stores(items=items))[1] == [], "given, so not missed"
 
 

@@ -12,13 +12,19 @@ from fieldwise.scoring.items import ItemFilters
 
 VALUES = ["a", "b", "c", "ä", ""]
 ITEMS = st.lists(
-    st.tuples(st.sampled_from([*VALUES, None]), st.lists(st.sampled_from(VALUES), max_size=3) | st.none()),
+    st.tuples(
+        st.sampled_from([*VALUES, None]), st.lists(st.sampled_from(VALUES), max_size=3) | st.none()
+    ),
     min_size=1,
     max_size=12,
 )
 
 
-@given(ITEMS, st.lists(st.sampled_from([*VALUES, "z"]), max_size=3), st.lists(st.sampled_from(VALUES), max_size=3))
+@given(
+    ITEMS,
+    st.lists(st.sampled_from([*VALUES, "z"]), max_size=3),
+    st.lists(st.sampled_from(VALUES), max_size=3),
+)
 def test_rows_are_those_of_a_loop(cells, texts, lists):
     items = pl.DataFrame(
         {"text": [one for one, _ in cells], "list": [more for _, more in cells]},
@@ -26,15 +32,21 @@ def test_rows_are_those_of_a_loop(cells, texts, lists):
     )
     filters = ItemFilters(items, {})
     has_text = [row for row, (one, _) in enumerate(cells) if one in texts and one]
-    has_list = [row for row, (_, more) in enumerate(cells) if more and set(more) & set(lists) - {""}]
+    has_list = [
+        row for row, (_, more) in enumerate(cells) if more and set(more) & set(lists) - {""}
+    ]
     assert filters.rows({"text": texts}).tolist() == has_text
     assert filters.rows({"list": lists}).tolist() == has_list
-    assert filters.rows({"text": texts, "list": lists}).tolist() == [row for row in has_text if row in has_list]
+    assert filters.rows({"text": texts, "list": lists}).tolist() == [
+        row for row in has_text if row in has_list
+    ]
     assert filters.rows({}).tolist() == list(range(len(cells)))
 
 
 def test_a_list_that_has_a_value_twice_is_one_row():
-    items = pl.DataFrame({"tags": [["b", "a", "b"], ["a"], ["b", "b"]], "genres": ["x|y|x", "y", None]})
+    items = pl.DataFrame(
+        {"tags": [["b", "a", "b"], ["a"], ["b", "b"]], "genres": ["x|y|x", "y", None]}
+    )
     filters = ItemFilters(items, {"genres": "|"})
     for where, rows in (
         ({"tags": ["b"]}, [0, 2]),

@@ -35,7 +35,9 @@ def stored(bundle, index, row):
         return bundle.network.score_stored(user, index.stored)[0].double().numpy()
 
 
-@pytest.mark.parametrize(("storage", "near"), [("float32", 1e-5), ("bfloat16", 0.05), ("int8", 0.1)])
+@pytest.mark.parametrize(
+    ("storage", "near"), [("float32", 1e-5), ("bfloat16", 0.05), ("int8", 0.1)]
+)
 def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts, storage, near):
     index, changes = build_index(tower, items, str(tmp_path / "ix"), storage=storage)
     assert dataclasses.astuple(changes) == (30, 0, 0, 0)
@@ -44,7 +46,9 @@ def test_stored_scores_are_those_of_whole_rows(tmp_path, tower, items, contexts,
     errors = []
     for number in range(5):
         context = contexts.select("user", "history", "device").row(number, named=True)
-        errors.append(np.abs(stored(tower, index, contexts[number]) - joint(tower, items, context)).max())
+        errors.append(
+            np.abs(stored(tower, index, contexts[number]) - joint(tower, items, context)).max()
+        )
     assert max(errors) < near
     assert storage == "float32" or max(errors) > 1e-5  # it is another storage
     again = open_index(str(tmp_path / "ix"))
@@ -57,14 +61,20 @@ def test_raw_numbers_are_in_the_stored_heads(tmp_path, items, contexts):
     """The item's own, a missing one too, while the user's is read with each request."""
     schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, Numeric("age", role="user")))
     rows = log().with_columns(age=pl.Series([20.0, 40.0] * 40))
-    bundle = random_bundle(dataclasses.replace(TOWER, dense_inputs="raw"), schema, rows, samples=rows.head(7))
+    bundle = random_bundle(
+        dataclasses.replace(TOWER, dense_inputs="raw"), schema, rows, samples=rows.head(7)
+    )
     items = items.with_columns(price=pl.when(pl.int_range(pl.len()) % 3 > 0).then("price"))
     index, _ = build_index(bundle, items, tmp_path / "ix")
-    later = items.with_columns(price=pl.when(pl.col("item") == "i4").then(0.99).otherwise(pl.col("price")))
+    later = items.with_columns(
+        price=pl.when(pl.col("item") == "i4").then(0.99).otherwise(pl.col("price"))
+    )
     changed, changes = build_index(bundle, later, tmp_path / "ix")
     assert changes.changed == 1
     for number, age in enumerate([20.0, None, 61.0]):
-        context = contexts.select("user", "history", "device").row(number, named=True) | {"age": age}
+        context = contexts.select("user", "history", "device").row(number, named=True) | {
+            "age": age
+        }
         row = contexts[number].with_columns(age=pl.lit(age, pl.Float64))
         for one, rows in ((index, items), (changed, later)):
             whole = joint(bundle, rows, context)
@@ -74,14 +84,20 @@ def test_raw_numbers_are_in_the_stored_heads(tmp_path, items, contexts):
 
 
 @pytest.mark.parametrize(("storage", "block"), [("float32", 2048), ("bfloat16", 7), ("int8", 7)])
-def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, monkeypatch, storage, block):
+def test_an_update_computes_new_and_changed_items_alone(
+    tmp_path, tower, items, monkeypatch, storage, block
+):
     monkeypatch.setattr(module, "SCORING_BATCH", block)
     folder = tmp_path / "ix"
     build_index(tower, items, folder, storage=storage)
     price = pl.when(pl.col("item") == "i4").then(0.99).otherwise(pl.col("price"))
     title = pl.when(pl.col("item") == "i5").then(pl.lit("Other title")).otherwise(pl.col("title"))
-    fresh = pl.DataFrame({"item": ["new", "i4000"], "title": ["N", "M"], "genres": ["g1", ""], "price": [0.5, None]})
-    later = pl.concat([items.with_columns(price=price, title=title)[::-1].filter(pl.col("item") != "i9"), fresh])
+    fresh = pl.DataFrame(
+        {"item": ["new", "i4000"], "title": ["N", "M"], "genres": ["g1", ""], "price": [0.5, None]}
+    )
+    later = pl.concat(
+        [items.with_columns(price=price, title=title)[::-1].filter(pl.col("item") != "i9"), fresh]
+    )
     computed = []
     real = tower.network.item
 
@@ -100,7 +116,9 @@ def test_an_update_computes_new_and_changed_items_alone(tmp_path, tower, items, 
         torch.testing.assert_close(index.stored.tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     assert index.texts.to_list()[:2] == ["i29", "i28"]
     parts = {p.name for p in folder.iterdir()}
-    assert len(parts) == 2 + len(index.stored.tensors()), "manifest, items and heads; old files are gone"
+    assert len(parts) == 2 + len(index.stored.tensors()), (
+        "manifest, items and heads; old files are gone"
+    )
 
 
 def test_another_model_storage_or_column_of_ids(tmp_path, tower, build, items):
@@ -112,8 +130,15 @@ def test_another_model_storage_or_column_of_ids(tmp_path, tower, build, items):
     assert len(Ranker(None, index, prerank=other).index) == 30
     with pytest.raises(BundleError, match="belongs to the model that made it"):
         Ranker(None, index, prerank=tower)
-    assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (0, 30, 0, 0)
-    numbers = items.with_columns(item=pl.Series(range(30)), sku=pl.Series([f"s{k}" for k in range(30)]))
+    assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (
+        0,
+        30,
+        0,
+        0,
+    )
+    numbers = items.with_columns(
+        item=pl.Series(range(30)), sku=pl.Series([f"s{k}" for k in range(30)])
+    )
     assert build_index(tower, numbers, tmp_path / "a")[0].texts.to_list()[:2] == ["0", "1"]
     index, _ = build_index(tower, numbers, tmp_path / "b", id_column="sku")
     assert index.rows_of(["s3", "s1"]).tolist() == [3, 1]
@@ -124,7 +149,9 @@ def test_another_model_storage_or_column_of_ids(tmp_path, tower, build, items):
 def test_a_digest_is_of_what_scores(tmp_path, build):
     one, two, other = build(), build(), build(seed=1)
     assert one.digest == two.digest != other.digest
-    assert dataclasses.replace(one, samples=one.samples.head(1), about={"x": 1}).digest == one.digest
+    assert (
+        dataclasses.replace(one, samples=one.samples.head(1), about={"x": 1}).digest == one.digest
+    )
     one.save(tmp_path / "b")
     assert Bundle.load(tmp_path / "b").digest == one.digest
     renamed = dataclasses.replace(one, schema=dataclasses.replace(SCHEMA, label=Label("other")))
@@ -139,7 +166,9 @@ def test_which_encoded_rows_are_the_same(tower, items, change):
         swapped = pl.when(pl.col("item") == "i3").then(pl.lit("g0")).otherwise(pl.col("genres"))
         later = items.with_columns(genres=swapped)
     elif change == "price":
-        later = items.with_columns(price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price")))
+        later = items.with_columns(
+            price=pl.when(pl.col("item") == "i3").then(None).otherwise(pl.col("price"))
+        )
     order = rng.permutation(30) if change == "item order" else np.arange(30)
     old, new = module._encoded_items(tower, items), module._encoded_items(tower, later[order])
     places = order.copy()
@@ -158,7 +187,10 @@ BAD = {
     "a missing field": (lambda t: t.drop("price"), "'price' is missing among item, title, genres"),
     "no ids": (lambda t: t.drop("item"), "must have a column of item ids: by the schema 'item'"),
     "an id twice": (lambda t: pl.concat([t, t.tail(1)]), "'i29' in column 'item' .*occurs twice"),
-    "an absent id": (lambda t: t.with_columns(item=pl.lit(None, pl.String)), r"found None in column 'item' \(row 0"),
+    "an absent id": (
+        lambda t: t.with_columns(item=pl.lit(None, pl.String)),
+        r"found None in column 'item' \(row 0",
+    ),
     "text in a number": (lambda t: t.with_columns(price=pl.lit("cheap")), "'cheap' in row 0"),
 }
 
@@ -188,7 +220,10 @@ def test_models_and_folders_that_cannot_have_an_index(tmp_path, tower, build, it
         with pytest.raises(ConfigError, match=words):
             build_index(bundle, items, tmp_path / "ix")
         assert not (tmp_path / "ix").exists()
-    broken, row = build(), items.head(1).with_columns(user=pl.lit("u"), history=pl.lit(""), device=pl.lit("tv"))
+    broken, row = (
+        build(),
+        items.head(1).with_columns(user=pl.lit("u"), history=pl.lit(""), device=pl.lit("tv")),
+    )
     with torch.no_grad():
         broken.network.embedding.weight[broken.encoder.transform(row).ids[0, 1]] = float("nan")
     with pytest.raises(DataError, match="those of item 'i0' are not"):
@@ -225,10 +260,14 @@ def test_files_are_mapped_and_checked(tmp_path, tower, items, storage):
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 2)
         file.write(b"\x01" * 16)
-    assert not torch.equal(before, index.stored.heads), "writing into an open index must not be done"
+    assert not torch.equal(before, index.stored.heads), (
+        "writing into an open index must not be done"
+    )
     for damage in (path.read_bytes(), whole[:-1], b""):
         path.write_bytes(damage)
-        with pytest.raises(BundleError, match="does not match its checksum or size; build it again"):
+        with pytest.raises(
+            BundleError, match="does not match its checksum or size; build it again"
+        ):
             open_index(folder)
     path.unlink()
     with pytest.raises(BundleError, match="cannot be read: No such file"):
@@ -245,14 +284,21 @@ def test_manifests_that_do_not_fit(tmp_path, tower, items):
     build_index(tower, items, folder, storage="int8")
     manifest = folder / "index.json"
     whole = manifest.read_text()
-    for text, words in (("{", "cannot be read"), ("[]", "no format number"), (whole.replace("30", "31"), "checksum")):
+    for text, words in (
+        ("{", "cannot be read"),
+        ("[]", "no format number"),
+        (whole.replace("30", "31"), "checksum"),
+    ):
         manifest.write_text(text)
         with pytest.raises(BundleError, match=words):
             open_index(folder)
     for changes, words in (
         ({"items": 29}, "do not belong together"),
         ({"storage": "float32"}, "do not belong together"),
-        ({"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}}, "not a file of an index"),
+        (
+            {"files": {"heads": {"name": "../x", "bytes": 1, "sha256": ""}}},
+            "not a file of an index",
+        ),
         ({"files": {}}, "damaged"),
     ):
         manifest.write_text(whole)
@@ -260,7 +306,12 @@ def test_manifests_that_do_not_fit(tmp_path, tower, items):
         with pytest.raises(BundleError, match=words):
             open_index(folder)
     # A damaged index is built again with a note, a newer one is kept.
-    assert dataclasses.astuple(build_index(tower, items, folder, note=heard.append)[1]) == (30, 0, 0, 0)
+    assert dataclasses.astuple(build_index(tower, items, folder, note=heard.append)[1]) == (
+        30,
+        0,
+        0,
+        0,
+    )
     assert len(heard) == 1
     assert "is damaged" in heard[0]
     assert len(open_index(folder)) == 30
@@ -301,9 +352,14 @@ def test_deep_and_huge_files_of_a_bundle_are_refused(tmp_path, ranker, part):
     if part == "bundle.json":
         manifest.write_text('{"format": 2, "files": ' + "[" * 100_000)
     elif part == "samples":  # 8 GiB without blocks on the disk
-        files, words = json.loads(manifest.read_text())["files"], "gives samples a size of 8589934592 bytes"
+        files, words = (
+            json.loads(manifest.read_text())["files"],
+            "gives samples a size of 8589934592 bytes",
+        )
         os.truncate(folder / files[part]["name"], 8 << 30)
-        rewrite(folder, BUNDLE, "bundle.json", files=files | {part: files[part] | {"bytes": 8 << 30}})
+        rewrite(
+            folder, BUNDLE, "bundle.json", files=files | {part: files[part] | {"bytes": 8 << 30}}
+        )
     else:
         contents = {name: saved.content(name) for name in saved.parts}
         contents[part] = b"a = " + b"[" * 100_000 if part == "schema" else b"[" * 100_000
@@ -321,12 +377,28 @@ def test_a_server_continues_when_another_index_is_copied_over_its_own(tmp_path, 
     ranker.save(tmp_path / "ranker")
     build_index(tower, catalogue(), tmp_path / "ix")
     pl.DataFrame({"user": ["u1"], "history": ["i1|i2"]}).write_csv(tmp_path / "users.csv")
-    options = ["--prerank", "tower", "--index", "ix", "--watch", 0.2, "--users", "users.csv", "--user-id", "user"]
+    options = [
+        "--prerank",
+        "tower",
+        "--index",
+        "ix",
+        "--watch",
+        0.2,
+        "--users",
+        "users.csv",
+        "--user-id",
+        "user",
+    ]
     with serving(tmp_path, "ranker", *options, FIELDWISE_TOKEN="t") as server:
 
         def ask():
-            body, headers = {"user": "u1", "context": {"device": "tv"}, "k": 5}, {"Authorization": "Bearer t"}
-            answer = httpx.post(f"{server.place}/v1/recommend", json=body, headers=headers, timeout=120)
+            body, headers = (
+                {"user": "u1", "context": {"device": "tv"}, "k": 5},
+                {"Authorization": "Bearer t"},
+            )
+            answer = httpx.post(
+                f"{server.place}/v1/recommend", json=body, headers=headers, timeout=120
+            )
             assert answer.status_code == 200, answer.text
             return [(item["id"], item["prediction"]) for item in answer.json()["items"]]
 

@@ -21,21 +21,36 @@ SHOWN = {
     "lengths": ([LONG], ["3:00:00"]), "fixed": (pl.Series([[1, 2]], dtype=pl.Array(pl.Int64, 2)), [1, 2]),
     "prizes": (pl.Series([["gold"]], dtype=pl.List(pl.Categorical)), ["gold"]),
 }  # fmt: skip
-LEFT_OUT = {"embedding": [[0.1, 0.2], [0.3, 0.4]], "made": {"by": "x"}, "bytes": b"\xff\x00", "parts": [{"a": 1}]}
+LEFT_OUT = {
+    "embedding": [[0.1, 0.2], [0.3, 0.4]],
+    "made": {"by": "x"},
+    "bytes": b"\xff\x00",
+    "parts": [{"a": 1}],
+}
 
 
 def odd():
     """Every column twice: with a value in each row, and `no_...` with none."""
     cells = {name: shown for name, (shown, _) in SHOWN.items()} | LEFT_OUT
-    series = {name: value if isinstance(value, pl.Series) else pl.Series([value]) for name, value in cells.items()}
+    series = {
+        name: value if isinstance(value, pl.Series) else pl.Series([value])
+        for name, value in cells.items()
+    }
     columns = [value.alias(name).new_from_index(0, 30) for name, value in series.items()]
-    return catalogue().with_columns(*columns, *(pl.Series(f"no_{c.name}", [None] * 30, c.dtype) for c in columns))
+    return catalogue().with_columns(
+        *columns, *(pl.Series(f"no_{c.name}", [None] * 30, c.dtype) for c in columns)
+    )
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory, tower, ranker):
     return Service(
-        ranker, Ranker(ranker, build_index(tower, odd(), tmp_path_factory.mktemp("odd") / "ix")[0], prerank=tower)
+        ranker,
+        Ranker(
+            ranker,
+            build_index(tower, odd(), tmp_path_factory.mktemp("odd") / "ix")[0],
+            prerank=tower,
+        ),
     )
 
 
@@ -57,8 +72,13 @@ def test_answers_show_what_they_can_hold(server):
         assert answer.status_code == 200, answer.text
         item = answer.json()["items"][0]
         own = plain.row(by_predicate=pl.col("item") == item["id"], named=True)
-        places = {name: item["fields"].pop(name) for name in list(item["fields"]) if name.startswith("rates[")}
-        assert places == {"rates[0]": 0.5, "rates[1]": None, "rates[2]": None, "rates[3]": None}  # a vector's numbers
+        places = {
+            name: item["fields"].pop(name)
+            for name in list(item["fields"])
+            if name.startswith("rates[")
+        }
+        # a vector's numbers
+        assert places == {"rates[0]": 0.5, "rates[1]": None, "rates[2]": None, "rates[3]": None}
         assert item["fields"] == own | expected | {f"no_{name}": None for name in expected}
     assert server.get("/v1/about").status_code == 200
 
@@ -68,12 +88,16 @@ def test_ids_name_items_whatever_else_the_catalogue_holds(server, ranker):
     answer = server.post("/v1/predict", {"rows": [row]})
     assert answer.status_code == 200, answer.text
     whole = pl.DataFrame([{**row, "history": "i1"}]).join(catalogue(), on="item")
-    assert answer.json()["predictions"][0]["score"] == pytest.approx(ranker.score(whole)[0], rel=1e-5)
+    assert answer.json()["predictions"][0]["score"] == pytest.approx(
+        ranker.score(whole)[0], rel=1e-5
+    )
 
 
 def test_items_are_made_plain_once_an_index(service, monkeypatch):
     made = []
-    monkeypatch.setattr(stores, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame))
+    monkeypatch.setattr(
+        stores, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame)
+    )
     again = Service(service.bundle, service.cascade)
     again.warm_up()
     for _ in range(2):
@@ -82,7 +106,9 @@ def test_items_are_made_plain_once_an_index(service, monkeypatch):
     assert made == [["item", "genres", "price"]]
 
 
-@pytest.mark.parametrize(("title", "what"), [("bytes", "bytes"), ("length", "durations"), ("embedding", "lists")])
+@pytest.mark.parametrize(
+    ("title", "what"), [("bytes", "bytes"), ("length", "durations"), ("embedding", "lists")]
+)
 def test_a_title_must_be_text(service, title, what):
     with pytest.raises(ConfigError, match=f"found '{title}' with {what}"):
         Service(service.bundle, service.cascade, title=title)

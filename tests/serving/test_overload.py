@@ -42,7 +42,10 @@ def test_bodies_that_do_not_arrive_do_not_fill_the_queue(ranker):
     app = patient_app(Service(ranker), max_waiting=8)
 
     async def run():
-        halves = (post(app, "/v1/predict", b"{", client=("b", number), whole=False) for number in range(50))
+        halves = (
+            post(app, "/v1/predict", b"{", client=("b", number), whole=False)
+            for number in range(50)
+        )
         waiting = [asyncio.create_task(half) for half in halves]
         await asyncio.sleep(0.05)  # until they wait for the rest
         result = await ask(app, "/v1/predict", {"rows": [ROW]})
@@ -75,7 +78,9 @@ def test_the_parts_of_a_body_are_freed_before_it_is_answered():
             pass
 
         scope = {"type": "http", "method": "POST", "path": "/v1/predict", "headers": []}
-        await http.RequestMiddleware(application, http.ServerSettings(), MagicMock())(scope, receive, send)
+        await http.RequestMiddleware(application, http.ServerSettings(), MagicMock())(
+            scope, receive, send
+        )
 
     asyncio.run(ask())
     assert answered == [(b"abc", [b"a", b"b", b"c"])]
@@ -141,7 +146,8 @@ def test_quick_chunks_are_run_together_as_long_as_others_can_wait(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "model", "sizes"), [(True, AFM, [10, 10, 3]), (False, AutoInt, [10, 10, 3]), (True, AutoInt, [1] * 23)]
+    ("pairs", "model", "sizes"),
+    [(True, AFM, [10, 10, 3]), (False, AutoInt, [10, 10, 3]), (True, AutoInt, [1] * 23)],
 )
 def test_only_where_pairs_are_measured_a_chunk_is_one_row(pairs, model, sizes, monkeypatch):
     results = []

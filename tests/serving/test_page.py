@@ -15,7 +15,19 @@ from serving.asgi import client
 from serving.commands import serving
 from serving.conftest import SCHEMA, catalogue, log
 
-from fieldwise import FM, AutoInt, Bag, Bundle, Categorical, ConfigError, DataError, Encoder, Label, Numeric, Schema
+from fieldwise import (
+    FM,
+    AutoInt,
+    Bag,
+    Bundle,
+    Categorical,
+    ConfigError,
+    DataError,
+    Encoder,
+    Label,
+    Numeric,
+    Schema,
+)
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.attribution import pair_interactions
@@ -25,24 +37,35 @@ from fieldwise.serving.browser import title_column
 from fieldwise.serving.service import Service, tables_of_log, varying_columns
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
 
-USERS = pl.DataFrame({"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]})
+USERS = pl.DataFrame(
+    {"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]}
+)
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
 
 
 @pytest.fixture(scope="module")
 def server(ranker, cascade):
-    return client(Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", USERS))))
+    return client(
+        Service(ranker, cascade), Stores(users=Lookup("users", TableStore("user", USERS)))
+    )
 
 
 def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     about = server.get("/v1/about").json()
     assert about["model"] == {"name": "afm", "digest": ranker.digest, "quality": []}
     meaning = "probability that “click” is 1"
-    assert about["labels"] == [{"name": "click", "task": "binary", "range": None, "meaning": meaning}]
+    assert about["labels"] == [
+        {"name": "click", "task": "binary", "range": None, "meaning": meaning}
+    ]
     assert about["users"] == {"column": "user", "count": 3}
     assert about["limits"] == {"k": 1000, "rows": 1000, "explained": 50, "prerank": 200}
     items = about["items"]
-    assert (items["count"], items["column"], items["title"], items["ranked"]) == (30, "item", "title", True)
+    assert (items["count"], items["column"], items["title"], items["ranked"]) == (
+        30,
+        "item",
+        "title",
+        True,
+    )
     assert items["prerank"] == {"name": "inttower", "digest": tower.digest}
     assert (items["seen"], items["positive"], items["exclude_seen"]) == (False, None, False)
     assert [field["column"] for field in about["fields"] if field["user"]] == ["user"]
@@ -52,16 +75,29 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
     assert fields["device"]["values"] == ["phone", "tv"]
     assert fields["device"]["usual"] == rows["device"].mode().sort()[0]
     assert fields["genres"]["values"] == ["g0", "g1", "g2", "g3"]
-    assert (fields["history"]["items"], fields["history"]["max_length"], fields["history"]["usual"]) == (True, 3, [])
+    assert (
+        fields["history"]["items"],
+        fields["history"]["max_length"],
+        fields["history"]["usual"],
+    ) == (True, 3, [])
     assert not fields["genres"]["items"]
-    assert fields["price"]["usual"] == pytest.approx(float(np.median(rows["price"].head(7))), rel=1e-5)
+    assert fields["price"]["usual"] == pytest.approx(
+        float(np.median(rows["price"].head(7))), rel=1e-5
+    )
     values = {column["name"]: column["values"] for column in items["columns"]}
     assert values["genres"] == ["g0", "g1", "g2", "g3"]
     assert list(values) == ["item", "title", "genres", "price"]
 
 
 def test_test_metrics_in_words(ranker):
-    test = {"auc": 0.8412, "logloss": 0.45, "normalized_entropy": 0.9, "ece": 0.021, "positive_rate": 0.58, "rows": 900}
+    test = {
+        "auc": 0.8412,
+        "logloss": 0.45,
+        "normalized_entropy": 0.9,
+        "ece": 0.021,
+        "positive_rate": 0.58,
+        "rows": 900,
+    }
     tested = dataclasses.replace(ranker, about={"run": {"test": test}})
     said = client(Service(tested)).get("/v1/about").json()["model"]["quality"]
     assert len(said) == 3
@@ -75,11 +111,19 @@ def test_test_metrics_in_words(ranker):
 def test_values_are_offered_where_they_are_few():
     """Numbers by size, and nothing for a long vocabulary or a hashed one, which still has a usual value."""
     schema = Schema(
-        fields=(Categorical("hour"), Categorical("user", role="user"), Categorical("device", hash_buckets=9)),
+        fields=(
+            Categorical("hour"),
+            Categorical("user", role="user"),
+            Categorical("device", hash_buckets=9),
+        ),
         label=Label("click"),
     )
     frame = pl.DataFrame(
-        {"hour": [9, 10, 9] * 30, "user": [f"u{k}" for k in range(90)], "device": ["tv", "tv", "phone"] * 30}
+        {
+            "hour": [9, 10, 9] * 30,
+            "user": [f"u{k}" for k in range(90)],
+            "device": ["tv", "tv", "phone"] * 30,
+        }
     )
     encoder, settings = Encoder.fit(frame, schema), FM(embedding_dim=2)
     network = build_network(settings, encoder.layout, 0, labels=1).eval()
@@ -98,7 +142,10 @@ def test_a_ranking_bundle_alone_and_titles(ranker, cascade):
     assert bare.get("/v1/items").status_code == 404
     with pytest.raises(ConfigError, match="a title must be a column of the items, found 'name'"):
         Service(ranker, title="name")
-    assert client(Service(ranker, cascade, title="price")).get("/v1/about").json()["items"]["title"] == "price"
+    assert (
+        client(Service(ranker, cascade, title="price")).get("/v1/about").json()["items"]["title"]
+        == "price"
+    )
     with pytest.raises(ConfigError, match="did you mean 'title'"):
         Service(ranker, cascade, title="titel")
 
@@ -114,15 +161,30 @@ def test_users_by_the_beginning_of_their_ids(server):
 def test_a_user_has_its_fields_as_requests_give_them(server, ranker):
     result = server.get("/v1/users/u1").json()
     fields = {"user": "u1", "history": ["i1", "i2"]}
-    assert result == {"id": "u1", "fields": fields, "context": {}, "seen": None, "position": 1, "degraded": []}
+    assert result == {
+        "id": "u1",
+        "fields": fields,
+        "context": {},
+        "seen": None,
+        "position": 1,
+        "degraded": [],
+    }
     assert server.get("/v1/users/u2").json()["fields"]["history"] is None
     answer = server.get("/v1/users/nobody")
     assert (answer.status_code, answer.json()["error"]["field"]) == (404, "user")
     # An empty text is an empty history.
     table = pl.DataFrame({"user": ["u1", "u2"], "history": ["", "i1| |i2|"], "device": ["", "tv"]})
     users = client(Service(ranker), Stores(users=Lookup("users", TableStore("user", table))))
-    assert users.get("/v1/users/u1").json()["fields"] == {"user": "u1", "history": [], "device": None}
-    assert users.get("/v1/users/u2").json()["fields"] == {"user": "u2", "history": ["i1", "i2"], "device": "tv"}
+    assert users.get("/v1/users/u1").json()["fields"] == {
+        "user": "u1",
+        "history": [],
+        "device": None,
+    }
+    assert users.get("/v1/users/u2").json()["fields"] == {
+        "user": "u2",
+        "history": ["i1", "i2"],
+        "device": "tv",
+    }
 
 
 ODD = ["a/b", "a/similar", "similar", "..", ".", "%", "/", "a b?c#d", "%2F"]
@@ -131,7 +193,9 @@ ODD = ["a/b", "a/similar", "similar", "..", ".", "%", "/", "a b?c#d", "%2F"]
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory, tower, ranker):
     items = catalogue(len(ODD)).with_columns(item=pl.Series(ODD))
-    whole = Ranker(ranker, build_index(tower, items, tmp_path_factory.mktemp("odd") / "ix")[0], prerank=tower)
+    whole = Ranker(
+        ranker, build_index(tower, items, tmp_path_factory.mktemp("odd") / "ix")[0], prerank=tower
+    )
     users = pl.DataFrame({"user": ODD, "history": ["i1"] * len(ODD)})
     return client(Service(ranker, whole), Stores(users=Lookup("users", TableStore("user", users))))
 
@@ -139,7 +203,8 @@ def odd(tmp_path_factory, tower, ranker):
 def test_an_id_may_be_any_text(subtests, odd):
     for one in ODD:
         with subtests.test(one=one):
-            whole = quote(one, safe="").replace(".", "%2E")  # as they are, clients take dots for a path's own
+            # as they are, clients take dots for a path's own
+            whole = quote(one, safe="").replace(".", "%2E")
             user = odd.get(f"/v1/users/{whole}")
             assert (user.status_code, user.json().get("id")) == (200, one)
             near = odd.get(f"/v1/items/{whole}/similar?k=20")
@@ -184,15 +249,22 @@ def test_users_of_a_database_are_found_and_not_counted(ranker):
     broken = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True))))
     for path, status in {"users": 503, "users/u1": 503, "about": 200}.items():
         assert broken.get(f"/v1/{path}").status_code == status
-    without = client(Service(ranker), Stores(users=Lookup("users", Sorted(fails=True)), on_failure="degrade"))
-    assert [one["columns"] for one in without.get("/v1/users/u1").json()["degraded"]] == [["history"]]
+    without = client(
+        Service(ranker), Stores(users=Lookup("users", Sorted(fails=True)), on_failure="degrade")
+    )
+    assert [one["columns"] for one in without.get("/v1/users/u1").json()["degraded"]] == [
+        ["history"]
+    ]
 
 
 def test_items_by_id_or_title(server):
     result = server.get("/v1/items?search=title 1").json()
     titles = [f"Title {k}" for k in range(30)]
     expected = [f"i{k}" for k, title in enumerate(titles) if title.startswith("Title 1")]
-    assert ([item["id"] for item in result["items"]], result["count"]) == (expected[:10], len(expected))
+    assert ([item["id"] for item in result["items"]], result["count"]) == (
+        expected[:10],
+        len(expected),
+    )
     assert server.get("/v1/items?search=I2&limit=3").json()["count"] == 11
     chosen = server.get("/v1/items", params={"id": ["i7", "none", "i3"]}).json()
     assert [item["fields"]["title"] for item in chosen["items"]] == ["Title 7", "Title 3"]
@@ -212,26 +284,49 @@ def test_which_column_names_items(subtests):
         ({"title": list(range(30))}, None),
         ({"title": ["same"] * 30, "maker": WORDS}, "maker"),
         ({"title": ["same"] * 30, "maker": [f"m{k}" for k in range(30)]}, None),
-        ({"title": ["same"] * 30, "item_name": [f"m{k % 20}" for k in range(30)], "maker": WORDS}, "item_name"),
-        ({"title": ["same"] * 30, "maker": WORDS, "blurb": [f"b{k % 16}" for k in range(30)]}, "blurb"),
+        (
+            {
+                "title": ["same"] * 30,
+                "item_name": [f"m{k % 20}" for k in range(30)],
+                "maker": WORDS,
+            },
+            "item_name",
+        ),
+        (
+            {"title": ["same"] * 30, "maker": WORDS, "blurb": [f"b{k % 16}" for k in range(30)]},
+            "blurb",
+        ),
     ]:
         with subtests.test(columns=columns, title=title):
-            items = catalogue().with_columns(pl.Series(name, values) for name, values in columns.items())
+            items = catalogue().with_columns(
+                pl.Series(name, values) for name, values in columns.items()
+            )
             read = [Bag("genres", role="item"), Numeric("price", role="item")]
-            read += [Categorical(name, role="item") for name in ("maker", "item_name") if name in columns]
+            read += [
+                Categorical(name, role="item") for name in ("maker", "item_name") if name in columns
+            ]
             assert title_column(ItemTable(id_column="item", items=items), read) == title
 
 
 def test_a_field_may_be_the_title_and_a_list_may_not(build, ranker):
     schema = dataclasses.replace(SCHEMA, fields=(*SCHEMA.fields, Categorical("title", role="item")))
     reading = build(FM(embedding_dim=2), schema=schema)
-    about = client(Service(reading, Ranker(reading, item_table(catalogue(), "item")))).get("/v1/about").json()
+    about = (
+        client(Service(reading, Ranker(reading, item_table(catalogue(), "item"))))
+        .get("/v1/about")
+        .json()
+    )
     assert about["items"]["title"] == "title"
     assert "title" in [field["column"] for field in about["fields"]]
-    lists = Ranker(ranker, item_table(catalogue().with_columns(pl.col("genres").str.split("|")), "item"))
+    lists = Ranker(
+        ranker, item_table(catalogue().with_columns(pl.col("genres").str.split("|")), "item")
+    )
     with pytest.raises(ConfigError, match="found 'genres' with lists"):
         Service(ranker, lists, title="genres")
-    columns = {one["name"]: one for one in client(Service(ranker, lists)).get("/v1/about").json()["items"]["columns"]}
+    columns = {
+        one["name"]: one
+        for one in client(Service(ranker, lists)).get("/v1/about").json()["items"]["columns"]
+    }
     assert columns["genres"]["values"] == ["g0", "g1", "g2", "g3"]
 
 
@@ -242,13 +337,17 @@ def test_measured_pairs_are_those_of_occlusion(build):
     others = np.broadcast_to(np.arange(len(subject.background)), (1, len(subject.background)))
     together = pair_interactions(subject.mixer, subject.logit, others, np.array([1]))[0].mean(0)
     fields = subject.fields
-    names = {(fields[i], fields[j]): value for (i, j), value in zip(subject.pairs, together, strict=True)}
+    names = {
+        (fields[i], fields[j]): value for (i, j), value in zip(subject.pairs, together, strict=True)
+    }
     result = explanation.measured_pairs(1)
     assert len(result) == len(names) == 15
     for pair in result:
         assert pair["effect"] == pytest.approx(names[tuple(pair["fields"])], abs=1e-5)
         assert pair["values"] == [subject.values[name][1] for name in pair["fields"]]
-    assert [abs(pair["effect"]) for pair in result] == sorted((abs(pair["effect"]) for pair in result), reverse=True)
+    assert [abs(pair["effect"]) for pair in result] == sorted(
+        (abs(pair["effect"]) for pair in result), reverse=True
+    )
 
 
 def test_pairs_are_measured_for_models_without_pair_terms(build, cascade, tower, server):
@@ -276,8 +375,14 @@ def test_the_pages_run_only_what_the_server_gives(server):
     reader.handle_starttag = lambda tag, attributes: results.append((tag, dict(attributes)))
     reader.feed(page.text)
     assert [attributes["src"] for tag, attributes in results if tag == "script"] == ["page/page.js"]
-    assert not [tag for tag, attributes in results if tag == "style" or any(a.startswith("on") for a in attributes)]
-    for name in [own.get("href") or own.get("src") for tag, own in results if tag in ("link", "script")]:
+    assert not [
+        tag
+        for tag, attributes in results
+        if tag == "style" or any(a.startswith("on") for a in attributes)
+    ]
+    for name in [
+        own.get("href") or own.get("src") for tag, own in results if tag in ("link", "script")
+    ]:
         answer = server.get(f"/{name}")
         assert answer.status_code == 200
         assert answer.headers["content-security-policy"] == policy
@@ -300,7 +405,10 @@ def test_static_files_import_each_other_and_write_no_html():
         if name.endswith(".js"):
             for other in re.findall(r'from "\./([^"]+)"', text):
                 assert other in files
-            assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text)
+            assert not re.search(
+                r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function",
+                text,
+            )
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text)
 
 
@@ -311,7 +419,15 @@ def test_the_page_needs_no_token_and_its_answers_do(ranker):
     assert closed.get("/docs").status_code == 200
     document = closed.get("/openapi.json").json()
     assert "example" not in str(document["paths"])
-    for path in ("/docs/", "/docs/oauth2-redirect", "/redoc", "/v1/about", "/v1/users", "/v1/users/u1", "/v1/items"):
+    for path in (
+        "/docs/",
+        "/docs/oauth2-redirect",
+        "/redoc",
+        "/v1/about",
+        "/v1/users",
+        "/v1/users/u1",
+        "/v1/items",
+    ):
         assert closed.get(path).status_code == 401
     assert closed.get("/page/none.js").status_code == 404
     assert closed.get("/page/../v1/about").status_code in (401, 404)
@@ -334,7 +450,11 @@ def test_a_log_gives_items_and_users_with_their_latest_values():
         time="day",
     )
     items, users = tables_of_log(rows, [schema], "item", "user")
-    assert items.to_dict(as_series=False) == {"item": ["x", "y"], "price": [2.0, 6.0], "title": ["X", "Y"]}
+    assert items.to_dict(as_series=False) == {
+        "item": ["x", "y"],
+        "price": [2.0, 6.0],
+        "title": ["X", "Y"],
+    }
     assert users.to_dict(as_series=False) == {"user": ["a", "b"], "age": [31, 20]}
     assert varying_columns(rows, [schema], "item") == ["price"]
     with pytest.raises(DataError, match="the log must have the column 'who'"):
@@ -354,7 +474,10 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
         assert "users by 'user' (--user-id), items by 'item' (--item-id)" in lines[0]
         assert server.place in lines[2]
         about = server.get("/v1/about").json()
-        assert (about["items"]["count"], about["items"]["title"]) == (log()["item"].n_unique(), "title")
+        assert (about["items"]["count"], about["items"]["title"]) == (
+            log()["item"].n_unique(),
+            "title",
+        )
         assert about["users"] == {"column": "user", "count": 6}
         assert server.get("/").status_code == 200
         assert list((tmp_path / "tmp").glob("*fieldwise-*")) == []

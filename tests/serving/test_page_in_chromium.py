@@ -27,15 +27,24 @@ from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service, UserLog
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine: install chromium"
+)
 
 ATTACK = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--no-first-run",
 )  # fmt: skip
-USERS = pl.DataFrame({"user": [f"u{k}" for k in range(6)], "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"]})
+USERS = pl.DataFrame(
+    {
+        "user": [f"u{k}" for k in range(6)],
+        "history": ["i1|i2", None, "i3", "i4|i5|i6|i7", "i8", "i1"],
+    }
+)
 SLOW = pytest.mark.slow
 ROW = "#list > li"
 SETTLED = "() => document.querySelector('#list').getAttribute('aria-busy') === 'false'"
@@ -60,7 +69,9 @@ def serve(tmp_path_factory):
         app = create_app(service, ServerSettings(**{"timeout": 120, **limits}), stores)
         listening = socket.create_server(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_keep_alive=600))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])), daemon=True)
+        thread = threading.Thread(
+            target=lambda: asyncio.run(server.serve([listening])), daemon=True
+        )
         thread.start()
         running.append((server, thread))
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -102,11 +113,18 @@ def visit(chromium):
     opened = []
 
     def go(address, *, width=1280, wait=ROW, strict=True, **more):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce", **more)
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, reduced_motion="reduce", **more
+        )
         page = context.new_page()
         page.set_default_timeout(120_000)
         heard, asked = [], []
-        page.on("console", lambda message: heard.append(message.text) if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: (
+                heard.append(message.text) if message.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda fault: heard.append(str(fault)))
         page.on("request", lambda request: asked.append(request.url))
         opened.append((context, heard if strict else [], asked, urlsplit(address).netloc))
@@ -135,7 +153,9 @@ def recommended(address, **body):
 
 
 def device(address):
-    return next(field for field in ask(address, "about")["fields"] if field["name"] == "device")["usual"]
+    return next(field for field in ask(address, "about")["fields"] if field["name"] == "device")[
+        "usual"
+    ]
 
 
 def shown(page):
@@ -249,7 +269,10 @@ def test_escape_keeps_the_user_and_an_unknown_one_is_an_error_at_the_box(visit, 
     page.keyboard.press("Enter")
     page.wait_for_selector("#user-error:not(:empty)")
     assert "must be known to the server, found 'nobody'" in page.inner_text("#user-error")
-    assert [box.get_attribute(name) for name in ("aria-invalid", "aria-describedby")] == ["true", "user-error"]
+    assert [box.get_attribute(name) for name in ("aria-invalid", "aria-describedby")] == [
+        "true",
+        "user-error",
+    ]
     # The list of the user before is removed, also after a change and after loading the page again.
     assert page.locator(ROW).count() == 0
     assert "does not know the user “nobody”" in page.inner_text("#single")
@@ -300,14 +323,19 @@ def test_a_changed_field_gives_the_scores_of_the_api(visit, places):
     result = recommended(address, **asked_of(address, "u3", device=other))
     check(page, result)
     was = {item["id"]: (place, item["prediction"]) for place, item in enumerate(before, 1)}
-    deltas, moves = (page.locator(f"{ROW} .{name}").all_inner_texts() for name in ("delta", "places"))
+    deltas, moves = (
+        page.locator(f"{ROW} .{name}").all_inner_texts() for name in ("delta", "places")
+    )
     for place, (item, delta, move) in enumerate(zip(result, deltas, moves, strict=True), 1):
         rank, prediction = was[item["id"]]
         change = 100 * (item["prediction"] - prediction)
         assert delta == ("±0" if abs(change) < 0.05 else f"{change:+.1f}".replace("-", "\u2212"))
         assert move == moved(rank, place)
     assert page.inner_text("#changes") == "1 changed"
-    assert parse_qs(urlsplit(page.url).query) == {"user": ["u3"], "context": [f'{{"device":"{other}"}}']}
+    assert parse_qs(urlsplit(page.url).query) == {
+        "user": ["u3"],
+        "context": [f'{{"device":"{other}"}}'],
+    }
     # Another sees the same by the address; another user starts from the own values.
     other = visit(page.url)
     check(other, result)
@@ -355,7 +383,9 @@ def test_a_history_filters_and_how_many(visit, places):
     check(page, recommended(address, **{**body, "k": 3}))
     page.get_by_label("How many").fill("31")
     page.wait_for_selector(".error:not(:empty)")
-    assert "at most the 30 items of the index, found 31" in page.inner_text(".field:has([aria-invalid]) .error")
+    assert "at most the 30 items of the index, found 31" in page.inner_text(
+        ".field:has([aria-invalid]) .error"
+    )
     assert page.locator(ROW).count() == 3, "the old list stays"
 
 
@@ -390,7 +420,9 @@ def test_stale_answers_are_dropped(visit, places):
     check(page, result)
 
 
-@pytest.mark.parametrize("model", [pytest.param("afm", marks=SLOW), pytest.param("autoint", marks=SLOW), "tower"])
+@pytest.mark.parametrize(
+    "model", [pytest.param("afm", marks=SLOW), pytest.param("autoint", marks=SLOW), "tower"]
+)
 def test_an_explanation_is_that_of_the_api(visit, places, model):
     address = places[model]
     page = visit(f"{address}/?user=u3")
@@ -401,19 +433,33 @@ def test_an_explanation_is_that_of_the_api(visit, places, model):
     page.wait_for_selector(".bars")
     assert button.get_attribute("aria-expanded") == "true"
     body = asked_of(address, "u3")
-    asked = {"user": "u3", "context": body["context"], "items": [first.get_attribute("data-id")], "pairs": True}
+    asked = {
+        "user": "u3",
+        "context": body["context"],
+        "items": [first.get_attribute("data-id")],
+        "pairs": True,
+    }
     why = httpx.post(f"{address}/v1/explain", json=asked, timeout=120).json()["explanations"][0]
     titles = dict(zip(items()["item"], items()["title"], strict=True))
 
     def value(name, text):
-        return ", ".join(titles.get(one, one) for one in text.split(", ")) if name in ("item", "history") else text
+        return (
+            ", ".join(titles.get(one, one) for one in text.split(", "))
+            if name in ("item", "history")
+            else text
+        )
 
     def lines(heading):
-        section = first.locator("section", has=page.get_by_role("heading", name=heading, exact=True))
+        section = first.locator(
+            "section", has=page.get_by_role("heading", name=heading, exact=True)
+        )
         if section.get_by_role("button").count():
             section.get_by_role("button", name=re.compile("Show all")).click()
         return [
-            (" ".join(line.locator(".words").text_content().split()), line.locator(".amount").text_content())
+            (
+                " ".join(line.locator(".words").text_content().split()),
+                line.locator(".amount").text_content(),
+            )
             for line in section.locator("li").all()
         ]
 
@@ -422,7 +468,12 @@ def test_an_explanation_is_that_of_the_api(visit, places, model):
 
     kind, name = ("pairs", "contribution") if model == "afm" else ("measured_pairs", "effect")
     expected = [
-        (" × ".join(f"{f} {value(f, v)}" for f, v in zip(pair["fields"], pair["values"], strict=True)), pair[name])
+        (
+            " × ".join(
+                f"{f} {value(f, v)}" for f, v in zip(pair["fields"], pair["values"], strict=True)
+            ),
+            pair[name],
+        )
         for pair in why[kind]
     ]
     result = lines("Pairs that mattered")
@@ -435,23 +486,32 @@ def test_an_explanation_is_that_of_the_api(visit, places, model):
     ]
     said = first.locator(".why > *").first.inner_text()
     assert said.endswith(why["sentence"].partition(", ")[2])
-    assert re.match(r"\S+, .*mainly because " if model == "tower" else r"[\d.]+ %, .*mainly because ", said)
+    assert re.match(
+        r"\S+, .*mainly because " if model == "tower" else r"[\d.]+ %, .*mainly because ", said
+    )
     amounts = first.locator(".columns .amount")
     assert first.locator(".sum").is_hidden()
     assert amounts.first.bounding_box()["width"] <= 1
     first.get_by_text("Figures in logits").click()
-    assert ("a logit of" in first.locator(".sum").inner_text()) == (model != "tower")  # whose score is a logit
+    # whose score is a logit
+    assert ("a logit of" in first.locator(".sum").inner_text()) == (model != "tower")
     assert amounts.first.bounding_box()["width"] > 20
     levels = first.get_by_text("IntTower’s levels and gates")
     assert levels.count() == (model == "tower")
     if model == "tower":
         levels.click()
-        assert [text for _, text in lines("Levels")] == [amount(level["contribution"]) for level in why["levels"]]
+        assert [text for _, text in lines("Levels")] == [
+            amount(level["contribution"]) for level in why["levels"]
+        ]
     first.get_by_role("button", name="Similar items").click()
     page.wait_for_selector(".similar li")
     near = ask(address, f"items/{first.get_attribute('data-id')}/similar?k=5")["items"]
-    assert first.locator(".similar .number").all_inner_texts() == [f"{item['similarity']:.2f}" for item in near]
-    assert first.locator(".similar .title").all_inner_texts() == [item["fields"]["title"] for item in near]
+    assert first.locator(".similar .number").all_inner_texts() == [
+        f"{item['similarity']:.2f}" for item in near
+    ]
+    assert first.locator(".similar .title").all_inner_texts() == [
+        item["fields"]["title"] for item in near
+    ]
     # The address opens the explanation, another one closes it.
     assert parse_qs(urlsplit(page.url).query)["why"] == asked["items"]
     page.locator(f"{ROW} >> nth=1").get_by_role("button").first.click()
@@ -469,16 +529,27 @@ def test_directions_are_those_of_the_api_on_one_scale(visit, places):
     assert first.locator("figcaption").all_inner_texts() == [one["field"] for one in effects]
     every = [prediction for one in effects for prediction in one["predictions"]]
     for one, figure in zip(effects, first.locator("figure").all(), strict=True):
-        share = [(prediction - min(every)) / (max(every) - min(every)) for prediction in one["predictions"]]
+        share = [
+            (prediction - min(every)) / (max(every) - min(every))
+            for prediction in one["predictions"]
+        ]
         if one["numbers"]:
-            heights = figure.locator("circle").evaluate_all("all => all.map(c => c.getAttribute('cy'))")
-            assert [68 - float(y) for y in heights] == pytest.approx([64 * place for place in share])
+            heights = figure.locator("circle").evaluate_all(
+                "all => all.map(c => c.getAttribute('cy'))"
+            )
+            assert [68 - float(y) for y in heights] == pytest.approx(
+                [64 * place for place in share]
+            )
             assert figure.locator("line").count() == 1
         else:
-            results = {line.locator(".words").inner_text(): line for line in figure.locator("li").all()}
+            results = {
+                line.locator(".words").inner_text(): line for line in figure.locator("li").all()
+            }
             for value, place in zip(one["values"], share, strict=True):
                 style = results[value].locator(".dot").get_attribute("style")
-                assert float(re.search(r"([\d.]+)%", style)[1]) == pytest.approx(100 * place, abs=1e-3)
+                assert float(re.search(r"([\d.]+)%", style)[1]) == pytest.approx(
+                    100 * place, abs=1e-3
+                )
     mine = next(line.inner_text() for line in first.locator("figure .own .words").all())
     assert mine in {value for one in effects for value in one["values"]}
 
@@ -542,7 +613,9 @@ def test_an_open_explanation_follows_a_changed_field(visit, places):
 @SLOW
 def test_addresses_with_wrong_or_unusual_values(visit, places):
     address = places["afm"]
-    page = visit(f"{address}/?where=%7B%22genres%22%3A%5B%22none%22%5D%7D", wait=".empty", strict=False)
+    page = visit(
+        f"{address}/?where=%7B%22genres%22%3A%5B%22none%22%5D%7D", wait=".empty", strict=False
+    )
     assert "No item to recommend" in page.inner_text("#results")
     assert page.get_by_role("status").inner_text() == "No recommendations for u0"
     page.get_by_role("button", name="Remove the filters").click()
@@ -558,7 +631,9 @@ def test_addresses_with_wrong_or_unusual_values(visit, places):
     check(page, recommended(address, **asked_of(address, "u0", history=["i9"])))
     page.goto(f"{address}/?context=%7B%22device%22%3A%7B%7D%7D")  # Chromium reports the 422 itself
     page.wait_for_selector("#fields .error:not(:empty)")
-    assert "context.device must be text, a number" in page.inner_text("#fields .field:has([aria-invalid]) .error")
+    assert "context.device must be text, a number" in page.inner_text(
+        "#fields .field:has([aria-invalid]) .error"
+    )
     assert page.get_by_label("device", exact=True).get_attribute("aria-invalid") == "true"
 
 
@@ -582,7 +657,9 @@ def test_a_single_row_where_there_is_no_catalogue(visit, places):
     row = {field["column"]: field["usual"] for field in ask(places["bare"], "about")["fields"]}
 
     def prediction():
-        answer = httpx.post(f"{places['bare']}/v1/predict", json={"rows": [row]}, timeout=120).json()
+        answer = httpx.post(
+            f"{places['bare']}/v1/predict", json={"rows": [row]}, timeout=120
+        ).json()
         return answer["predictions"][0]["prediction"]
 
     usual = prediction()
@@ -657,8 +734,11 @@ def test_a_server_that_does_not_answer_can_be_tried_again(visit, places):
 def test_a_degraded_answer_has_a_notice(visit, serve, cascades):
     one = cascades["afm"]
     stores = Stores(users=Lookup("users", Sorted(fails=True)), on_failure="degrade")
-    page = visit(serve(Service(one.bundle, one), stores), strict=False)  # a search while one types answers 503
-    assert not page.get_by_role("button", name="Next").is_visible(), "users of this store are not counted"
+    # a search while one types answers 503
+    page = visit(serve(Service(one.bundle, one), stores), strict=False)
+    assert not page.get_by_role("button", name="Next").is_visible(), (
+        "users of this store are not counted"
+    )
     page.get_by_role("combobox", name="User").fill("u7")
     page.keyboard.press("Enter")
     page.wait_for_selector("#trouble:not(:empty)")
@@ -669,7 +749,9 @@ def test_a_degraded_answer_has_a_notice(visit, serve, cascades):
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=SLOW), "dark"])
 def test_a_phone_and_a_screen_reader_have_everything(visit, places, scheme):
-    page = visit(f"{places['autoint']}/?user=u3&why=i0", width=390, color_scheme=scheme, has_touch=True)
+    page = visit(
+        f"{places['autoint']}/?user=u3&why=i0", width=390, color_scheme=scheme, has_touch=True
+    )
     page.get_by_text("Fields and filters").click()
     page.get_by_label("device", exact=True).select_option(label="(not known)")
     page.wait_for_selector(".was:not([hidden])")
@@ -739,7 +821,10 @@ def test_one_bundle_with_a_log(serve, visit):
     assert "Left out: 10 items" in page.locator("#meaning").inner_text()
     assert listed(10) == [item["id"] for item in recommended(address, **body, k=10)]
     page.get_by_text("What the figures mean").click()
-    assert "about 80 of 100 such cases are expected to be positive" in page.locator("#quality").inner_text()
+    assert (
+        "about 80 of 100 such cases are expected to be positive"
+        in page.locator("#quality").inner_text()
+    )
     page.locator(f"{ROW} >> nth=0").get_by_role("button").first.click()
     page.wait_for_selector(".bars")
     assert not page.get_by_role("button", name="Similar items").count(), "they need a tower"
@@ -747,7 +832,10 @@ def test_one_bundle_with_a_log(serve, visit):
     assert {*listed()} == {f"i{k}" for k in range(30) if k % 3 != 2}
     page.get_by_label("Leave out").select_option(label="every item of the user’s rows")
     page.wait_for_selector(".empty")
-    assert "No item to recommend: 30 items are left out: every item of the user’s rows." in page.inner_text("#single")
+    assert (
+        "No item to recommend: 30 items are left out: every item of the user’s rows."
+        in page.inner_text("#single")
+    )
     page.get_by_role("button", name="Leave out only the user’s items where “click” is 1").click()
     assert len(listed()) == 20
     assert page.get_by_label("Leave out").input_value() == "positive"

@@ -31,19 +31,34 @@ def listens(port):
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory, ranker):
     """A server with a token behind nginx: the server, the port and the client's TLS settings."""
-    nginx, openssl = shutil.which("nginx", path="/usr/sbin:" + os.environ["PATH"]), shutil.which("openssl")
+    nginx, openssl = (
+        shutil.which("nginx", path="/usr/sbin:" + os.environ["PATH"]),
+        shutil.which("openssl"),
+    )
     if nginx is None or openssl is None:
         pytest.skip("nginx or openssl is absent: install nginx")
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     place = tmp_path_factory.mktemp("nginx")
     ranker.save(place / "ranker")
-    make = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=recommend.example"]
+    make = [
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=recommend.example",
+    ]
     files = ["-keyout", str(place / "recommend.key"), "-out", str(place / "recommend.pem")]
     subprocess.run([openssl, *make, *files], check=True, capture_output=True)
     with serving(place, "ranker", FIELDWISE_TOKEN="secret") as server:
         port = free_port()
         text = CONFIGURATION.read_text().replace("127.0.0.1:8000", f"127.0.0.1:{server.port}")
-        text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace("/etc/ssl", str(place))
+        text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{port} ssl").replace(
+            "/etc/ssl", str(place)
+        )
         kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         temporary = "".join(f"{name}_temp_path {place}/{name};" for name in kinds)
         user = "user root;" if os.getuid() == 0 else ""
@@ -69,7 +84,9 @@ def proxied(tmp_path_factory, ranker):
 def asking(proxied):
     _, port, trusting = proxied
     headers = {"Authorization": "Bearer secret", "Host": "recommend.example"}
-    with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusting, headers=headers, timeout=120) as client:
+    with httpx.Client(
+        base_url=f"https://127.0.0.1:{port}", verify=trusting, headers=headers, timeout=120
+    ) as client:
         yield client
 
 
@@ -85,7 +102,10 @@ def test_what_passes_the_proxy(proxied):
             wrong = {"Authorization": "Bearer x"}
             refused(client.post("/v1/predict", content=b"x" * (1 << 20), headers=wrong), 401)
         refused(client.post("/v1/predict", json={"rows": []}), 422, field="rows")
-        refused(client.post("/v1/predict", json={"rows": [ROW]}, headers={"Authorization": "Bearer x"}), 401)
+        refused(
+            client.post("/v1/predict", json={"rows": [ROW]}, headers={"Authorization": "Bearer x"}),
+            401,
+        )
 
 
 HEAD = b"Host: recommend.example\r\n"
@@ -98,10 +118,18 @@ SLOW = pytest.mark.slow
     ("connections", "tls", "sent"),
     [
         pytest.param(50, True, GET[:-19], id="slow heads"),
-        pytest.param(1, True, POST + b"Content-Length: 1000000\r\n\r\n" + b"[" * 1_000_000, id="large bodies"),
+        pytest.param(
+            1, True, POST + b"Content-Length: 1000000\r\n\r\n" + b"[" * 1_000_000, id="large bodies"
+        ),
         pytest.param(1, True, (GET + b"\r\n") * 5_000, id="pipelining", marks=SLOW),
         pytest.param(1_500, False, b"", id="silent connections", marks=SLOW),
-        pytest.param(1, True, POST + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 1000, id="endless", marks=SLOW),
+        pytest.param(
+            1,
+            True,
+            POST + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNK * 1000,
+            id="endless",
+            marks=SLOW,
+        ),
         pytest.param(1, True, GET + b"A: b\r\n" * 20_000, id="a flood of headers", marks=SLOW),
     ],
 )
@@ -120,7 +148,9 @@ def test_hostile_traffic_stops_nobody_else(proxied, connections, tls, sent):
 
     def attack():
         for _ in range(connections):
-            one = socket.create_connection(("127.0.0.1", port), timeout=120, source_address=(CLIENTS, 0))
+            one = socket.create_connection(
+                ("127.0.0.1", port), timeout=120, source_address=(CLIENTS, 0)
+            )
             opened.append(trusting.wrap_socket(one) if tls else one)
             with contextlib.suppress(OSError):  # the proxy may close it, which is what it is for
                 opened[-1].sendall(sent)

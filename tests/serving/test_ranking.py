@@ -30,11 +30,13 @@ def test_the_best_are_those_of_a_whole_sort(scores, k, random):
     if random is not None:
         random.shuffle(places)
     order = sorted(
-        range(len(scores)), key=lambda row: (np.isnan(scores[row]), -np.nan_to_num(scores[row]), places[row])
+        range(len(scores)),
+        key=lambda row: (np.isnan(scores[row]), -np.nan_to_num(scores[row]), places[row]),
     )
     assert top_k_indices(np.array(scores), k, places).tolist() == order[:k]
     assert (
-        top_k_indices(np.array(scores, np.float32), k).tolist() == top_k_indices(scores, k, range(len(scores))).tolist()
+        top_k_indices(np.array(scores, np.float32), k).tolist()
+        == top_k_indices(scores, k, range(len(scores))).tolist()
     )
 
 
@@ -45,7 +47,9 @@ class Planted(nn.Module):
         return (batch.values[:, 0].double() * 1.5).round()
 
 
-@pytest.fixture(params=[None, Platt(slope=0.5, intercept=-1.0), Isotonic(at=(0.0,), probability=(0.4,))])
+@pytest.fixture(
+    params=[None, Platt(slope=0.5, intercept=-1.0), Isotonic(at=(0.0,), probability=(0.4,))]
+)
 def planted(ranker, request):
     """A ranker of planted ties; an isotonic calibration of one level gives all items one probability besides."""
     calibration = {} if request.param is None else {"click": request.param}
@@ -75,7 +79,9 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     assert [item["id"] for item in answer.json()["items"]] == expected
     cascade = Ranker(planted, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
     ranked = cascade.recommend(context=CONTEXT, k=k, prerank=30)
-    assert ranked.preranked.tolist() != sorted(ranked.preranked), "pre-ranked in another order than the catalogue's"
+    assert ranked.preranked.tolist() != sorted(ranked.preranked), (
+        "pre-ranked in another order than the catalogue's"
+    )
     assert ranked.items["item"].to_list() == expected
     scores = planted.score_candidates(CONTEXT, items.select("item", "genres", "price"))
     assert items["item"][top_k_indices(scores, k)].to_list() == expected

@@ -39,14 +39,18 @@ def place(tmp_path, tower, ranker):
     """A tower, a ranker and an index on disk, what serves them, and a watcher that is polled by hand."""
     tower.save(tmp_path / "tower")
     ranker.save(tmp_path / "ranker")
-    place = SimpleNamespace(folder=tmp_path, notes=[], title=None, manifest=tmp_path / "ix/index.json")
+    place = SimpleNamespace(
+        folder=tmp_path, notes=[], title=None, manifest=tmp_path / "ix/index.json"
+    )
 
     def build(items, bundle=tower):
         build_index(bundle, items, tmp_path / "ix")
 
     def load():
         ranker, tower = (Bundle.load(tmp_path / name) for name in ("ranker", "tower"))
-        return Service(ranker, Ranker(ranker, open_index(tmp_path / "ix"), prerank=tower), title=place.title)
+        return Service(
+            ranker, Ranker(ranker, open_index(tmp_path / "ix"), prerank=tower), title=place.title
+        )
 
     def settle():
         """What changed stays for a poll, and is loaded."""
@@ -71,7 +75,9 @@ def test_a_newer_index_replaces_the_old_one_once_it_stays(place):
     assert place.size() == 30
     place.watcher.poll()
     assert (place.size(), place.live.replaced, place.live.refused) == (7, 1, None)
-    assert place.live.service.cascade.filters.prepared == ["genres"], "filters that were asked for are ready"
+    assert place.live.service.cascade.filters.prepared == ["genres"], (
+        "filters that were asked for are ready"
+    )
     assert "7 items" in place.notes[0]
     place.watcher.poll()
     assert len(place.notes) == 1
@@ -98,7 +104,10 @@ def test_a_newer_tower_waits_for_its_index(place, build):
 @pytest.mark.parametrize("what", ["ix", "ranker"])
 def test_a_damaged_file_is_refused_and_the_old_service_stays(place, what):
     before = best(place.live.service)
-    large = max((f for f in (place.folder / what).iterdir() if f.suffix != ".json"), key=lambda f: f.stat().st_size)
+    large = max(
+        (f for f in (place.folder / what).iterdir() if f.suffix != ".json"),
+        key=lambda f: f.stat().st_size,
+    )
     whole = large.read_bytes()
     large.unlink()  # mapped files of the old one stay as they are
     large.write_bytes(whole[:-3] + b"xyz")
@@ -188,7 +197,11 @@ def test_what_was_replaced_is_freed_at_once(place):
     gc.disable()
     try:
         service = place.live.service
-        old = weakref.ref(service), weakref.ref(service.cascade._scorer), weakref.ref(service.cascade)
+        old = (
+            weakref.ref(service),
+            weakref.ref(service.cascade._scorer),
+            weakref.ref(service.cascade),
+        )
         del service
         place.build(catalogue().head(7))
         place.settle()
@@ -233,23 +246,40 @@ def test_readiness_and_metrics(place):
 def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
     """Requests whose computation has begun are answered by the old service, later ones by the new one."""
     newer, rows = build(ranker.settings, seed=8), log(23, seed=8)
-    old, new = (Service(one, Ranker(one, item_table(catalogue(), "item"))) for one in (ranker, newer))
+    old, new = (
+        Service(one, Ranker(one, item_table(catalogue(), "item"))) for one in (ranker, newer)
+    )
     live, began, go = Live(old), threading.Event(), threading.Event()
     app = patient_app(live)
     asks = {
-        "predict": ({"rows": rows_of(rows)}, lambda answer: [one["score"] for one in answer["predictions"]]),
-        "explain": ({"rows": rows_of(rows)}, lambda answer: [one["score"] for one in answer["explanations"]]),
+        "predict": (
+            {"rows": rows_of(rows)},
+            lambda answer: [one["score"] for one in answer["predictions"]],
+        ),
+        "explain": (
+            {"rows": rows_of(rows)},
+            lambda answer: [one["score"] for one in answer["explanations"]],
+        ),
         "recommend": (
             {"context": CONTEXT, "k": 30},
-            lambda answer: [(one["id"], pytest.approx(one["prediction"], rel=1e-4)) for one in answer["items"]],
+            lambda answer: [
+                (one["id"], pytest.approx(one["prediction"], rel=1e-4)) for one in answer["items"]
+            ],
         ),
     }
-    explained = {service: [explain(service.bundle, rows).row(n)["score"] for n in range(23)] for service in (old, new)}
+    explained = {
+        service: [explain(service.bundle, rows).row(n)["score"] for n in range(23)]
+        for service in (old, new)
+    }
 
     def expected(service):
         items = service.cascade.recommend(CONTEXT, k=30)
         pairs = zip(items.items["item"], items.scores["prediction"], strict=True)
-        return {"predict": service.bundle.score(rows), "explain": explained[service], "recommend": [*pairs]}
+        return {
+            "predict": service.bundle.score(rows),
+            "explain": explained[service],
+            "recommend": [*pairs],
+        }
 
     def held(call):
         def wait(*given, **more):
@@ -276,11 +306,16 @@ def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
             await asyncio.to_thread(began.wait, 120)
             live.replace(lambda: new)
             go.set()
-            for answer, by in ((await task, old), (await asking.post(f"/v1/{name}", json=body), new)):
+            for answer, by in (
+                (await task, old),
+                (await asking.post(f"/v1/{name}", json=body), new),
+            ):
                 assert answer.status_code == 200, answer.text
                 result = values(answer.json())
                 wants = wanted[by][name]
-                assert result == (wants if name == "recommend" else pytest.approx(wants, rel=1e-4, abs=1e-5)), name
+                assert result == (
+                    wants if name == "recommend" else pytest.approx(wants, rel=1e-4, abs=1e-5)
+                ), name
 
     for name in asks:
         asyncio.run(answered(name))
@@ -294,13 +329,22 @@ def test_no_request_fails_while_the_command_replaces(place, tower, ranker, build
     expected.add(tuple(best(Service(ranker, Ranker(ranker, index, prerank=newer)))))
     assert len(expected) == 2
     answers, stop = [], threading.Event()
-    with serving(place.folder, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.1) as server:
+    with serving(
+        place.folder, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.1
+    ) as server:
 
         def ask():
             with httpx.Client(base_url=server.place, timeout=120) as client:
                 while not stop.is_set():
-                    answer = client.post("/v1/recommend", json={"context": CONTEXT, "k": 5, "prerank": 5})
-                    answers.append((answer.status_code, tuple(one["id"] for one in answer.json().get("items", []))))
+                    answer = client.post(
+                        "/v1/recommend", json={"context": CONTEXT, "k": 5, "prerank": 5}
+                    )
+                    answers.append(
+                        (
+                            answer.status_code,
+                            tuple(one["id"] for one in answer.json().get("items", [])),
+                        )
+                    )
 
         with ThreadPoolExecutor(4) as threads:
             asking = [threads.submit(ask) for _ in range(4)]
@@ -309,7 +353,11 @@ def test_no_request_fails_while_the_command_replaces(place, tower, ranker, build
                     one.save(place.folder / "tower", overwrite=True)
                     place.build(catalogue(), one)
                     generation = open_index(place.folder / "ix").generation
-                    until(lambda generation=generation: server.get("/readyz").json()["index"] == generation)
+                    until(
+                        lambda generation=generation: (
+                            server.get("/readyz").json()["index"] == generation
+                        )
+                    )
                     least = len(answers) + 8  # at most four of them began before
                     until(lambda least=least: len(answers) >= least)
             finally:

@@ -23,7 +23,13 @@ def test_every_column_has_one_type_whatever_the_values():
     other = {**ROW, "user": 5, "price": "2.5", "tags": "b|c", "time": None}
     frame = frame_of([ROW, other, dict.fromkeys(ROW), {**ROW, "more": {}}], FIELDS)
     lists = pl.List(pl.String)
-    expected = {"user": pl.String, "price": pl.Float64, "tags": lists, "history": lists, "time": pl.Float64}
+    expected = {
+        "user": pl.String,
+        "price": pl.Float64,
+        "tags": lists,
+        "history": lists,
+        "time": pl.Float64,
+    }
     assert frame.schema == expected
     assert frame["user"].to_list() == ["u", "5", None, "u"]
     assert frame["price"].to_list() == [1.0, 2.5, None, 1.0]
@@ -33,7 +39,14 @@ def test_every_column_has_one_type_whatever_the_values():
 
 
 def test_categories_are_the_texts_that_a_file_would_give(subtests):
-    for value, text in [(5, "5"), (5.0, "5"), (5.5, "5.5"), (True, "true"), ("", ""), (10**30, str(10**30))]:
+    for value, text in [
+        (5, "5"),
+        (5.0, "5"),
+        (5.5, "5.5"),
+        (True, "true"),
+        ("", ""),
+        (10**30, str(10**30)),
+    ]:
         with subtests.test(value=value, text=text):
             assert frame_of([{"user": value}], FIELDS[:1])["user"].to_list() == [text]
 
@@ -77,7 +90,8 @@ def test_texts_of_numbers_are_read_all_at_once_and_a_wrong_one_is_named(monkeypa
     assert frame["price"].to_list() == [None if k % 3 == 0 else k for k in range(900)]
     assert read.call_count == 2
     with pytest.raises(
-        RequestError, match=r"^rows\[3\]\.paid must be a finite number in the format .* found '1,5 kg'$"
+        RequestError,
+        match=r"^rows\[3\]\.paid must be a finite number in the format .* found '1,5 kg'$",
     ):
         frame_of([*rows[:3], {**rows[3], "paid": "1,5 kg"}], fields)
 
@@ -98,7 +112,11 @@ def test_floats_are_spelt_as_in_tables(value):
 
 def test_long_values_are_refused_and_of_a_sequence_the_newest_count():
     fields = (Bag("tags"), Sequence("history", max_length=3), Categorical("user"))
-    row = {"tags": ["a"] * 1000, "history": [str(n) for n in range(5000)] + ["", None], "user": "x" * 10_000}
+    row = {
+        "tags": ["a"] * 1000,
+        "history": [str(n) for n in range(5000)] + ["", None],
+        "user": "x" * 10_000,
+    }
     frame = frame_of([row], fields)
     assert frame["history"].to_list() == [[str(n) for n in range(4000, 5000)]]
     assert frame["tags"].list.len().to_list() == [1000]

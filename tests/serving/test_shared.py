@@ -63,13 +63,17 @@ def again(*_):
 
 def regions(path):
     """How often a file is mapped in this process."""
-    return sum(line.endswith(str(path)) for line in Path("/proc/self/maps").read_text().splitlines())
+    return sum(
+        line.endswith(str(path)) for line in Path("/proc/self/maps").read_text().splitlines()
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_shared_table_is_the_mapped_file(shared):
     pytest.importorskip("pyarrow")
-    frame = pl.DataFrame({"id": [f"a text of some length {k}" for k in range(999)], "n": range(999)})
+    frame = pl.DataFrame(
+        {"id": [f"a text of some length {k}" for k in range(999)], "n": range(999)}
+    )
     text, n = pl.col("id"), pl.col("n")
     frame = frame.with_columns(
         list=text.str.split(" "), date=n.cast(pl.Date), duration=n.cast(pl.Duration("ms")),
@@ -80,12 +84,16 @@ def test_a_shared_table_is_the_mapped_file(shared):
         bytes=text.cast(pl.Binary),
     )  # fmt: skip
     parts = pl.concat([frame[:500], frame[500:], frame.clear()], rechunk=False)
-    for result in (shared.frame("some", lambda: parts), SharedArrays(shared.folder).frame("some", lambda: 1 / 0)):
+    for result in (
+        shared.frame("some", lambda: parts),
+        SharedArrays(shared.folder).frame("some", lambda: 1 / 0),
+    ):
         assert_frame_equal(result, frame)
         assert result.n_chunks() == 1
         assert regions(shared.folder / "some.arrow"), "its columns keep it mapped"
         assert result["n"].to_numpy().sum() == 999 * 998 // 2
-    large = frame.head(3).with_columns(pl.lit(2**100, pl.Int128).alias("large"))  # Arrow has no such type
+    # Arrow has no such type
+    large = frame.head(3).with_columns(pl.lit(2**100, pl.Int128).alias("large"))
     assert_frame_equal(shared.frame("large", lambda: large), large)
     del result
     assert not regions(shared.folder / "some.arrow")
@@ -96,13 +104,24 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
     storage, nprobe, tmp_path, shared, tower, ranker, monkeypatch
 ):
     build_index(tower, catalogue(), tmp_path / "index", storage=storage)
-    query = {"context": log(1, seed=2).to_dicts()[0], "k": 12, "prerank": 20, "exclude": ["i3", "none", "i29"]}
+    query = {
+        "context": log(1, seed=2).to_dicts()[0],
+        "k": 12,
+        "prerank": 20,
+        "exclude": ["i3", "none", "i29"],
+    }
 
     def answers(shared):
         index = open_index(tmp_path / "index", shared=shared)
         cascade = Ranker(ranker, index, prerank=tower, nprobe=nprobe)
         result = cascade.recommend(**query)
-        return result.items, result.counts, index.similar(4, 9), index.texts.to_list(), index.rows_of(["i7"])
+        return (
+            result.items,
+            result.counts,
+            index.similar(4, 9),
+            index.texts.to_list(),
+            index.rows_of(["i7"]),
+        )
 
     wanted = answers(None)
     assert "i3" not in wanted[0]["item"].to_list()
@@ -117,7 +136,9 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
             monkeypatch.setattr(  # slices are read to make the vectors of all items
                 CatalogueScorer,
                 "batch",
-                lambda one, rows: again() if isinstance(rows, slice) and len(one.table) > 1 else BATCH(one, rows),
+                lambda one, rows: (
+                    again() if isinstance(rows, slice) and len(one.table) > 1 else BATCH(one, rows)
+                ),
             )
             for owner, name in ((HeadClusters, "of"), (SharedPlaces, "table")):
                 monkeypatch.setattr(owner, name, again)

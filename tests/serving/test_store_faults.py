@@ -15,8 +15,11 @@ from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore, load_table, open_store
 
 TIMEOUT = 0.3  # of a lookup: long enough for a machine that does other work too
-HANGS = 120  # seconds after which an answer that waits for a hanging store is given up: it would never come
-USERS = pl.DataFrame({"user": [f"u{k}" for k in range(60)], "history": [f"i{k % 9}|i{k % 7}" for k in range(60)]})
+# seconds after which an answer that waits for a hanging store is given up: it would never come
+HANGS = 120
+USERS = pl.DataFrame(
+    {"user": [f"u{k}" for k in range(60)], "history": [f"i{k % 9}|i{k % 7}" for k in range(60)]}
+)
 ASK = {"user": "u3", "context": {"device": "tv"}, "k": 5}
 
 own_redis = pytest.fixture(scope="module")(redis_server)
@@ -73,14 +76,20 @@ async def until_whole(client):
 
 def same(answer, other):
     """Whether two answers recommend the same: requests that are answered together differ in the last bit."""
-    first, second = ({item["id"]: item["prediction"] for item in one.json()["items"]} for one in (answer, other))
+    first, second = (
+        {item["id"]: item["prediction"] for item in one.json()["items"]} for one in (answer, other)
+    )
     return first == pytest.approx(second, rel=1e-5)
 
 
 def sample(text, name, **labels):
     """The sum of a metric's samples with these labels."""
     result = re.findall(rf"^{name}{{(.*)}} (.+)$", text, re.M)
-    return sum(float(value) for given, value in result if all(f'{k}="{v}"' in given for k, v in labels.items()))
+    return sum(
+        float(value)
+        for given, value in result
+        if all(f'{k}="{v}"' in given for k, v in labels.items())
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,11 +109,18 @@ def test_a_store_that_fails_and_comes_back(own, users, service, fault):
     async def run():
         url = own.url("users")
         degrading, refusing = (
-            asking(service, Stores(users=Lookup("users", open_store(url, "user"), timeout=TIMEOUT), on_failure=policy))
+            asking(
+                service,
+                Stores(
+                    users=Lookup("users", open_store(url, "user"), timeout=TIMEOUT),
+                    on_failure=policy,
+                ),
+            )
             for policy in ("degrade", "refuse")
         )
         async with degrading as degrades, refusing as refuses:
-            with contextlib.ExitStack() as paused:  # else no connection to a paused server is ever closed
+            # else no connection to a paused server is ever closed
+            with contextlib.ExitStack() as paused:
                 whole = await in_time(refuses, body=by_hand)
                 for client in (degrades, refuses):
                     assert same(await until_whole(client), whole)
@@ -113,18 +129,27 @@ def test_a_store_that_fails_and_comes_back(own, users, service, fault):
                     paused.callback(own.resume)
                 else:
                     own.kill()
-                failed = [[await in_time(client) for _ in range(4)] for client in (degrades, refuses)]
+                failed = [
+                    [await in_time(client) for _ in range(4)] for client in (degrades, refuses)
+                ]
                 for client, answers in zip((degrades, refuses), failed, strict=True):
                     answers += await asyncio.gather(*(in_time(client) for _ in range(12)))
                     assert same(await in_time(client, body=by_hand), whole), "asks no store"
-                    assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in ("slow", "gone")
+                    assert (await client.get("/readyz")).json()["stores"]["users"]["state"] in (
+                        "slow",
+                        "gone",
+                    )
                 nothing = {"context": {"user": "u3", "history": None, "device": "tv"}, "k": 5}
                 nothing = await in_time(degrades, body=nothing)
                 for answer in failed[0]:
                     assert answer.status_code == 200, answer.text
                     (missing,) = answer.json()["degraded"]
                     assert missing["reason"] in ("slow", "gone", "paused")
-                    assert (missing["store"], missing["ids"], missing["columns"]) == ("users", ["u3"], ["history"])
+                    assert (missing["store"], missing["ids"], missing["columns"]) == (
+                        "users",
+                        ["u3"],
+                        ["history"],
+                    )
                     assert same(answer, nothing)
                 for answer in failed[1]:
                     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -167,7 +192,8 @@ def test_no_lookup_waits_while_a_store_is_paused(own, monkeypatch):
                 await lookup.get(["u1"], ["history"])
             except StoreError as e:
                 reasons.append(e.reason)
-        await asyncio.wait_for(lookup.store.close(), HANGS)  # a server stops although its store hangs
+        # a server stops although its store hangs
+        await asyncio.wait_for(lookup.store.close(), HANGS)
         own.resume()
         assert reasons == ["slow"] * 3 + ["paused"] * 17
 
@@ -220,7 +246,9 @@ def test_connections_that_lead_nowhere_are_given_up(own):
             task.cancel()
         for writer in writers:
             writer.close()
-        await asyncio.gather(*tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True)
+        await asyncio.gather(
+            *tasks, *(writer.wait_closed() for writer in writers), return_exceptions=True
+        )
 
     asyncio.run(run())
 
@@ -230,7 +258,9 @@ def test_a_reader_never_sees_half_a_table(server, tmp_path):
     ids = [f"u{k}" for k in range(300)]
     for value in (7, 8):
         more = {"more": [0] * 300} if value == 8 else {}
-        pl.DataFrame({"user": ids, **more, "n": [value] * 300}).write_parquet(tmp_path / f"{value}.parquet")
+        pl.DataFrame({"user": ids, **more, "n": [value] * 300}).write_parquet(
+            tmp_path / f"{value}.parquet"
+        )
     halves = open_store(server.url("halves"), "user")
     load_table(SlicedTable(tmp_path / "7.parquet"), halves)
 
@@ -271,6 +301,11 @@ def test_a_store_in_memory_never_fails(service):
             for name in ("PredictResponse", "RecommendResponse", "ExplainResponse"):
                 listed = document[name]["properties"]["degraded"]["items"]
                 assert listed == {"$ref": "#/components/schemas/Missing"}
-            assert document["Missing"]["properties"]["reason"]["enum"] == ["slow", "gone", "paused", "damaged"]
+            assert document["Missing"]["properties"]["reason"]["enum"] == [
+                "slow",
+                "gone",
+                "paused",
+                "damaged",
+            ]
 
     asyncio.run(run())

@@ -12,12 +12,33 @@ from serving.asgi import patient_app, talking
 from fieldwise import FM, Categorical, ConfigError, Label, Numeric, Schema
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import UNREADABLE, Lookup, StoreError, Stores, TableStore, load_table, open_store
+from fieldwise.serving.stores import (
+    UNREADABLE,
+    Lookup,
+    StoreError,
+    Stores,
+    TableStore,
+    load_table,
+    open_store,
+)
 
 DEEP = "[" * 100_000
-UNREADABLE_ROWS = ("[]", "{", '"x"', DEEP, f'{{"paid": {DEEP}', '{"paid": [[1]]}', '{"paid": 1e999}', "\0")
+UNREADABLE_ROWS = (
+    "[]",
+    "{",
+    '"x"',
+    DEEP,
+    f'{{"paid": {DEEP}',
+    '{"paid": [[1]]}',
+    '{"paid": 1e999}',
+    "\0",
+)
 SCHEMA = Schema(
-    fields=(Categorical("user", role="user"), Numeric("paid", role="user"), Categorical("since", role="user")),
+    fields=(
+        Categorical("user", role="user"),
+        Numeric("paid", role="user"),
+        Categorical("since", role="user"),
+    ),
     label=Label("click"),
 )
 
@@ -29,7 +50,9 @@ def service():
     from fieldwise import Bundle, Encoder
     from fieldwise.models.build import build_network
 
-    rows = pl.DataFrame({"user": ["u1", "u2"], "paid": [1.0, 2.0], "since": ["2026-01-02", "x"], "click": [0, 1]})
+    rows = pl.DataFrame(
+        {"user": ["u1", "u2"], "paid": [1.0, 2.0], "since": ["2026-01-02", "x"], "click": [0, 1]}
+    )
     encoder = Encoder.fit(rows, SCHEMA)
     settings = FM(embedding_dim=2)
     with torch.random.fork_rng(devices=[]):
@@ -58,7 +81,9 @@ def answers(service, url, asks=ASKS, policy="refuse", timeout=120):
 def only_refused(service, url, bad, **more):
     """Check that requests for these users alone are refused, and that the store counts as well; gives all answers."""
     result, state, metrics = answers(service, url, **more)
-    assert [one.status_code for one in result] == [503 if f"u{n % 10}" in bad else 200 for n in range(20)]
+    assert [one.status_code for one in result] == [
+        503 if f"u{n % 10}" in bad else 200 for n in range(20)
+    ]
     assert state == "ok"
     return result, metrics
 
@@ -69,11 +94,17 @@ def people(client, paid="paid", since="since", changed=None):
     `unread` is a column that no model reads.
     """
     client.execute("DROP VIEW IF EXISTS divided; DROP TABLE IF EXISTS people")
-    client.execute('CREATE TABLE people ("user" text PRIMARY KEY, paid numeric, since timestamp, unread timestamp)')
-    client.execute("INSERT INTO people SELECT 'u' || n, n, '2026-01-02', 'infinity' FROM generate_series(0, 9) n")
+    client.execute(
+        'CREATE TABLE people ("user" text PRIMARY KEY, paid numeric, since timestamp, unread timestamp)'
+    )
+    client.execute(
+        "INSERT INTO people SELECT 'u' || n, n, '2026-01-02', 'infinity' FROM generate_series(0, 9) n"
+    )
     for user, (column, value) in (changed or {}).items():
         client.execute(f"UPDATE people SET {column} = '{value}' WHERE \"user\" = '{user}'")
-    client.execute(f'CREATE VIEW divided AS SELECT "user", {paid} AS paid, {since} AS since FROM people')
+    client.execute(
+        f'CREATE VIEW divided AS SELECT "user", {paid} AS paid, {since} AS since FROM people'
+    )
 
 
 def test_columns_that_no_model_reads_are_not_queried(service, postgres):
@@ -102,7 +133,8 @@ def test_unreadable_values_affect_only_their_users(service, postgres):
     assert 'fieldwise_degraded_total{reason="damaged",store="users"} 8.0' in metrics
 
 
-STATES = ("08006", "22012", "42501", "42703", "42P01", "57014", "XX000")  # and what the store itself acts upon
+# and what the store itself acts upon
+STATES = ("08006", "22012", "42501", "42703", "42P01", "57014", "XX000")
 
 
 def test_rows_at_which_a_query_fails_affect_only_their_users(service, postgres):
@@ -137,8 +169,12 @@ def test_ids_whose_rows_fail_are_quarantined(postgres, monkeypatch):
     """Queries fail at twenty of 28 rows: they are found by single queries once, and retried a few at a time."""
     with postgres.client() as client:
         client.execute("DROP VIEW IF EXISTS divided; DROP TABLE IF EXISTS people")
-        client.execute("CREATE TABLE people AS SELECT 'u' || n AS \"user\", n FROM generate_series(0, 27) n")
-        client.execute('CREATE VIEW divided AS SELECT "user", 1 / greatest(n - 19, 0) AS part FROM people')
+        client.execute(
+            "CREATE TABLE people AS SELECT 'u' || n AS \"user\", n FROM generate_series(0, 27) n"
+        )
+        client.execute(
+            'CREATE VIEW divided AS SELECT "user", 1 / greatest(n - 19, 0) AS part FROM people'
+        )
     ids, queries = [f"u{n}" for n in range(28)], []
     monkeypatch.setattr("fieldwise.serving.stores.QUARANTINE_S", 600.0)
 
@@ -162,7 +198,12 @@ def test_ids_whose_rows_fail_are_quarantined(postgres, monkeypatch):
         assert await users.get(["u1"], []) == [UNREADABLE], "whatever its columns"
         users._quarantine = dict.fromkeys(users._quarantine, 0.0)  # the pause is over
         assert await told() == 20
-        assert {one for asked in queries if len(asked) == 1 for one in asked} == {"u0", "u1", "u2", "u3"}
+        assert {one for asked in queries if len(asked) == 1 for one in asked} == {
+            "u0",
+            "u1",
+            "u2",
+            "u3",
+        }
         with postgres.client() as client:
             client.execute("UPDATE people SET n = 20")
         users._quarantine = dict.fromkeys(users._quarantine, 0.0)
@@ -182,7 +223,9 @@ def test_columns_that_come_later_are_read(postgres, monkeypatch):
             await store.open()
             assert await store.get(["u1"], ["paid", "more"]) == [{"user": "u1", "paid": "1"}]
             client.execute("ALTER TABLE people ADD COLUMN more int DEFAULT 5")
-            assert await store.get(["u1"], ["paid", "more"]) == [{"user": "u1", "paid": "1", "more": 5}]
+            assert await store.get(["u1"], ["paid", "more"]) == [
+                {"user": "u1", "paid": "1", "more": 5}
+            ]
             assert "more" in store.columns
             await store.close()
 
@@ -192,7 +235,9 @@ def test_columns_that_come_later_are_read(postgres, monkeypatch):
 @pytest.fixture
 def rows_in_redis(redis, tmp_path):
     """Ten users in Redis; `write(user, text)` puts another text in the place of one's row."""
-    frame = pl.DataFrame({"user": [f"u{n}" for n in range(10)], "paid": [1.0] * 10, "since": ["x"] * 10})
+    frame = pl.DataFrame(
+        {"user": [f"u{n}" for n in range(10)], "paid": [1.0] * 10, "since": ["x"] * 10}
+    )
     frame.write_parquet(tmp_path / "users.parquet")
     load_table(SlicedTable(tmp_path / "users.parquet"), open_store(redis.url("guarded"), "user"))
     return lambda user, text: redis.client().hset("guarded", user, text)
@@ -206,15 +251,24 @@ def test_unreadable_rows_of_redis_affect_only_their_users(service, redis, rows_i
     only_refused(service, redis.url("guarded"), bad)
     result, _, _ = answers(service, redis.url("guarded"), policy="degrade")
     assert {one.status_code for one in result} == {200}
-    assert [bool(one.json()["degraded"]) for one in result] == [f"u{n % 10}" in bad for n in range(20)]
+    assert [bool(one.json()["degraded"]) for one in result] == [
+        f"u{n % 10}" in bad for n in range(20)
+    ]
     assert result[3].json()["degraded"][0]["reason"] == "damaged"
 
 
 @pytest.mark.parametrize(
     "manifest",
-    ['{"format": 1, "column": "user", "columns": []}', '{"format": 2, "column": "user", "columns": 5}', DEEP, "[]"],
+    [
+        '{"format": 1, "column": "user", "columns": []}',
+        '{"format": 2, "column": "user", "columns": 5}',
+        DEEP,
+        "[]",
+    ],
 )
-def test_a_manifest_that_cannot_be_read_is_a_503_and_no_pause(service, redis, rows_in_redis, manifest):
+def test_a_manifest_that_cannot_be_read_is_a_503_and_no_pause(
+    service, redis, rows_in_redis, manifest
+):
     async def run():
         store = open_store(redis.url("guarded"), "user", "guarded")
         users = Lookup("users", store, timeout=120)
@@ -253,13 +307,20 @@ def test_any_exception_affects_only_its_request(service, fault, monkeypatch):
             return fault() if "u3" in ids else await super().get(ids, columns)
 
     async def run():
-        users = Lookup("users", Lying("user", pl.DataFrame({"user": ["u1"], "paid": [1]})), timeout=120)
+        users = Lookup(
+            "users", Lying("user", pl.DataFrame({"user": ["u1"], "paid": [1]})), timeout=120
+        )
         for _ in range(5):
             assert await users.get(["u3"], ["paid"]) == [UNREADABLE]
         assert await users.get(["u1"]) == [{"user": "u1", "paid": 1}]
         async with talking(patient_app(service)) as client:
-            rows = ([{"paid": 1, "since": "x", "user": user}] for user in ("u1", "u2", "bad", "u1", "u2"))
-            return await asyncio.gather(*(client.post("/v1/predict", json={"rows": one}) for one in rows))
+            rows = (
+                [{"paid": 1, "since": "x", "user": user}]
+                for user in ("u1", "u2", "bad", "u1", "u2")
+            )
+            return await asyncio.gather(
+                *(client.post("/v1/predict", json={"rows": one}) for one in rows)
+            )
 
     whole = service.predict_all
 

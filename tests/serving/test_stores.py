@@ -13,19 +13,54 @@ from fieldwise import ConfigError, DataError
 from fieldwise.data.read.chunked_table import SlicedTable
 from fieldwise.serving.stores import UNREADABLE, Lookup, TableStore, load_table, open_store
 
-NAMES = ["u1", "07", "ü ñ 漢", "x'; DROP TABLE users; --", 'a"b', "100%", "{}", "*", "u1:rows", "\\n"]
+NAMES = [
+    "u1",
+    "07",
+    "ü ñ 漢",
+    "x'; DROP TABLE users; --",
+    'a"b',
+    "100%",
+    "{}",
+    "*",
+    "u1:rows",
+    "\\n",
+]
 ROWS = pl.DataFrame(
     {
         "user": NAMES,
         "whole": [1, None, -(2**63), 2**63 - 1, 0, 5, 6, 7, 8, 9],
         "real": [0.1, float("nan"), None, 1e300, -0.0, 1 / 3, 2.0, 1e-7, 8.0, 9.5],
         "yes": [True, False, None, *[True] * 7],
-        "text": ["a", "", None, 'It\'s "quoted" {x,y} %s \\', "línea\nnueva\t", "NULL", "\\N", "null", "[1]", "9"],
-        "tags": [["a", "b,c"], [], None, ['"q"', "{}"], ["NULL"], ["\\"], ["ü"], [""], ["x", None], ["i"]],
+        "text": [
+            "a",
+            "",
+            None,
+            'It\'s "quoted" {x,y} %s \\',
+            "línea\nnueva\t",
+            "NULL",
+            "\\N",
+            "null",
+            "[1]",
+            "9",
+        ],
+        "tags": [
+            ["a", "b,c"],
+            [],
+            None,
+            ['"q"', "{}"],
+            ["NULL"],
+            ["\\"],
+            ["ü"],
+            [""],
+            ["x", None],
+            ["i"],
+        ],
         "counts": pl.Series([[1, 2], [], None, *[[3]] * 7], dtype=pl.List(pl.Int32)),
         "day": [dt.date(2026, 1, 2), None, *[dt.date(1969, 12, 31)] * 8],
         "moment": [dt.datetime(2026, 1, 2, 3, 4, 5), None, *[dt.datetime(1900, 1, 1)] * 8],
-        "paid": pl.Series([Decimal("1.50"), None, *[Decimal("10.00")] * 8], dtype=pl.Decimal(10, 2)),
+        "paid": pl.Series(
+            [Decimal("1.50"), None, *[Decimal("10.00")] * 8], dtype=pl.Decimal(10, 2)
+        ),
         "took": pl.Series([dt.timedelta(seconds=90), None, *[dt.timedelta(days=1)] * 8]),
         'odd "name\'s" %s {} ü': ["x"] * 10,
     }
@@ -79,7 +114,19 @@ def test_rows_are_equal_in_every_store(server, write):
     }  # fmt: skip
     assert result[1]["real"] is None
     assert result[-1] is None
-    odd = ["", "\0", "u1\0", "u2", "' OR '1'='1", "1; DROP TABLE equal", "u1'--", "*", "?", "x" * 10_000, "current"]
+    odd = [
+        "",
+        "\0",
+        "u1\0",
+        "u2",
+        "' OR '1'='1",
+        "1; DROP TABLE equal",
+        "u1'--",
+        "*",
+        "?",
+        "x" * 10_000,
+        "current",
+    ]
     result, again = ask(server.url("equal"), odd, ["u1"])
     assert [row is not None for row in result] == [one == "*" for one in odd]
     assert again[0]["whole"] == 1
@@ -88,10 +135,20 @@ def test_rows_are_equal_in_every_store(server, write):
 
 
 def test_ids_of_every_type_and_odd_names(server, write):
-    for ids in (pl.Series("user", [1, 2, 3]), pl.Series("user", [1.0, 2.0, 3.0]), pl.Series("user", ["1", "2", "3"])):
+    for ids in (
+        pl.Series("user", [1, 2, 3]),
+        pl.Series("user", [1.0, 2.0, 3.0]),
+        pl.Series("user", ["1", "2", "3"]),
+    ):
         write(pl.DataFrame([ids, pl.Series("n", [10, 20, 30])]), server.url("ids"))
-        assert ask(server.url("ids"), ["3", "1"])[0] == [{"user": "3", "n": 30}, {"user": "1", "n": 10}]
-    write(pl.DataFrame({"user": [f"u{k}" for k in range(12_000)], "n": range(12_000)}), server.url("many"))
+        assert ask(server.url("ids"), ["3", "1"])[0] == [
+            {"user": "3", "n": 30},
+            {"user": "1", "n": 10},
+        ]
+    write(
+        pl.DataFrame({"user": [f"u{k}" for k in range(12_000)], "n": range(12_000)}),
+        server.url("many"),
+    )
     (result,) = ask(server.url("many"), [f"u{k}" for k in range(0, 12_000, 12)])
     assert [row["n"] for row in result] == list(range(0, 12_000, 12))
     for name in ("it's", 'a"b', "x; DROP TABLE y", "%s {}", "ünï"):
@@ -128,11 +185,17 @@ def test_what_is_no_address():
             open_store(text, "user")
         assert "secret" not in str(caught.value)
     address = open_store(f"rediss://me:{QUOTED}@h:1/0?ssl_ca_certs=/x", "user", "users")
-    assert (address.kind, address.table, address.shown) == ("redis", "users", "rediss://h:1/0#users")
+    assert (address.kind, address.table, address.shown) == (
+        "redis",
+        "users",
+        "rediss://h:1/0#users",
+    )
     assert "p%40" not in repr(address)
     assert address.redacted(ValueError(f"bad {PASSWORD} and {QUOTED}\nmore")) == "bad *** and ***"
     refused = 'password authentication failed for user "me", User me has no permissions for memory'
-    expected = 'password authentication failed for user "***", User *** has no permissions for memory'
+    expected = (
+        'password authentication failed for user "***", User *** has no permissions for memory'
+    )
     assert address.redacted(ValueError(refused)) == expected
     assert address.redacted(ValueError('role "root" does not exist')) == 'role "***" does not exist'
 
@@ -143,7 +206,9 @@ def test_stores_that_do_not_open(server, write):
     refused(server.url("opens"), "'id'", column="id")
     refused(server.url("opens").replace(QUOTED, "wrong"), "must answer", "password")
     refused(server.url("opens").replace(str(server.port), "1"), "must answer", ":1")
-    refused(server.url("opens").replace("://", "://nobody:x@h@").replace(":x@h@", ":"), "must answer")
+    refused(
+        server.url("opens").replace("://", "://nobody:x@h@").replace(":x@h@", ":"), "must answer"
+    )
     wrong = server.url("opens").replace("#", "?sokcet_timeout=3#")
     refused(wrong, "must answer")
     with pytest.raises(ConfigError, match="was not written") as caught:
@@ -159,7 +224,9 @@ def test_keys_and_rows_of_other_programs_in_redis(redis, write):
     refused(redis.url("text"), "must answer", "WRONGTYPE")
     refused(redis.url("hash"), "holds no table of this name")
     for name in ("text", "hash"):
-        with pytest.raises(ConfigError, match=f"#{name} is something that fieldwise store load did not write"):
+        with pytest.raises(
+            ConfigError, match=f"#{name} is something that fieldwise store load did not write"
+        ):
             write(ROWS, redis.url(name))
     assert (client.get("text"), client.hgetall("hash")) == ("hello", {"user": "x"})
     write(ROWS, redis.url("own"))
@@ -176,7 +243,10 @@ def test_what_a_load_that_did_not_end_left_is_removed(redis, write, monkeypatch)
     write(ROWS, redis.url("left"))
     monkeypatch.setattr("fieldwise.serving.stores.redis.EXPIRY_S", 1)
     with pytest.raises(DataError, match="finite"):
-        write(pl.concat([ROWS] * 2).with_columns(user=pl.int_range(20), real=float("inf")), redis.url("left"))
+        write(
+            pl.concat([ROWS] * 2).with_columns(user=pl.int_range(20), real=float("inf")),
+            redis.url("left"),
+        )
     client = redis.client()
     until(lambda: len(list(client.scan_iter("left*"))) == 1)
     assert client.ttl("left") == -1
@@ -206,12 +276,18 @@ def test_tables_of_other_programs_in_postgresql(postgres, write):
     assert rows[1] == {"id": "8", **dict.fromkeys(list(rows[0])[1:])}
     assert rows[2:] == [None] * 4
     key = "00000000-0000-0000-0000-00000000000a"
-    assert ask(postgres.url("shop.keyed"), [key, key.upper(), "x"], column="id")[0] == [{"id": key}, None, None]
+    assert ask(postgres.url("shop.keyed"), [key, key.upper(), "x"], column="id")[0] == [
+        {"id": key},
+        None,
+        None,
+    ]
     refused(postgres.url("shop.twice"), "no unique index on 'id'", column="id")
     refused(postgres.url("shop.real"), "integers, text or UUIDs", column="id")
     refused(postgres.url("a.b.c"), "holds no table")
     refused(postgres.url("nowhere.people"), "holds no table")
-    assert ask(postgres.url("shop.seen"), ["a"], column="id")[0] == [UNREADABLE], "which of the two?"
+    assert ask(postgres.url("shop.seen"), ["a"], column="id")[0] == [UNREADABLE], (
+        "which of the two?"
+    )
     with pytest.raises(ConfigError, match="did not write, and stays as it is"):
         write(ROWS, postgres.url("shop.people"))
     reader = postgres.url("readable").replace(f"tester:{QUOTED}", "reader:reads")
@@ -242,7 +318,8 @@ def test_a_query_that_timed_out_is_cancelled(postgres):
 
         asyncio.run(run())
         asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-        until(lambda: client.execute(asleep).fetchone() == (0,))  # sooner than the query itself takes
+        # sooner than the query itself takes
+        until(lambda: client.execute(asleep).fetchone() == (0,))
 
 
 def test_a_table_that_is_in_use_stays_and_nothing_is_left_behind(postgres, write, monkeypatch):
@@ -251,9 +328,13 @@ def test_a_table_that_is_in_use_stays_and_nothing_is_left_behind(postgres, write
     with postgres.client() as client:
         with client.transaction():
             client.execute("SELECT * FROM used")
-            with pytest.raises(ConfigError, match=r"was not written: .* lock timeout; the old table stays"):
+            with pytest.raises(
+                ConfigError, match=r"was not written: .* lock timeout; the old table stays"
+            ):
                 write(ROWS.head(3), postgres.url("used"))
-        count = client.execute("SELECT count(*) FROM pg_class WHERE relname LIKE 'fieldwise\\_%' AND relkind = 'r'")
+        count = client.execute(
+            "SELECT count(*) FROM pg_class WHERE relname LIKE 'fieldwise\\_%' AND relkind = 'r'"
+        )
         assert count.fetchone() == (0,)
     assert len([row for row in ask(postgres.url("used"), NAMES)[0] if row]) == 10
 

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read 
 
 
 def children(process):
-    return [int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    return [
+        int(one) for one in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
 
 
 def is_running(process):
@@ -40,7 +42,9 @@ def is_running(process):
 
 def is_read(connection):
     """Whether a process has taken the other end of a connection, and has read all that was sent."""
-    ours, theirs = (f"{port:04X}" for _, port in (connection.getsockname(), connection.getpeername()))
+    ours, theirs = (
+        f"{port:04X}" for _, port in (connection.getsockname(), connection.getpeername())
+    )
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, _, queues, _, _, _, _, inode, *_ = line.split()
         if (local[-4:], remote[-4:]) == (theirs, ours):
@@ -65,18 +69,23 @@ def test_a_server_with_two_workers(tmp_path, ranker):
         def counted():
             text = server.get("/metrics").text
             assert text.count("# TYPE fieldwise_requests_total counter") == 1
-            return sum(float(n) for n in re.findall(r"^fieldwise_requests_total\{.*predict.*\} (\S+)$", text, re.M))
+            return sum(
+                float(n)
+                for n in re.findall(r"^fieldwise_requests_total\{.*predict.*\} (\S+)$", text, re.M)
+            )
 
         for _ in range(8):
             assert scores(server, rows) == ranker.score(rows).tolist()
         until(lambda: counted() == 8)  # whichever worker is asked; counted after the answer
         newer.save(tmp_path / "ranker", overwrite=True)
-        until(lambda: "fieldwise_replacements 1.0" in server.get("/metrics").text)  # the least of all workers
+        # the least of all workers
+        until(lambda: "fieldwise_replacements 1.0" in server.get("/metrics").text)
         for _ in range(6):
             assert scores(server, rows) == newer.score(rows).tolist()
         until(lambda: counted() == 14)
 
-        # Half of a request has come when the server is told to stop; the rest comes afterwards, and is answered.
+        # Half of a request has come when the server is told to stop; the rest comes afterwards, and
+        # is answered.
         lines = ["POST /v1/predict HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
         head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""])
         with socket.create_connection(("127.0.0.1", server.port), timeout=300) as one:
@@ -91,7 +100,9 @@ def test_a_server_with_two_workers(tmp_path, ranker):
 
 
 @pytest.mark.slow
-def test_workers_that_start_again_while_the_bundle_is_damaged_serve_the_next_good_one(tmp_path, ranker):
+def test_workers_that_start_again_while_the_bundle_is_damaged_serve_the_next_good_one(
+    tmp_path, ranker
+):
     ranker.save(tmp_path / "ranker")
     rows, newest = log(4, seed=9), make(FM(embedding_dim=4), seed=7)
     with serving(tmp_path, "ranker", "--workers", 2, "--watch", 0.2) as server:
@@ -168,7 +179,9 @@ def test_weights_in_shared_memory_are_equal(tmp_path):
     bundle.network.extra = torch.nn.Parameter(torch.randn(300, 100))
     before = {name: value.clone() for name, value in bundle.network.state_dict().items()}
     share_weights(bundle.network, shared)
-    assert all(torch.equal(value, before[name]) for name, value in bundle.network.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in bundle.network.state_dict().items()
+    )
     stored = [path for path in shared.folder.iterdir() if path.name.startswith("weights-")]
     assert [np.load(path).shape for path in stored] == [(300, 100)]
     assert str(stored[0]) in Path("/proc/self/maps").read_text()

@@ -49,8 +49,14 @@ def steps(at, unflushed=None):
         if busy or not set(mode) & set("wxa"):
             return real_open(file, mode, buffering, encoding, errors, newline, **more)
         heard("open")
-        binary = io.BufferedWriter(Raw(file, mode.replace("b", "").replace("t", ""), heard, unflushed))
-        return binary if "b" in mode else io.TextIOWrapper(binary, encoding or "utf-8", errors, newline)
+        binary = io.BufferedWriter(
+            Raw(file, mode.replace("b", "").replace("t", ""), heard, unflushed)
+        )
+        return (
+            binary
+            if "b" in mode
+            else io.TextIOWrapper(binary, encoding or "utf-8", errors, newline)
+        )
 
     def wrapped(name, real):
         def call(*args, **kwargs):
@@ -76,12 +82,16 @@ def pictures(write, place, shelf):
     A copy is what a kill at that moment leaves on disk, since a killed process runs nothing more.
 
     Returns:
-        Of each moment the copy, and one in which content that was not flushed is lost, as by a failure of power.
+        Of each moment the copy, and one in which content that was not flushed is lost, as by a
+        failure of power.
     """
     taken, unflushed = [], set()
 
     def at(_):
-        killed, dark = shelf / f"{len(taken)}" / place.name, shelf / f"{len(taken)}-dark" / place.name
+        killed, dark = (
+            shelf / f"{len(taken)}" / place.name,
+            shelf / f"{len(taken)}-dark" / place.name,
+        )
         for copy in (killed, dark):
             shutil.copytree(place, copy)
         for path in place.rglob("*"):

@@ -26,7 +26,8 @@ class Case:
     """One kind.
 
     Args:
-        save: writes an artifact that holds a number; artifacts of different numbers differ in every file they can.
+        save: writes an artifact that holds a number; artifacts of different numbers differ in every
+            file they can.
         load: its number.
         absent: what the error says where there is none.
         replaces: a second one takes the first one's place.
@@ -41,7 +42,9 @@ class Case:
 def save_table(folder: Path, number: int) -> None:
     ids, values = np.zeros((number + 2, 0), np.int32), np.zeros((number + 2, 0), np.float32)
     y = np.full(number + 2, number, np.float32)
-    EncodedTable(Layout(()), ids, values, np.zeros(0, np.int32), np.zeros(1, np.int64), y).save(folder)
+    EncodedTable(Layout(()), ids, values, np.zeros(0, np.int32), np.zeros(1, np.int64), y).save(
+        folder
+    )
 
 
 def load_table(folder: Path) -> int:
@@ -52,7 +55,9 @@ def load_table(folder: Path) -> int:
 
 
 BUNDLES = {
-    number: dataclasses.replace(make(AFM(embedding_dim=2, attention_dim=2), seed=number), about={"number": number})
+    number: dataclasses.replace(
+        make(AFM(embedding_dim=2, attention_dim=2), seed=number), about={"number": number}
+    )
     for number in (1, 2)
 }
 
@@ -62,7 +67,8 @@ def save_bundle(folder: Path, number: int) -> None:
 
 
 def load_bundle(folder: Path) -> int:
-    return Bundle.load(folder).about["number"]  # it scores its samples: weights and manifest belong together
+    # it scores its samples: weights and manifest belong together
+    return Bundle.load(folder).about["number"]
 
 
 ITEMS = pl.DataFrame({"item": ["i1", "i2"], "genres": ["g1", "g2|g0"], "price": [0.5, 0.25]})
@@ -91,7 +97,12 @@ def load_run(folder: Path) -> int | None:
         return None
     try:
         assert record.ranked is not None
-        kept = {record.about["number"], record.ranked.about["of"], *record.test_rows[0], *record.ranked.place}
+        kept = {
+            record.about["number"],
+            record.ranked.about["of"],
+            *record.test_rows[0],
+            *record.ranked.place,
+        }
     except DataError as e:
         if "start again" in str(e):
             return load_run(folder)
@@ -100,7 +111,9 @@ def load_run(folder: Path) -> int | None:
     return int(number)
 
 
-def fake_exporter(network: nn.Module, table: EncodedTable, path: Path) -> Callable[[Batch], np.ndarray]:
+def fake_exporter(
+    network: nn.Module, table: EncodedTable, path: Path
+) -> Callable[[Batch], np.ndarray]:
     """Takes the place of ONNX, which takes seconds."""
     path.write_bytes(b"a network")
 
@@ -119,7 +132,9 @@ def load_export(folder: Path) -> int:
     def read(saved):
         for part in saved.parts:
             saved.path(part)
-        return next(number for number, bundle in BUNDLES.items() if bundle.digest == saved.about["model"])
+        return next(
+            number for number, bundle in BUNDLES.items() if bundle.digest == saved.about["model"]
+        )
 
     return export.EXPORT.load(folder, read)
 

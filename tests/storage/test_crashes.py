@@ -16,7 +16,8 @@ from fieldwise import FieldwiseError
 from fieldwise.bundle import export
 from fieldwise.storage import files
 
-# All kinds are written by the same functions, so that one alone is also tried without an older artifact.
+# All kinds are written by the same functions, so that one alone is also tried without an older
+# artifact.
 OVER = [("thing", False), *((name, case.replaces) for name, case in CASES.items())]
 
 
@@ -47,7 +48,8 @@ def test_a_kill_at_any_step_leaves_the_old_one_or_the_new_one(tmp_path, case, ol
     assert outcomes[-1] == 2
     assert [found(case, dark / "a") for _, dark in taken] == outcomes
     left = {tuple(names(killed)): killed for killed, _ in taken}
-    for killed in left.values():  # what is left is in nobody's way, and goes with a writer a minute later
+    # what is left is in nobody's way, and goes with a writer a minute later
+    for killed in left.values():
         case.save(killed / "a", 2)
         assert found(case, killed / "a") == 2
         assert names(killed) == names(clean)
@@ -69,7 +71,10 @@ def test_names_of_parts_are_on_disk_before_the_manifest_names_them(tmp_path, mon
     monkeypatch.setattr(os, "replace", renamed)
     save_thing(tmp_path / "a", 1)
     folder = ("flush", (tmp_path / "a").stat().st_ino)
-    parts, manifest = [events.index(("name", part)) for part in ("left", "right")], events.index(("name", "thing"))
+    parts, manifest = (
+        [events.index(("name", part)) for part in ("left", "right")],
+        events.index(("name", "thing")),
+    )
     assert folder in events[max(parts) : manifest], "the folder is flushed between"
     assert folder in events[manifest:]
 

@@ -14,7 +14,14 @@ from storage.faults import pictures, steps
 
 from fieldwise import DataError
 from fieldwise.storage import files
-from fieldwise.storage.files import LOCK, one_writer, remove_scratch, scratch_folder, try_lock, whole_folder
+from fieldwise.storage.files import (
+    LOCK,
+    one_writer,
+    remove_scratch,
+    scratch_folder,
+    try_lock,
+    whole_folder,
+)
 
 
 class WithoutExchange:
@@ -120,11 +127,16 @@ with scratch_folder(Path(sys.argv[1])) as folder:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
 def test_scratch_files_of_a_killed_process_are_removed_by_the_next(tmp_path):
-    others = [tmp_path / name for name in (".fieldwise-scratch.mine", "fieldwise-scratch.abcd1234", ".fieldwise-kept")]
+    others = [
+        tmp_path / name
+        for name in (".fieldwise-scratch.mine", "fieldwise-scratch.abcd1234", ".fieldwise-kept")
+    ]
     new = tmp_path / ".fieldwise-scratch.abcd1234"  # without a lock so far
     for folder in (*others, new):
         folder.mkdir()
-    with subprocess.Popen([sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
         held = Path(holder.stdout.readline().strip())
         for folder in (*others, held):
             os.utime(folder, (0, 0))
@@ -162,7 +174,10 @@ def nfs(monkeypatch):
 
     def shared(descriptor, operation):
         mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode) and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR:
+        if (
+            stat.S_ISREG(mode)
+            and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
+        ):
             flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", shared)

@@ -48,7 +48,9 @@ def test_a_child_forked_after_a_model_was_asked_for_is_told_too():
     assert parent == "3"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux names a process's threads")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux names a process's threads"
+)
 def test_a_child_of_one_that_has_used_polars_by_itself_is_told_too():
     child, parent = said("import polars\npolars.DataFrame({'n': [1, 2]}).group_by('n').len()")
     assert child.startswith("a forked process cannot read tables or predict once its parent has")

@@ -55,7 +55,14 @@ def test_a_file_that_makes_polars_panic_is_one_sentence(tmp_path, monkeypatch, s
     def panic(*args, **more):
         raise pl.exceptions.PanicException("called `Result::unwrap()` on an `Err` value")
 
-    for name in ("read_parquet", "read_ipc", "scan_parquet", "scan_ipc", "read_parquet_schema", "read_ipc_schema"):
+    for name in (
+        "read_parquet",
+        "read_ipc",
+        "scan_parquet",
+        "scan_ipc",
+        "read_parquet_schema",
+        "read_ipc_schema",
+    ):
         monkeypatch.setattr(pl, name, panic)
     for read in (as_table, SlicedTable):
         with pytest.raises(DataError, match=r"is not a whole .* file \(called `Result::unwrap"):
@@ -63,7 +70,20 @@ def test_a_file_that_makes_polars_panic_is_one_sentence(tmp_path, monkeypatch, s
 
 
 def test_cells_that_a_spreadsheet_would_run_are_guarded(tmp_path):
-    cells = ["=cmd|' /C calc'!A0", "+1", "@SUM(A1)", "-2+3", "\t=1", "\r=1", "-5", "-1.5e3", "a=b", "", None, "'=1"]
+    cells = [
+        "=cmd|' /C calc'!A0",
+        "+1",
+        "@SUM(A1)",
+        "-2+3",
+        "\t=1",
+        "\r=1",
+        "-5",
+        "-1.5e3",
+        "a=b",
+        "",
+        None,
+        "'=1",
+    ]
     frame = pl.DataFrame({"key": cells, "n": [-1.0] * len(cells)})
     with TableWriter(tmp_path / "safe.csv", raw=False) as writer:
         writer.add(frame)

@@ -26,9 +26,15 @@ from fieldwise.storage.machine import ahead, threads_set
 @pytest.fixture
 def tensors():
     """Every type, names in no order, one with a letter beyond ASCII, and shapes with none, no and one number."""
-    results = {f"z{k}.weight": torch.arange(k + 3).to(kind) for k, kind in enumerate(reversed(KINDS))}
+    results = {
+        f"z{k}.weight": torch.arange(k + 3).to(kind) for k, kind in enumerate(reversed(KINDS))
+    }
     results |= {f"a.{k}": torch.arange(6).view(2, 3).to(kind) for k, kind in enumerate(KINDS)}
-    return results | {"größe": torch.zeros(()), "none": torch.zeros(0, 4), "turned": torch.rand(3, 5).t()}
+    return results | {
+        "größe": torch.zeros(()),
+        "none": torch.zeros(0, 4),
+        "turned": torch.rand(3, 5).t(),
+    }
 
 
 def test_the_bytes_are_those_of_safetensors(tensors):
@@ -38,7 +44,8 @@ def test_the_bytes_are_those_of_safetensors(tensors):
 
 
 def test_the_bytes_of_a_tensor_of_several_chunks_are_those_of_safetensors():
-    file, large = io.BytesIO(), {"large": torch.arange(9 * CHUNK_BYTES // 16, dtype=torch.float32)}  # 2.25 chunks
+    # 2.25 chunks
+    file, large = io.BytesIO(), {"large": torch.arange(9 * CHUNK_BYTES // 16, dtype=torch.float32)}
     write_tensors(file, large)
     assert file.getvalue() == save(large)
 
@@ -126,7 +133,10 @@ def test_amounts_are_parsed():
         *(2 * 10**9, 512 * 10**6, 3 * 2**29, 64 * 10**6, 10**9, 10**12)
     ]
     for wrong in ("", "GB", "2 apples", "-1GB", "1e9", "2GBs", "two"):
-        with pytest.raises(ConfigError, match=r"m must be an amount of memory such as '2GB', '512MB' or bytes, found"):
+        with pytest.raises(
+            ConfigError,
+            match=r"m must be an amount of memory such as '2GB', '512MB' or bytes, found",
+        ):
             machine.parse_bytes(wrong, "m")
 
 
@@ -137,7 +147,9 @@ def test_the_setting_of_a_recipe(monkeypatch):
     assert load_recipe("simulated/fm", ["data.memory=70000000"]).data.memory_bytes == 7 * 10**7
     with pytest.raises(ConfigError, match=r"data\.memory must be at least 64MB, found '1MB'"):
         load_recipe("simulated/fm", ["data.memory=1MB"])
-    with pytest.raises(ConfigError, match=r"data\.memory must be an amount of memory .* found 'much'"):
+    with pytest.raises(
+        ConfigError, match=r"data\.memory must be an amount of memory .* found 'much'"
+    ):
         load_recipe("simulated/fm", ["data.memory=much"])
 
 
@@ -153,7 +165,9 @@ def test_a_container_leaves_less_than_the_machine(tmp_path, monkeypatch):
     (group / "memory.max").write_text("3000000\n")
     (group / "memory.current").write_text("2500000\n")
     (group / "memory.stat").write_text("file 900000\ninactive_file 700000\n")
-    assert machine.available_memory() == 3_000_000 - 2_500_000 + 700_000, "cached files can be dropped"
+    assert machine.available_memory() == 3_000_000 - 2_500_000 + 700_000, (
+        "cached files can be dropped"
+    )
     (group / "memory.max").unlink()
     (group / "memory").mkdir()
     (group / "memory" / "memory.limit_in_bytes").write_text("1000000")
@@ -182,13 +196,18 @@ print(inside, faults())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc keeps freed arrays")
 def test_arrays_are_returned_in_the_context_alone():
-    result = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
+    result = subprocess.run(
+        [sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True
+    ).stdout
     inside, after = map(int, result.split())
-    assert inside >= 20  # a new array's pages are faulted in each time: 1,465 of 4 KiB, or 3 huge ones
+    # a new array's pages are faulted in each time: 1,465 of 4 KiB, or 3 huge ones
+    assert inside >= 20
     assert after < 5
 
 
-@pytest.mark.parametrize(("value", "threads"), [("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)])
+@pytest.mark.parametrize(
+    ("value", "threads"), [("3", 3), ("4,2", 4), ("", None), ("0", None), ("many", None)]
+)
 def test_the_threads_that_the_environment_sets(monkeypatch, value, threads):
     monkeypatch.setenv("OMP_NUM_THREADS", value)
     assert threads_set() == threads

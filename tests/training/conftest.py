@@ -10,7 +10,8 @@ import pytest
 from fieldwise import Bag, Categorical, Encoder, Label, Layout, Schema
 
 SCHEMA = Schema(
-    fields=(Categorical("user", role="user"), Categorical("item", role="item"), Categorical("day")), label=Label("y")
+    fields=(Categorical("user", role="user"), Categorical("item", role="item"), Categorical("day")),
+    label=Label("y"),
 )
 
 
@@ -37,8 +38,14 @@ def bagged() -> SimpleNamespace:
     item, user = rng.integers(0, 6, 160), rng.integers(0, 8, 160)
     y = (rng.random(160) < 1 / (1 + np.exp(-np.linspace(2, -2, 6)[item]))).astype(np.float32)
     seen = [rng.integers(0, 6, n).tolist() for n in rng.integers(0, 4, 160)]
-    frame = pl.DataFrame({"user": user, "item": item, "seen": seen}, schema_overrides={"seen": pl.List(pl.Int64)})
-    fields = (Categorical("user", role="user"), Categorical("item", role="item"), Bag("seen", role="user"))
+    frame = pl.DataFrame(
+        {"user": user, "item": item, "seen": seen}, schema_overrides={"seen": pl.List(pl.Int64)}
+    )
+    fields = (
+        Categorical("user", role="user"),
+        Categorical("item", role="item"),
+        Bag("seen", role="user"),
+    )
     encoder = Encoder.fit(frame[:120], Schema(fields=fields, label=Label("y")))
     train = encoder.transform(frame[:120], y=y[:120])
     return SimpleNamespace(

@@ -17,7 +17,9 @@ class Recording(Callback):
         self.states = [self.state()]
 
     def state(self):
-        return {name: value.double().numpy().copy() for name, value in self.network.state_dict().items()}
+        return {
+            name: value.double().numpy().copy() for name, value in self.network.state_dict().items()
+        }
 
     def on_step(self, step):
         self.states.append(self.state())
@@ -41,9 +43,12 @@ def mean_after(states, name, decay, steps):
     return mean
 
 
-@pytest.mark.parametrize("decay", [0.3, 0.99])  # the warm-up gives way to 0.3 in the third step, to 0.99 never
+# the warm-up gives way to 0.3 in the third step, to 0.99 never
+@pytest.mark.parametrize("decay", [0.3, 0.99])
 def test_the_kept_weights_are_the_exponential_mean_of_the_steps(tables, decay):
-    network = build_network(AutoIntPlus(embedding_dim=4, hidden=(6,), batch_norm=True), tables.layout, 0)
+    network = build_network(
+        AutoIntPlus(embedding_dim=4, hidden=(6,), batch_norm=True), tables.layout, 0
+    )
     result, states = train(tables, network, decay)
     steps = round(result.best.epoch * (len(states) - 1) / 2)  # 120 rows: 5 steps an epoch
     assert steps in (5, 10)
@@ -54,7 +59,8 @@ def test_the_kept_weights_are_the_exponential_mean_of_the_steps(tables, decay):
             np.testing.assert_allclose(
                 value, mean_after(states, name, decay, steps), rtol=1e-5, atol=1e-7, err_msg=name
             )
-    assert any("running_var" in name for name in states[0])  # BatchNorm's statistics are averaged too
+    # BatchNorm's statistics are averaged too
+    assert any("running_var" in name for name in states[0])
 
 
 def test_metrics_are_those_of_the_mean_that_is_kept(tables):
@@ -64,7 +70,8 @@ def test_metrics_are_those_of_the_mean_that_is_kept(tables):
 
 
 def test_averaging_leaves_the_steps_as_they_are(tables):
-    def steps(average):  # the learning rate kept: evaluations, which differ, would decide when it drops
+    # the learning rate kept: evaluations, which differ, would decide when it drops
+    def steps(average):
         network = build_network(LR(), tables.layout, 0)
         return train(tables, network, average, epochs=6, plateau_factor=1.0)[1]
 
@@ -79,4 +86,6 @@ def test_tables_whose_rows_wait_are_averaged_like_others(tables, update):
     result, states = train(tables, network, 0.5, optimizer="sgd", embedding_update=update)
     steps = round(result.best.epoch * 5)
     for name, value in network.state_dict().items():
-        np.testing.assert_allclose(value, mean_after(states, name, 0.5, steps), rtol=1e-5, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            value, mean_after(states, name, 0.5, steps), rtol=1e-5, atol=1e-7, err_msg=name
+        )

@@ -46,8 +46,12 @@ class Recording(Callback):
 
 
 def fitted(*callbacks, **training):
-    settings = TrainingSettings(**{"epochs": 3, "batch_size": 64, "patience": 9, "mean_with_lr": False, **training})
-    return Recommender(SCHEMA, DeepFM(embedding_dim=4), training=settings).fit(simulate(1000), callbacks=callbacks)
+    settings = TrainingSettings(
+        **{"epochs": 3, "batch_size": 64, "patience": 9, "mean_with_lr": False, **training}
+    )
+    return Recommender(SCHEMA, DeepFM(embedding_dim=4), training=settings).fit(
+        simulate(1000), callbacks=callbacks
+    )
 
 
 def weights(model):
@@ -62,14 +66,20 @@ def test_counts_are_those_of_the_run_and_its_weights_the_same_to_the_bit():
     assert one.of("evaluation")[np.flatnonzero(better)[-1]] == model.history_.best
     (start,) = one.of("start")
     steps = one.of("step")
-    assert (start.epochs, start.rows, start.steps, start.monitor) == (3, 900, 15, model.history_.monitor)
+    assert (start.epochs, start.rows, start.steps, start.monitor) == (
+        3,
+        900,
+        15,
+        model.history_.monitor,
+    )
     assert [step.number for step in steps] == list(range(1, 46))
     assert [step.epoch for step in steps] == [1] * 15 + [2] * 15 + [3] * 15
     assert sum(step.rows for step in steps) == 3 * 900
     assert start.settings["model"]["name"] == "deepfm"
     assert start.settings["training"]["batch_size"] == 64
     means = [one.train_loss for one in model.history_.evaluations]
-    parts = np.split(np.array([step.loss for step in steps]), [8, 15, 23, 30, 38])  # two evaluations in 15 steps
+    # two evaluations in 15 steps
+    parts = np.split(np.array([step.loss for step in steps]), [8, 15, 23, 30, 38])
     np.testing.assert_allclose([part.mean() for part in parts], means, rtol=1e-6)
     assert one.told[0][0] == "start"
     assert one.told[-1] == ("end", model.history_)

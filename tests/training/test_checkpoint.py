@@ -14,18 +14,38 @@ import pytest
 import torch
 from counted_steps import Ends
 
-from fieldwise import FM, AutoInt, Callback, ConfigError, DataError, IntTower, TrainingError, TrainingSettings
+from fieldwise import (
+    FM,
+    AutoInt,
+    Callback,
+    ConfigError,
+    DataError,
+    IntTower,
+    TrainingError,
+    TrainingSettings,
+)
 from fieldwise.models.build import build_network
 from fieldwise.training.checkpoint import CHECKPOINT, CheckpointFolder, Checkpoints
 from fieldwise.training.fit import SignalGuard, Training
 from fieldwise.training.objective import Objective
 
 ALWAYS = 1e-9  # minutes: every step is due
-COMMON = {"batch_size": 16, "epochs": 3, "evaluations_per_epoch": 3, "patience": 12, "monitor": "logloss"}
+COMMON = {
+    "batch_size": 16,
+    "epochs": 3,
+    "evaluations_per_epoch": 3,
+    "patience": 12,
+    "monitor": "logloss",
+}
 CASES = {
     "fm-lazy-adagrad": (
         FM(embedding_dim=4),
-        {"optimizer": "adagrad", "embedding_update": "lazy", "learning_rate": 0.1, "unknown_share": 1.0},
+        {
+            "optimizer": "adagrad",
+            "embedding_update": "lazy",
+            "learning_rate": 0.1,
+            "unknown_share": 1.0,
+        },
     ),
     "fm-lazy-adam-l2-of-all-rows": (
         FM(embedding_dim=4),
@@ -40,7 +60,10 @@ CASES = {
         AutoInt(embedding_dim=4, attention_dropout=0.3),
         {"optimizer": "adam", "average": 0.9, "learning_rate": 0.02, "plateau_factor": 0.5},
     ),
-    "inttower-contrastive": (IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2), {"learning_rate": 0.02}),
+    "inttower-contrastive": (
+        IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2),
+        {"learning_rate": 0.02},
+    ),
     "fm-sgd": (FM(embedding_dim=4), {"optimizer": "sgd", "learning_rate": 0.05}),
 }
 
@@ -67,7 +90,9 @@ class EveryStep(Checkpoints):
 
 def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
     place = CheckpointFolder(folder=folder, note=note)
-    return kind(place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more)
+    return kind(
+        place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more
+    )
 
 
 def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed):
@@ -84,7 +109,9 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
 def forge(folder, change):
     """Change the manifests of all checkpoints; their checksums are right."""
     for path in folder.rglob("checkpoint.json"):
-        manifest = {key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"}
+        manifest = {
+            key: value for key, value in json.loads(path.read_text()).items() if key != "sha256"
+        }
         manifest |= change(manifest)
         digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
         path.write_text(json.dumps(manifest | {"sha256": digest}))
@@ -124,7 +151,8 @@ def folder(broken, tmp_path):
     return shutil.copytree(broken, tmp_path / "run")
 
 
-# Of each pair of kills the first, and the second counted from where the run resumed; an epoch has 8 steps.
+# Of each pair of kills the first, and the second counted from where the run resumed; an epoch has 8
+# steps.
 @pytest.mark.parametrize(
     ("case", "first", "second"),
     [
@@ -142,7 +170,9 @@ def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, cas
         with pytest.raises(Killed):
             trained(tables, case, checkpoints(tmp_path, kind=Checkpoints), Kills(step=step))
     said = []
-    assert_equal(trained(tables, case, checkpoints(tmp_path, note=said.append)), trained(tables, case))
+    assert_equal(
+        trained(tables, case, checkpoints(tmp_path, note=said.append)), trained(tables, case)
+    )
     if first > 1:
         assert len(said) == 1
         assert "resumes the unfinished run in" in said[0]
@@ -157,7 +187,9 @@ def test_a_run_in_windows_that_is_killed_equals_one_that_is_not(bagged, tmp_path
         folder = tmp_path / f"{first}-{second}"
         for step in (first, second):
             with pytest.raises(Killed) if how is Killed else contextlib.nullcontext():
-                trained(bagged, case, checkpoints(folder), Kills(step=step, how=how), shuffle_rows=37)
+                trained(
+                    bagged, case, checkpoints(folder), Kills(step=step, how=how), shuffle_rows=37
+                )
         assert_equal(trained(bagged, case, checkpoints(folder), shuffle_rows=37), expected)
 
 
@@ -171,10 +203,16 @@ def test_a_run_killed_during_an_evaluation(tables, tmp_path, expected):
 
 @pytest.mark.parametrize("step", [1, 11])
 def test_ctrl_c_writes_a_checkpoint_and_keeps_the_best_so_far(tables, tmp_path, expected, step):
-    broken = trained(tables, kept=checkpoints(tmp_path, minutes=99), progress=Kills(step=step, how=KeyboardInterrupt))
+    broken = trained(
+        tables,
+        kept=checkpoints(tmp_path, minutes=99),
+        progress=Kills(step=step, how=KeyboardInterrupt),
+    )
     assert broken[1].stopped == "interrupted"
     if step == 1:
-        assert len(broken[1].evaluations) == 1, "evaluated for the bundle, but not part of what is resumed"
+        assert len(broken[1].evaluations) == 1, (
+            "evaluated for the bundle, but not part of what is resumed"
+        )
     assert (tmp_path / "first-training").is_dir()
     assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
 
@@ -193,7 +231,13 @@ def test_the_second_training_resumes_too(tables, tmp_path):
 
     def again(kept, progress):
         network = build_network(model, tables.layout, 3)
-        more = {"settings": given, "objective": Objective(), "seed": 3, "callbacks": (progress,), "checkpoints": kept}
+        more = {
+            "settings": given,
+            "objective": Objective(),
+            "seed": 3,
+            "callbacks": (progress,),
+            "checkpoints": kept,
+        }
         return network, Training(network=network, train=tables.train, valid=first, **more).run()
 
     with pytest.raises(KeyboardInterrupt):
@@ -205,7 +249,9 @@ def test_the_last_two_are_kept(folder):
     results = [CHECKPOINT.open(folder / "first-training" / str(slot)).about for slot in range(2)]
     assert sorted(p.name for p in (folder / "first-training").iterdir()) == ["0", "1"]
     assert abs(results[0]["number"] - results[1]["number"]) == 1
-    assert not [p for p in folder.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], "only data"
+    assert not [p for p in folder.rglob("*") if p.suffix not in {"", ".json", ".safetensors"}], (
+        "only data"
+    )
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, folder, expected):
@@ -221,7 +267,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tables, folder, expect
 def test_two_damaged_checkpoints_begin_anew(folder):
     (folder / "first-training" / "0" / "checkpoint.json").write_text("{")
     (folder / "first-training" / "1" / "checkpoint.json").write_text('{"format": 1, "files": 3}')
-    with pytest.warns(UserWarning, match="a checkpoint is damaged|no whole checkpoint is left") as told:
+    with pytest.warns(
+        UserWarning, match="a checkpoint is damaged|no whole checkpoint is left"
+    ) as told:
         assert checkpoints(folder).newest() is None
     assert ["a checkpoint is damaged" in str(one.message) for one in told] == [True, True, False]
     assert str(told[-1].message) == "no whole checkpoint is left: training begins anew"
@@ -232,9 +280,14 @@ def test_a_forged_checkpoint_is_damaged(broken, tmp_path, subtests):
     for number, forged in enumerate(({"number": "x"}, {"number": None}, {"about": 3}, {"run": []})):
         folder = shutil.copytree(broken, tmp_path / str(number))
         forge(folder, lambda _, forged=forged: forged)
-        with subtests.test(forged=forged), pytest.warns(UserWarning, match="is damaged|no whole checkpoint") as told:
+        with (
+            subtests.test(forged=forged),
+            pytest.warns(UserWarning, match="is damaged|no whole checkpoint") as told,
+        ):
             assert checkpoints(folder).newest() is None
-        assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(told[0].message)
+        assert "must be a whole number" in str(told[0].message) or "must describe its run" in str(
+            told[0].message
+        )
 
 
 def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, broken, tmp_path, subtests):
@@ -244,21 +297,35 @@ def test_a_checkpoint_with_a_forged_run_is_one_sentence(tables, broken, tmp_path
         ("stopped", 1),
     ]:  # fmt: skip
         folder = shutil.copytree(broken, tmp_path / name)
-        forge(folder, lambda manifest, name=name, value=value: {"run": manifest["run"] | {name: value}})
+        forge(
+            folder,
+            lambda manifest, name=name, value=value: {"run": manifest["run"] | {name: value}},
+        )
         with subtests.test(name=name), pytest.raises(DataError, match=sentence):
             trained(tables, kept=checkpoints(folder))
 
 
 def test_a_checkpoint_of_a_newer_format_is_an_error_with_a_remedy(folder):
     forge(folder, lambda _: {"format": 99})
-    with pytest.raises(DataError, match=r"has format 99.*install a newer fieldwise, or remove .* to train from"):
+    with pytest.raises(
+        DataError, match=r"has format 99.*install a newer fieldwise, or remove .* to train from"
+    ):
         checkpoints(folder).newest()
 
 
 def test_what_differs_from_the_unfinished_run_is_named(folder):
-    about = {"training": {"learning_rate": 0.1, "l2": {}}, "rows": {"train": "a"}, "versions": {"torch": "1"}}
+    about = {
+        "training": {"learning_rate": 0.1, "l2": {}},
+        "rows": {"train": "a"},
+        "versions": {"torch": "1"},
+    }
     forge(folder, lambda _: {"about": about})
-    other = {**about, "training": {"learning_rate": 0.2, "l2": {"w": 1.0}}, "rows": {"train": "b"}, "seed": 4}
+    other = {
+        **about,
+        "training": {"learning_rate": 0.2, "l2": {"w": 1.0}},
+        "rows": {"train": "b"},
+        "seed": 4,
+    }
     with pytest.raises(ConfigError) as told:
         checkpoints(folder, about=other).newest()
     assert "training.learning_rate was 0.1 and is 0.2" in str(told.value)
@@ -268,9 +335,13 @@ def test_what_differs_from_the_unfinished_run_is_named(folder):
     assert checkpoints(folder, about=about).newest()[0]["step"] == 3
 
 
-def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_the_run_goes_on(tables, tmp_path, expected):
+def test_a_checkpoint_that_cannot_be_written_is_a_warning_and_the_run_goes_on(
+    tables, tmp_path, expected
+):
     (tmp_path / "first-training").write_text("in the way")
-    with pytest.warns(UserWarning, match="a checkpoint could not be written, and training goes on without it: "):
+    with pytest.warns(
+        UserWarning, match="a checkpoint could not be written, and training goes on without it: "
+    ):
         assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
 
 
@@ -285,7 +356,11 @@ def test_a_run_that_diverges_leaves_nothing_to_resume(tables, tmp_path):
 
 
 def test_no_minutes_no_checkpoint(tables, tmp_path):
-    trained(tables, kept=checkpoints(tmp_path / "a", minutes=0), progress=Kills(step=9, how=KeyboardInterrupt))
+    trained(
+        tables,
+        kept=checkpoints(tmp_path / "a", minutes=0),
+        progress=Kills(step=9, how=KeyboardInterrupt),
+    )
     assert not (tmp_path / "a").exists()
 
 
@@ -311,10 +386,14 @@ def test_sigusr1_writes_one_now(tables, tmp_path, expected):
 
     said = []
     with pytest.raises(Killed):
-        trained(tables, kept=checkpoints(tmp_path, minutes=99, note=said.append), progress=Asks(step=6))
+        trained(
+            tables, kept=checkpoints(tmp_path, minutes=99, note=said.append), progress=Asks(step=6)
+        )
     run = CHECKPOINT.open(tmp_path / "first-training" / "0").about["run"]
     assert run["step"] == 4
-    assert said == [f"wrote the checkpoint that SIGUSR1 asked for, of epoch {run['position']:.4g}, to {tmp_path}"]
+    assert said == [
+        f"wrote the checkpoint that SIGUSR1 asked for, of epoch {run['position']:.4g}, to {tmp_path}"
+    ]
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     assert_equal(trained(tables, kept=checkpoints(tmp_path)), expected)
 
@@ -341,7 +420,9 @@ def test_ctrl_c_within_a_step_acts_after_it():
 
 def test_in_a_thread_no_signal_is_touched(tables, tmp_path, expected):
     before, result = signal.getsignal(signal.SIGINT), []
-    thread = threading.Thread(target=lambda: result.append(trained(tables, kept=checkpoints(tmp_path))))
+    thread = threading.Thread(
+        target=lambda: result.append(trained(tables, kept=checkpoints(tmp_path)))
+    )
     thread.start()
     thread.join()
     assert_equal(result[0], expected)
@@ -358,7 +439,9 @@ def test_one_training_at_a_time_uses_a_folder(tmp_path):
     assert not place.folder.exists(), "nothing is left of a run without a checkpoint"
 
 
-@pytest.mark.parametrize("noted", [[signal.SIGTERM], []], ids=["the one with the signal", "another"])
+@pytest.mark.parametrize(
+    "noted", [[signal.SIGTERM], []], ids=["the one with the signal", "another"]
+)
 def test_an_agreed_signal_acts_once_in_every_process_that_trains(noted):
     handled = []
 

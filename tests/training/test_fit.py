@@ -72,20 +72,26 @@ def lr_gradient(tables, l2=0.0):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_one_step_is_the_formula(tables, optimizer):
-    network, _ = run(tables, optimizer=optimizer, batch_size=len(tables.train), adagrad_accumulator=0.1)
+    network, _ = run(
+        tables, optimizer=optimizer, batch_size=len(tables.train), adagrad_accumulator=0.1
+    )
     rate = 0.1
     for g, parameter in zip(
-        lr_gradient(tables), (network.first_order.embedding.weight, network.first_order.bias), strict=True
+        lr_gradient(tables),
+        (network.first_order.embedding.weight, network.first_order.bias),
+        strict=True,
     ):
         g = np.asarray(g)
         expected = {
             "sgd": -rate * g,
             "adagrad": -rate * g / (np.sqrt(0.1 + g**2) + 1e-10),
-            # After the bias corrections of step 1 the moments are g and g squared (Kingma & Ba, 2015, algorithm 1).
+            # After the bias corrections of step 1 the moments are g and g squared (Kingma & Ba,
+            # 2015, algorithm 1).
             "adam": -rate * g / (np.sqrt(g**2) + 1e-8),
         }[optimizer]
         result = parameter.detach().numpy().ravel()
-        clear = np.abs(g.ravel()) > 1e-6  # below, the sign of g, and with it Adam's step, is a matter of rounding
+        # below, the sign of g, and with it Adam's step, is a matter of rounding
+        clear = np.abs(g.ravel()) > 1e-6
         assert clear.any()
         np.testing.assert_allclose(result[clear], expected.ravel()[clear], rtol=1e-4)
 
@@ -102,7 +108,9 @@ def test_l2_over_two_steps(tables):
     for _ in range(2):
         error = (1 / (1 + np.exp(-(x @ w + w0))) - y) / rows
         w, w0 = w - rate * (x.T @ error + strength * w), w0 - rate * error.sum()
-    np.testing.assert_allclose(network.first_order.embedding.weight.detach().numpy().ravel(), w, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        network.first_order.embedding.weight.detach().numpy().ravel(), w, rtol=1e-4, atol=1e-7
+    )
     assert network.first_order.bias.item() == pytest.approx(w0, rel=1e-4, abs=1e-7)
 
 
@@ -120,7 +128,9 @@ def test_regression_steps_on_squared_error_and_clips_predictions_in_metrics(tabl
     network, result = run(tables, optimizer="sgd", batch_size=len(tables.train), **regression)
     x, y = design(tables.train)
     expected = -0.01 * (x.T @ (2 * (0 - y)) / len(y))
-    np.testing.assert_allclose(network.first_order.embedding.weight.detach().numpy().ravel(), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        network.first_order.embedding.weight.detach().numpy().ravel(), expected, rtol=1e-5
+    )
     assert result.monitor == "rmse"
     clipped = Objective(task="regression", prediction_range=(0.0, 1.0))
     assert clipped.metrics(np.array([1.0, 0.0]), np.array([7.0, -7.0]))["rmse"] == 0.0
@@ -149,9 +159,11 @@ def test_the_learning_rate_drops_on_a_plateau(tables, monkeypatch):
 
 
 def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
-    _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)  # 120 rows: 8 steps
+    # 120 rows: 8 steps
+    _, result = run(tables, epochs=2, batch_size=15, evaluations_per_epoch=4, patience=99)
     assert [one.epoch for one in result.evaluations] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
-    _, result = run(tables, batch_size=15, evaluations_per_epoch=3)  # which do not divide the steps: the nearest ones
+    # which do not divide the steps: the nearest ones
+    _, result = run(tables, batch_size=15, evaluations_per_epoch=3)
     assert [one.epoch for one in result.evaluations] == [3 / 8, 5 / 8, 1.0]
     _, result = run(tables, batch_size=60, evaluations_per_epoch=5)  # more than there are steps
     assert [one.epoch for one in result.evaluations] == [0.5, 1.0]
@@ -160,9 +172,12 @@ def test_evaluations_are_spaced_evenly_within_an_epoch(tables):
 def test_train_mode_in_every_step_and_evaluation_mode_in_every_evaluation(tables):
     network = build_network(AFM(embedding_dim=4, attention_dim=2, dropout=0.5), tables.layout, 0)
     modes = []
-    network.register_forward_hook(lambda net, *_: modes.append((net.training, torch.is_grad_enabled())))
+    network.register_forward_hook(
+        lambda net, *_: modes.append((net.training, torch.is_grad_enabled()))
+    )
     network.eval()
-    run(tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9)  # an evaluation after each step
+    # an evaluation after each step
+    run(tables, network, epochs=3, batch_size=60, evaluations_per_epoch=2, patience=9)
     assert modes == [(True, True), (False, False)] * 6
     assert not network.training
 
@@ -172,7 +187,9 @@ def test_train_mode_in_every_step_and_evaluation_mode_in_every_evaluation(tables
 
 def test_the_same_seed_gives_equal_weights_to_the_bit_and_another_seed_others(tables):
     def train(seed):
-        network = build_network(AFM(embedding_dim=4, attention_dim=2, dropout=0.3), tables.layout, seed)
+        network = build_network(
+            AFM(embedding_dim=4, attention_dim=2, dropout=0.3), tables.layout, seed
+        )
         return weights(run(tables, network, seed=seed, epochs=2, batch_size=16)[0])
 
     first = train(1)
@@ -185,13 +202,19 @@ def test_the_same_seed_gives_equal_weights_to_the_bit_and_another_seed_others(ta
 def test_the_seed_alone_changes_order_and_dropout(tables, what):
     """Dropout: on rows that are all the same, whose order does not matter."""
     model = LR() if what == "order" else AFM(embedding_dim=4, attention_dim=2, dropout=0.5)
-    alike = SimpleNamespace(layout=tables.layout, train=tables.train.take(np.zeros(120, np.int64)), valid=tables.valid)
+    alike = SimpleNamespace(
+        layout=tables.layout, train=tables.train.take(np.zeros(120, np.int64)), valid=tables.valid
+    )
 
     def train(seed):
         network = build_network(model, tables.layout, 0)  # equal starting weights
-        return weights(run(tables if what == "order" else alike, network, seed=seed, batch_size=16)[0])
+        return weights(
+            run(tables if what == "order" else alike, network, seed=seed, batch_size=16)[0]
+        )
 
-    assert any(not np.array_equal(a, b) for a, b in zip(train(1).values(), train(2).values(), strict=True))
+    assert any(
+        not np.array_equal(a, b) for a, b in zip(train(1).values(), train(2).values(), strict=True)
+    )
 
 
 def test_the_global_random_state_is_untouched(tables):
@@ -227,15 +250,23 @@ def test_each_epoch_sees_every_row_once_in_another_order(tables, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_loss_that_is_not_finite_is_one_sentence(tables):
-    diverging = {"objective": Objective(task="regression"), "optimizer": "sgd", "learning_rate": 1e20}
+    diverging = {
+        "objective": Objective(task="regression"),
+        "optimizer": "sgd",
+        "learning_rate": 1e20,
+    }
     sentence = r"must stay finite, but it is (inf|nan) in epoch \d+: lower learning_rate"
     with pytest.raises(TrainingError, match=sentence) as e:
         run(tables, epochs=5, batch_size=16, **diverging)
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize(("error", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")])
-def test_ctrl_c_or_a_time_limit_within_a_later_epoch_keeps_the_best_so_far(tables, monkeypatch, error, stopped):
+@pytest.mark.parametrize(
+    ("error", "stopped"), [(KeyboardInterrupt, "interrupted"), (OutOfTime, "time")]
+)
+def test_ctrl_c_or_a_time_limit_within_a_later_epoch_keeps_the_best_so_far(
+    tables, monkeypatch, error, stopped
+):
     network = build_network(LR(), tables.layout, 0)
     seen = scripted(monkeypatch, network, [0.6, 0.8, 0.7])
     progress = Ends(step=3 * 4 + 2, how=error)  # 4 steps an epoch: in the fourth
@@ -263,8 +294,16 @@ def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):
 
 def test_a_monitor_that_does_not_fit_is_refused(tables, subtests):
     for objective, monitor, sentence in [
-        (BINARY, "rmse", "monitor must be one of auc, logloss, gauc, loss for a binary label, found 'rmse'"),
-        (Objective(task="regression"), "auc", "monitor must be one of rmse, mae, loss for a regression label"),
+        (
+            BINARY,
+            "rmse",
+            "monitor must be one of auc, logloss, gauc, loss for a binary label, found 'rmse'",
+        ),
+        (
+            Objective(task="regression"),
+            "auc",
+            "monitor must be one of rmse, mae, loss for a regression label",
+        ),
         (BINARY, "gauc", "needs groups: set user or group"),
     ]:
         with subtests.test(monitor=monitor), pytest.raises(ConfigError, match=sentence):
@@ -283,14 +322,18 @@ def test_group_auc_can_decide(tables):
 
 def test_rows_without_targets_are_refused(tables):
     with pytest.raises(ConfigError, match="needs targets"):
-        evaluate(build_network(LR(), tables.layout, 0), dataclasses.replace(tables.valid, y=None), BINARY)
+        evaluate(
+            build_network(LR(), tables.layout, 0), dataclasses.replace(tables.valid, y=None), BINARY
+        )
 
 
 # Scoring
 
 
 def test_scores_come_in_order_and_the_mode_is_left_as_it_was(tables):
-    network = build_network(AFM(embedding_dim=4, attention_dim=2, dropout=0.9), tables.layout, 0).train()
+    network = build_network(
+        AFM(embedding_dim=4, attention_dim=2, dropout=0.9), tables.layout, 0
+    ).train()
     scores = score_batches(network, tables.valid.batches(7))
     assert network.training
     assert scores.dtype == np.float64
@@ -319,7 +362,8 @@ def test_ctrl_c_while_weights_are_copied_keeps_evaluation_and_weights_together(t
 
     def interrupted():
         copies.append(1)
-        if len(copies) == 4:  # the scripted evaluation reads the state, then `fit` copies it: twice each
+        # the scripted evaluation reads the state, then `fit` copies it: twice each
+        if len(copies) == 4:
             raise KeyboardInterrupt
         return state_dict()
 
@@ -336,7 +380,10 @@ def test_scores_that_diverged_are_one_sentence(tables):
 
 
 def test_batch_normalization_refuses_batches_of_one_row(tables):
-    with pytest.raises(ConfigError, match="batch normalization needs batches of at least 2 rows, found batch_size 1"):
+    with pytest.raises(
+        ConfigError,
+        match="batch normalization needs batches of at least 2 rows, found batch_size 1",
+    ):
         run(tables, build_network(IntTower(), tables.layout, 0), batch_size=1)
 
 
@@ -346,7 +393,10 @@ def test_a_loss_that_needs_positives_refuses_a_regression(tables, subtests):
         (DAT(hidden=(3,)), "model.mimic_user_weight = 0 and model.mimic_item_weight = 0"),
         (FinalNet(block1_hidden=(4,), block2_hidden=(4,)), "model.distillation_weight = 0"),
     ]:
-        with subtests.test(ask=ask), pytest.raises(ConfigError, match=f"but a label is a regression: set {ask}$"):
+        with (
+            subtests.test(ask=ask),
+            pytest.raises(ConfigError, match=f"but a label is a regression: set {ask}$"),
+        ):
             run(tables, settings.build(tables.layout), objective=Objective(task="regression"))
 
 

@@ -10,7 +10,12 @@ from fieldwise.layout import FieldLayout
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
 from fieldwise.training.objective import Objective
-from fieldwise.training.step import OutOfVocabularyDropout, base_score, start_at_base_rate, value_counts
+from fieldwise.training.step import (
+    OutOfVocabularyDropout,
+    base_score,
+    start_at_base_rate,
+    value_counts,
+)
 
 LAYOUT = Layout.of_sizes([3, 4, 5, 6], ["user", "user", "item", "item"])
 NONE = (np.zeros((40, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64))
@@ -18,14 +23,20 @@ NONE = (np.zeros((40, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int
 
 def table(y, layout: Layout = LAYOUT) -> EncodedTable:
     rng = np.random.default_rng(0)
-    ids = np.stack([f.offset + rng.integers(0, f.rows, len(y)) for f in layout.fields], 1).astype(np.int32)
-    return EncodedTable(layout, ids, np.zeros((len(y), 0), np.float32), *NONE[1:], np.asarray(y, np.float32))
+    ids = np.stack([f.offset + rng.integers(0, f.rows, len(y)) for f in layout.fields], 1).astype(
+        np.int32
+    )
+    return EncodedTable(
+        layout, ids, np.zeros((len(y), 0), np.float32), *NONE[1:], np.asarray(y, np.float32)
+    )
 
 
 def test_every_model_starts_at_the_base_rate(subtests):
     for name in [name for name in MODELS if name != "din"]:
         with subtests.test(name=name):
-            settings = {"ffm": FFM(first_order=True), "inttower": IntTower(output_bias=True)}.get(name)
+            settings = {"ffm": FFM(first_order=True), "inttower": IntTower(output_bias=True)}.get(
+                name
+            )
             rows = table([1.0] * 36 + [0.0] * 4)
             network = build_network(settings or MODELS[name](), LAYOUT, 0)
             batch, _ = rows.batch(slice(0, 40))
@@ -33,7 +44,9 @@ def test_every_model_starts_at_the_base_rate(subtests):
             before = network(batch)
             assert start_at_base_rate(network, rows, Objective())
             expected = np.log(36.5 / 4.5)
-            assert torch.allclose(network(batch) - before, torch.full((40,), expected, dtype=torch.float32), atol=1e-4)
+            assert torch.allclose(
+                network(batch) - before, torch.full((40,), expected, dtype=torch.float32), atol=1e-4
+            )
 
 
 @pytest.mark.parametrize("name", ["ffm", "inttower"])  # whose papers have no bias
@@ -64,7 +77,10 @@ def test_one_class_gives_a_finite_start():
 
 def test_two_branches_share_the_start():
     network = build_network(MODELS["finalnet"](), LAYOUT, 0)
-    assert start_at_base_rate(network, table(np.zeros(40)), Objective()) == ["head1.bias", "head2.bias"]
+    assert start_at_base_rate(network, table(np.zeros(40)), Objective()) == [
+        "head1.bias",
+        "head2.bias",
+    ]
 
 
 def unknown_layout() -> Layout:
@@ -82,7 +98,8 @@ def unknown_rows(ids) -> EncodedTable:
 
 
 def test_values_are_replaced_by_unknown_by_their_counts_and_in_other_fields_never():
-    # Value 2 of `u` is seen 99 times, value 3 once: with strength 1 unknown in 1 of 100 and 1 of 2 draws.
+    # Value 2 of `u` is seen 99 times, value 3 once: with strength 1 unknown in 1 of 100 and 1 of 2
+    # draws.
     rows = unknown_rows([[2, 7]] * 99 + [[3, 8]])
     show = OutOfVocabularyDropout(rows.layout, value_counts(rows), 1.0, seed=3)
     assert show.probability[6:].tolist() == [0.0] * 4
@@ -112,4 +129,7 @@ def test_the_draws_follow_the_seed():
 
 def test_rows_with_weights_count_by_them():
     # Three positives of weight 1 and one negative of weight 3: half of the weight is positive.
-    assert base_score(np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 3.0]), binary=True) == 0.0
+    assert (
+        base_score(np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 3.0]), binary=True)
+        == 0.0
+    )

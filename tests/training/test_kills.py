@@ -115,11 +115,15 @@ def check(case, kills, epochs, folder):
     assert result["resumed"] > 0, "some kills left a checkpoint"
     assert [one for one in result["ended"] if one != result["expected"]] == []
     limited = result["limited"]  # a file may not grow beyond 2,000 bytes: as on a full disk
-    assert "a checkpoint could not be written, and training goes on without it" in limited.pop("warnings")[0]
+    assert (
+        "a checkpoint could not be written, and training goes on without it"
+        in limited.pop("warnings")[0]
+    )
     assert limited == {k: v for k, v in result["expected"].items() if k != "warnings"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "epochs"), [("fm", 20), ("autoint", 10), ("inttower", 4)])  # a second or two each
+# a second or two each
+@pytest.mark.parametrize(("case", "epochs"), [("fm", 20), ("autoint", 10), ("inttower", 4)])
 def test_fifty_kills(case, epochs, tmp_path):
     check(case, 50, epochs, tmp_path)

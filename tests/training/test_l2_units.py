@@ -42,7 +42,9 @@ def squared_error(logit):
 def assert_same_penalty(settings, theirs, strengths, divisor=1.0, own_loss=logloss):
     """The gradient of `theirs(network, logit)`, penalty included, over `divisor` is ours with these strengths."""
     network = random_network(settings)
-    ids = torch.stack([torch.randint(0, size, (ROWS,)) + sum(SIZES[:f]) for f, size in enumerate(SIZES)], 1)
+    ids = torch.stack(
+        [torch.randint(0, size, (ROWS,)) + sum(SIZES[:f]) for f, size in enumerate(SIZES)], 1
+    )
     batch = Batch.of_ids(ids)
     theirs(network, network(batch)).backward()
     expected = {name: p.grad / divisor for name, p in network.named_parameters()}
@@ -60,7 +62,11 @@ def test_fuxictrs_regularizers_are_halves_of_sums_beside_the_mean_loss():
 
     def theirs(network, logit):
         rest = [name for name, _ in network.named_parameters() if name not in (TABLE, FIRST)]
-        return logloss(logit) + 0.05 / 2 * squares(network, TABLE, FIRST) + 0.003 / 2 * squares(network, *rest)
+        return (
+            logloss(logit)
+            + 0.05 / 2 * squares(network, TABLE, FIRST)
+            + 0.003 / 2 * squares(network, *rest)
+        )
 
     assert_same_penalty(SMALL_AFM, theirs, {"*embedding.weight": 0.05, "*": 0.003})
 
@@ -85,7 +91,9 @@ def test_1e_5_of_inttowers_authors_is_1e_8_here():
     def theirs(network, logit):
         return logloss(logit, "sum") + 1e-5 * squares(network, TABLE)
 
-    settings = IntTower(embedding_dim=3, hidden=(4,), dropout=0.0, user_heads=2, item_heads=2, head_dim=2)
+    settings = IntTower(
+        embedding_dim=3, hidden=(4,), dropout=0.0, user_heads=2, item_heads=2, head_dim=2
+    )
     strength = 2 * 1e-5 / ROWS
     assert strength == pytest.approx(9.8e-9, rel=0.01)
     assert_same_penalty(settings, theirs, {TABLE: strength}, divisor=ROWS)
@@ -95,7 +103,9 @@ def test_afms_authors_is_a_half_beside_half_the_squared_errors():
     def theirs(network, logit):
         return (logit - LABEL).square().sum() / 2 + 16 / 2 * squares(network, "attention.W")
 
-    assert_same_penalty(SMALL_AFM, theirs, {"attention.W": 2 * 16 / ROWS}, divisor=ROWS / 2, own_loss=squared_error)
+    assert_same_penalty(
+        SMALL_AFM, theirs, {"attention.W": 2 * 16 / ROWS}, divisor=ROWS / 2, own_loss=squared_error
+    )
 
 
 def test_autoints_authors_is_a_half_beside_the_mean_loss():
@@ -103,7 +113,9 @@ def test_autoints_authors_is_a_half_beside_the_mean_loss():
         hidden = squares(network, "mlp.layers.0.0.weight", "mlp.layers.1.0.weight")
         return logloss(logit) + 0.1 / 2 * hidden
 
-    settings = AutoIntPlus(embedding_dim=4, attention_dim=4, layers=1, hidden=(5, 4), batch_norm=True)
+    settings = AutoIntPlus(
+        embedding_dim=4, attention_dim=4, layers=1, hidden=(5, 4), batch_norm=True
+    )
     assert_same_penalty(settings, theirs, {"mlp.layers.*.0.weight": 0.1})
 
 

@@ -28,7 +28,12 @@ from fieldwise.models.build import build_network
 from fieldwise.training import memory
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.fit import Training
-from fieldwise.training.memory import bytes_of_parameters, bytes_of_regression, bytes_of_rows, bytes_of_step
+from fieldwise.training.memory import (
+    bytes_of_parameters,
+    bytes_of_regression,
+    bytes_of_rows,
+    bytes_of_step,
+)
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import LARGE_TABLE, RunOptimizer, has_spread_l2
 from fieldwise.training.regression import Regression
@@ -37,10 +42,16 @@ LOG = simulate(2_000, users=50, items=30, seed=0)
 
 
 def table_of(rows, buckets=64):
-    fields = (Categorical("user_id", hash_buckets=buckets), Categorical("item_id"), Numeric("length"))
+    fields = (
+        Categorical("user_id", hash_buckets=buckets),
+        Categorical("item_id"),
+        Numeric("length"),
+    )
     schema = Schema(fields=fields, label=Label("liked"))
     frame = LOG.head(rows)
-    return Encoder.fit(frame, schema).transform(frame, y=frame["liked"].to_numpy().astype(np.float32))
+    return Encoder.fit(frame, schema).transform(
+        frame, y=frame["liked"].to_numpy().astype(np.float32)
+    )
 
 
 def held(network, table, settings):
@@ -51,10 +62,18 @@ def held(network, table, settings):
     torch.nn.functional.binary_cross_entropy_with_logits(network(batch), torch.ones(32)).backward()
     optimizer.add_l2(batch)
     optimizer.step()
-    total = sum(p.nbytes for p in network.parameters()) + (0 if occurrences is None else occurrences.nbytes)
+    total = sum(p.nbytes for p in network.parameters()) + (
+        0 if occurrences is None else occurrences.nbytes
+    )
     total += sum(p.grad.nbytes for p in network.parameters() if not p.grad.is_sparse)
     parts = [part for part in (optimizer.dense, optimizer.lazy) if part is not None]
-    states = [t for part in parts for state in part.state.values() for name, t in state.items() if name != "step"]
+    states = [
+        t
+        for part in parts
+        for state in part.state.values()
+        for name, t in state.items()
+        if name != "step"
+    ]
     total += sum(t.nbytes for t in states if t is not None)
     best = sum(p.nbytes for p in network.parameters())
     return total + 2 * best + (best if settings.average else 0)
@@ -108,14 +127,21 @@ def test_a_step_is_estimated_by_few_rows(subtests):
                 Objective().loss(network(batch), y).backward()
             parameters = sum(p.nbytes for p in network.parameters())
             settings = TrainingSettings(batch_size=rows, optimizer="sgd")
-            result = bytes_of_step(lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective())
+            result = bytes_of_step(
+                lambda layout, m=model: build_network(m, layout, 0), table, settings, Objective()
+            )
             assert result == pytest.approx(live.most - parameters, rel=0.2)
 
 
 def test_a_step_does_not_grow_with_the_vocabulary_or_the_table():
     settings = TrainingSettings(batch_size=500, optimizer="adagrad", embedding_update="lazy")
     results = {
-        bytes_of_step(lambda layout: build_network(FM(), layout, 0), table_of(rows, buckets), settings, Objective())
+        bytes_of_step(
+            lambda layout: build_network(FM(), layout, 0),
+            table_of(rows, buckets),
+            settings,
+            Objective(),
+        )
         for rows in (1_000, 2_000)
         for buckets in (5_000, 500_000)
     }
@@ -128,7 +154,9 @@ def test_rows_of_a_full_shuffle_and_of_windows(monkeypatch):
     row = table.nbytes / 2_000
     settings = TrainingSettings(batch_size=16, shuffle_rows=100)
     monkeypatch.setattr(memory, "GATHERED_ROWS", 64)
-    assert bytes_of_rows(table, 10, TrainingSettings(batch_size=16)) == round(8 * 2_000 + 2 * 64 * row + 900)
+    assert bytes_of_rows(table, 10, TrainingSettings(batch_size=16)) == round(
+        8 * 2_000 + 2 * 64 * row + 900
+    )
     assert bytes_of_rows(table, 10, settings) == round(2 * 100 * (row + 8) + 2 * 64 * row + 900)
 
 

@@ -41,7 +41,10 @@ def two(tables, seed=0):
 def single(tables, column):
     """One of the two labels alone."""
     parts = {name: getattr(tables, name) for name in ("train", "valid")}
-    return {name: dataclasses.replace(t, y=np.ascontiguousarray(t.y[:, column])) for name, t in parts.items()}
+    return {
+        name: dataclasses.replace(t, y=np.ascontiguousarray(t.y[:, column]))
+        for name, t in parts.items()
+    }
 
 
 def run(network, train, valid, objective, **settings):
@@ -55,24 +58,33 @@ def run(network, train, valid, objective, **settings):
 def test_the_loss_is_the_weighted_sum_of_the_labels_means():
     logit = torch.tensor([[0.0, 7.0], [math.log(3), 2.0]], requires_grad=True)
     y = torch.tensor([[1.0, 5.0], [0.0, 2.5]])
-    # p = 1/2 for a positive and 3/4 for a negative: log 2 and log 4, mean 1.5 log 2. Squares: 2^2 (the 7 is beyond the
-    # range, but losses clip nothing) and .5^2, mean 2.125.
+    # p = 1/2 for a positive and 3/4 for a negative: log 2 and log 4, mean 1.5 log 2. Squares: 2^2
+    # (the 7 is beyond the range, but losses clip nothing) and .5^2, mean 2.125.
     expected = 2.0 * 1.5 * math.log(2) + 0.5 * 2.125
     loss = BOTH.loss(logit, y)
     assert loss.shape == ()
     assert loss.item() == pytest.approx(expected, rel=1e-6)
-    assert BOTH.whole_loss(y.numpy().astype(float), logit.detach().numpy().astype(float)) == pytest.approx(expected)
+    assert BOTH.whole_loss(
+        y.numpy().astype(float), logit.detach().numpy().astype(float)
+    ) == pytest.approx(expected)
     loss.backward()
     # d/dz: weight * (p - y) / N, and weight * 2 (z - y) / N.
-    np.testing.assert_allclose(logit.grad, [[2 * -0.5 / 2, 0.5 * 2 * 2 / 2], [2 * 0.75 / 2, 0.5 * 2 * -0.5 / 2]])
+    np.testing.assert_allclose(
+        logit.grad, [[2 * -0.5 / 2, 0.5 * 2 * 2 / 2], [2 * 0.75 / 2, 0.5 * 2 * -0.5 / 2]]
+    )
 
 
 def test_the_weight_of_one_label_scales_its_loss():
     logit, y = torch.tensor([0.0, 2.0]), torch.tensor([1.0, 0.0])
     plain, heavy = Objective(), Objective.of(LIKED)
     assert heavy.loss(logit, y).item() == 2 * plain.loss(logit, y).item()
-    assert heavy.whole_loss(y.numpy(), logit.numpy()) == 2 * plain.whole_loss(y.numpy(), logit.numpy())
-    assert plain.loss(logit, y).item() == torch.nn.functional.binary_cross_entropy_with_logits(logit, y).item()
+    assert heavy.whole_loss(y.numpy(), logit.numpy()) == 2 * plain.whole_loss(
+        y.numpy(), logit.numpy()
+    )
+    assert (
+        plain.loss(logit, y).item()
+        == torch.nn.functional.binary_cross_entropy_with_logits(logit, y).item()
+    )
 
 
 def test_the_loss_of_a_regression_is_in_units_of_its_scale():
@@ -96,10 +108,18 @@ def test_the_main_labels_metrics_are_plain_and_the_others_prefixed():
     score = np.array([[2.0, 7.0], [-1.0, 1.0], [-2.0, 3.0], [0.5, 4.0]])
     group = np.array([0, 0, 1, 1])
     result = BOTH.metrics(y, score, group)
-    assert {name: result[name] for name in ("auc", "rows", "gauc")} == {"auc": 0.5, "rows": 4, "gauc": 0.5}
+    assert {name: result[name] for name in ("auc", "rows", "gauc")} == {
+        "auc": 0.5,
+        "rows": 4,
+        "gauc": 0.5,
+    }
     assert result["stars.rmse"] == 1.0  # 7 is clipped to 5, and one of four is off by 2
     assert result["stars.mae"] == 0.5
-    assert result == {**Objective.of(LIKED).metrics(y[:, 0], score[:, 0], group), "stars.rmse": 1.0, "stars.mae": 0.5}
+    assert result == {
+        **Objective.of(LIKED).metrics(y[:, 0], score[:, 0], group),
+        "stars.rmse": 1.0,
+        "stars.mae": 0.5,
+    }
     other = Objective.of(STARS, LIKED).metrics(y[:, ::-1], score[:, ::-1], group)
     assert (other["rmse"], other["liked.auc"], other["liked.gauc_groups"]) == (1.0, 0.5, 2)
     assert "liked.rows" not in other
@@ -107,7 +127,9 @@ def test_the_main_labels_metrics_are_plain_and_the_others_prefixed():
 
 def test_a_label_of_one_class_is_named():
     y, score = np.array([[3.0, 1.0], [4.0, 1.0]]), np.zeros((2, 2))
-    with pytest.raises(DataError, match="label 'liked': evaluation of a binary label needs rows of both classes"):
+    with pytest.raises(
+        DataError, match="label 'liked': evaluation of a binary label needs rows of both classes"
+    ):
         Objective.of(STARS, LIKED).metrics(y, score)
 
 
@@ -126,14 +148,25 @@ def test_heads_that_share_nothing_train_as_single_networks_of_scaled_rates(table
         unweighted = Objective.of(dataclasses.replace(label, weight=1.0))
         run(alone, objective=unweighted, epochs=3, plateau_factor=1.0, **rate, **single(both, t))
         for name, value in alone.state_dict().items():
-            torch.testing.assert_close(network.heads[t].state_dict()[name], value, rtol=1e-4, atol=1e-7)
+            torch.testing.assert_close(
+                network.heads[t].state_dict()[name], value, rtol=1e-4, atol=1e-7
+            )
 
 
 def test_each_head_learns_its_own_label(tables):
     both = two(tables)
     network = build_network(FM(embedding_dim=4), both.layout, 0, labels=2)
     # By the loss: the main label's AUC is 1 after an epoch, where the other has hardly begun.
-    result = run(network, both.train, both.valid, BOTH, epochs=40, batch_size=16, learning_rate=0.05, monitor="loss")
+    result = run(
+        network,
+        both.train,
+        both.valid,
+        BOTH,
+        epochs=40,
+        batch_size=16,
+        learning_rate=0.05,
+        monitor="loss",
+    )
     results = evaluate(network, both.valid, BOTH, loss=True)
     assert results == pytest.approx(result.best.metrics, abs=1e-6)
     scores, y = score_batches(network, both.valid.batches(7)), both.valid.y
@@ -151,16 +184,28 @@ def test_the_auxiliary_losses_of_all_heads_are_trained_on_by_weight(tables):
     for table in (both.train, both.valid):
         table.y[:, 1] = table.y[:, 1] > np.median(table.y[:, 1])  # CIR needs a yes or no
     labels = Objective(weight=2.0, more={"stars": Objective(weight=0.5)})
-    settings = IntTower(embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0.0)
+    settings = IntTower(
+        embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0.0
+    )
     network = build_network(settings, both.layout, 0, labels=2).train()
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
-    batch, y = both.train.batch(torch.randperm(len(both.train), generator=torch.Generator().manual_seed(0)))
+    batch, y = both.train.batch(
+        torch.randperm(len(both.train), generator=torch.Generator().manual_seed(0))
+    )
     logit, auxiliary = network.forward_with_auxiliary(batch, y)
     assert (auxiliary > 0).all()
     total = labels.loss(logit, y) + 2.0 * auxiliary[0] + 0.5 * auxiliary[1]
     gradient = torch.autograd.grad(total, list(network.parameters()), allow_unused=True)
     fresh = build_network(settings, both.layout, 0, labels=2)
-    result = run(fresh, both.train, both.valid, labels, optimizer="sgd", batch_size=len(both.train), learning_rate=0.01)
+    result = run(
+        fresh,
+        both.train,
+        both.valid,
+        labels,
+        optimizer="sgd",
+        batch_size=len(both.train),
+        learning_rate=0.01,
+    )
     for (name, p), g in zip(fresh.named_parameters(), gradient, strict=True):
         step = torch.zeros_like(p) if g is None else -0.01 * g
         torch.testing.assert_close(p.detach() - before[name], step, rtol=1e-3, atol=1e-6, msg=name)
@@ -173,22 +218,46 @@ def test_the_auxiliary_losses_of_all_heads_are_trained_on_by_weight(tables):
 def test_the_loss_of_all_labels_can_decide(tables):
     both = two(tables)
     network = build_network(FM(embedding_dim=4), both.layout, 0, labels=2)
-    result = run(network, both.train, both.valid, BOTH, epochs=12, patience=12, learning_rate=0.3, monitor="loss")
+    result = run(
+        network,
+        both.train,
+        both.valid,
+        BOTH,
+        epochs=12,
+        patience=12,
+        learning_rate=0.3,
+        monitor="loss",
+    )
     losses = [one.metrics["loss"] for one in result.evaluations]
     assert result.monitor == "loss"
     assert result.best.metrics["loss"] == min(losses)
     scores, y = score_batches(network, both.valid.batches(100)), both.valid.y.astype(np.float64)
-    yes, squared = log_loss(y[:, 0], 1 / (1 + np.exp(-scores[:, 0]))), mean_squared_error(y[:, 1], scores[:, 1])
+    yes, squared = (
+        log_loss(y[:, 0], 1 / (1 + np.exp(-scores[:, 0]))),
+        mean_squared_error(y[:, 1], scores[:, 1]),
+    )
     assert min(losses) == pytest.approx(2.0 * yes + 0.5 * squared, rel=1e-6)
     assert "loss" not in evaluate(network, both.valid, BOTH)
 
 
-@pytest.mark.parametrize(("label", "metric"), [(Label("y"), "logloss"), (Label("y", task="regression"), "rmse")])
+@pytest.mark.parametrize(
+    ("label", "metric"), [(Label("y"), "logloss"), (Label("y", task="regression"), "rmse")]
+)
 def test_with_one_label_the_loss_is_its_own(tables, label, metric):
     network = build_network(LR(), tables.layout, 0)
-    result = run(network, tables.train, tables.valid, Objective.of(label), monitor="loss", epochs=3, patience=9)
+    result = run(
+        network,
+        tables.train,
+        tables.valid,
+        Objective.of(label),
+        monitor="loss",
+        epochs=3,
+        patience=9,
+    )
     for one in result.evaluations:
-        assert one.metrics["loss"] == pytest.approx(one.metrics[metric] ** (1 if metric == "logloss" else 2), rel=1e-9)
+        assert one.metrics["loss"] == pytest.approx(
+            one.metrics[metric] ** (1 if metric == "logloss" else 2), rel=1e-9
+        )
     assert result.best.metrics["loss"] == min(one.metrics["loss"] for one in result.evaluations)
 
 
@@ -199,15 +268,27 @@ def test_the_main_label_decides_and_a_lower_loss_is_better(tables, monkeypatch):
         left = iter(evaluations)
         monkeypatch.setattr(module, "evaluate", lambda *_, left=left, **__: next(left))
         network = build_network(LR(), both.layout, 0, labels=2)
-        assert run(network, both.train, both.valid, BOTH, epochs=3, monitor=monitor, patience=9).best.epoch == best
+        assert (
+            run(
+                network, both.train, both.valid, BOTH, epochs=3, monitor=monitor, patience=9
+            ).best.epoch
+            == best
+        )
 
 
 def test_l2_names_the_shared_table_and_heads_by_a_pattern(tables):
     both = two(tables)
     l2 = {"embedding.weight": 0.1, "heads.*.first_order.embedding.weight": 0.2}
-    run(build_network(FM(embedding_dim=2), both.layout, 0, labels=2), both.train, both.valid, BOTH, l2=l2)
+    run(
+        build_network(FM(embedding_dim=2), both.layout, 0, labels=2),
+        both.train,
+        both.valid,
+        BOTH,
+        l2=l2,
+    )
     network = build_network(FM(embedding_dim=2), both.layout, 0, labels=2)
     with pytest.raises(
-        ConfigError, match=r"'first_order.bias', which the model does not have: did you mean 'heads.\d.first"
+        ConfigError,
+        match=r"'first_order.bias', which the model does not have: did you mean 'heads.\d.first",
     ):
         run(network, both.train, both.valid, BOTH, l2={"first_order.bias": 1.0})

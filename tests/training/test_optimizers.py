@@ -7,7 +7,18 @@ import pytest
 import torch
 from parity import lab
 
-from fieldwise import DIN, FFM, FM, HOFM, LR, ConfigError, DeepFM, Encoder, FinalMLP, TrainingSettings
+from fieldwise import (
+    DIN,
+    FFM,
+    FM,
+    HOFM,
+    LR,
+    ConfigError,
+    DeepFM,
+    Encoder,
+    FinalMLP,
+    TrainingSettings,
+)
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.testing import small_log, small_schema
@@ -34,7 +45,14 @@ def mixed_tables():
 
 def train(network, rows, objective=Objective(), **settings):  # noqa: B008  # frozen
     given = TrainingSettings(
-        **{"batch_size": 16, "epochs": 2, "learning_rate": 0.1, "monitor": "logloss", "patience": 9, **settings}
+        **{
+            "batch_size": 16,
+            "epochs": 2,
+            "learning_rate": 0.1,
+            "monitor": "logloss",
+            "patience": 9,
+            **settings,
+        }
     )
     Training(network, rows, rows, settings=given, objective=objective, seed=0).run()
     return {name: p.detach().clone() for name, p in network.state_dict().items()}
@@ -59,15 +77,28 @@ def assert_close(found, expected, **how):
 def test_without_moments_lazy_and_dense_training_are_one(model, optimizer, backend):
     """Also where L2 on touched rows and clipping have a part in it: the norm is that of the whole gradient."""
     layout, rows = mixed_tables()
-    settings = {"optimizer": optimizer, "l2_rows": "touched", "l2": {"*embedding*weight": 0.05}, "clip_norm": 0.2}
+    settings = {
+        "optimizer": optimizer,
+        "l2_rows": "touched",
+        "l2": {"*embedding*weight": 0.05},
+        "clip_norm": 0.2,
+    }
     if model == "FFM":
         settings |= {"l2": {"embedding.weight": 0.05}}
-    dense = train(build_network(MODELS[model], layout, 0), rows, embedding_update="dense", **settings)
+    dense = train(
+        build_network(MODELS[model], layout, 0), rows, embedding_update="dense", **settings
+    )
     start = build_network(MODELS[model], layout, 0)
     with use_ops(backend):
-        lazy = train(build_network(MODELS[model], layout, 0), rows, embedding_update="lazy", **settings)
+        lazy = train(
+            build_network(MODELS[model], layout, 0), rows, embedding_update="lazy", **settings
+        )
     assert_close(lazy, dense, rtol=1e-4, atol=1e-5)
-    moved = [name for name, p in start.state_dict().items() if "embedding" in name and not torch.equal(p, lazy[name])]
+    moved = [
+        name
+        for name, p in start.state_dict().items()
+        if "embedding" in name and not torch.equal(p, lazy[name])
+    ]
     assert moved
 
 
@@ -78,7 +109,12 @@ def test_tasks_share_one_table():
     both = dataclasses.replace(rows, y=y)
     results = []
     for network, update in zip(networks, ("dense", "lazy"), strict=True):
-        settings = {"epochs": 1, "optimizer": "adagrad", "adagrad_accumulator": 0.1, "embedding_update": update}
+        settings = {
+            "epochs": 1,
+            "optimizer": "adagrad",
+            "adagrad_accumulator": 0.1,
+            "embedding_update": update,
+        }
         results.append(train(network, both, Objective(more={"other": Objective()}), **settings))
     assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
@@ -97,7 +133,13 @@ def test_adam_is_dense_adam_where_every_step_touches_every_row(tables):
 def test_a_row_that_no_batch_holds_keeps_its_bits_and_its_moments(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
     before = network.embedding.weight.detach().clone()
-    after = train(network, tables.train, embedding_update="lazy", l2={"embedding.weight": 0.1}, l2_rows="touched")
+    after = train(
+        network,
+        tables.train,
+        embedding_update="lazy",
+        l2={"embedding.weight": 0.1},
+        l2_rows="touched",
+    )
     touched = np.zeros(tables.layout.num_rows, dtype=bool)
     touched[np.unique(tables.train.ids)] = True
     assert 0 < touched.sum() < len(touched)
@@ -111,7 +153,9 @@ def test_rowwise_adagrad_over_two_steps_is_the_formula():
     w, a = np.ones(2), 0.5
     for g in (np.array([1.0, 3.0]), np.array([-2.0, 0.0])):
         values = torch.tensor(g[None] / 2).float().repeat(2, 1)  # twice the id, each with half
-        table.grad = torch.sparse_coo_tensor(torch.tensor([[1, 1]]), values, (2, 2), check_invariants=False)
+        table.grad = torch.sparse_coo_tensor(
+            torch.tensor([[1, 1]]), values, (2, 2), check_invariants=False
+        )
         optimizer.step()
         a += np.mean(g**2)
         w -= 0.1 * g / np.sqrt(a)
@@ -183,8 +227,12 @@ def test_auto_is_lazy_for_large_tables_where_nothing_changes_by_it(tables, monke
 
 def test_what_lazy_updates_cannot_do_is_one_sentence(tables):
     network = build_network(FM(embedding_dim=3), tables.layout, 0)
-    with pytest.raises(ConfigError, match="l2 applies to all rows of an embedding table: give RunOpt"):
-        RunOptimizer(network, TrainingSettings(embedding_update="lazy", l2={"embedding.weight": 0.1}))
+    with pytest.raises(
+        ConfigError, match="l2 applies to all rows of an embedding table: give RunOpt"
+    ):
+        RunOptimizer(
+            network, TrainingSettings(embedding_update="lazy", l2={"embedding.weight": 0.1})
+        )
 
 
 def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
@@ -196,7 +244,8 @@ def test_a_table_that_is_used_as_a_whole_is_an_error(tables):
 
 
 @pytest.mark.parametrize(
-    "model", [FM(embedding_dim=3), FinalMLP(embedding_dim=2), FFM(embedding_dim=2), DIN(embedding_dim=2)]
+    "model",
+    [FM(embedding_dim=3), FinalMLP(embedding_dim=2), FFM(embedding_dim=2), DIN(embedding_dim=2)],
 )
 def test_no_gradient_of_the_tables_size_is_made(model):
     layout = lab.LAYOUTS["histories"]
@@ -206,7 +255,8 @@ def test_no_gradient_of_the_tables_size_is_made(model):
     assert network.embedding.weight.grad.is_sparse
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own, after a graph break
+# torch.compile's own, after a graph break
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_a_compiled_network_gives_sparse_gradients_too(tables):
     results = []
     batch, y = tables.train.batch(slice(0, 16))

@@ -67,15 +67,29 @@ def test_a_named_part_counts_as_a_whole(afm, name):
 
 def test_touched_rows_counts_each_row_of_the_batch_once(afm):
     rows = torch.tensor([0, 4, 5, 7, 11])
-    tables = {name: afm.get_parameter(name) for name in ("embedding.weight", "first_order.embedding.weight")}
-    result = added(afm, {"*embedding.weight": 0.3}, "touched", batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]))
-    assert_close(result, {n: torch.zeros_like(p).index_copy(0, rows, 0.3 * p[rows]) for n, p in tables.items()})
+    tables = {
+        name: afm.get_parameter(name)
+        for name in ("embedding.weight", "first_order.embedding.weight")
+    }
+    result = added(
+        afm,
+        {"*embedding.weight": 0.3},
+        "touched",
+        batch_of([[0, 4, 7], [0, 5, 7]], bag_ids=[5, 11]),
+    )
+    assert_close(
+        result,
+        {n: torch.zeros_like(p).index_copy(0, rows, 0.3 * p[rows]) for n, p in tables.items()},
+    )
 
 
 def test_touched_leaves_what_is_no_table_whole(afm, layout):
     assert_close(added(afm, {"p": 2.0}, "touched"), {"p": 2.0 * afm.p})
-    network = build_network(AFM(embedding_dim=3, attention_dim=layout.num_rows), layout, 0)  # of a table's size
-    assert_close(added(network, {"attention.W": 2.0}, "touched"), {"attention.W": 2.0 * network.attention.W})
+    # of a table's size
+    network = build_network(AFM(embedding_dim=3, attention_dim=layout.num_rows), layout, 0)
+    assert_close(
+        added(network, {"attention.W": 2.0}, "touched"), {"attention.W": 2.0 * network.attention.W}
+    )
 
 
 def test_the_first_pattern_that_fits_counts(afm):
@@ -86,7 +100,9 @@ def test_the_first_pattern_that_fits_counts(afm):
 def test_nothing_named_is_nothing_to_add(layout):
     network = build_network(LR(), layout, 0)
     for strengths, rows in [({}, "all"), ({"*": 0.0}, "touched")]:
-        RunOptimizer(network, TrainingSettings(l2=strengths, l2_rows=rows)).add_l2(batch_of([[0, 4, 7]]))
+        RunOptimizer(network, TrainingSettings(l2=strengths, l2_rows=rows)).add_l2(
+            batch_of([[0, 4, 7]])
+        )
     assert all(p.grad is None for p in network.parameters())
 
 
@@ -110,9 +126,13 @@ def penalized(rows, batch_size, **settings):
     """The weights of an LR, and the gradients of L2 of strength 0.3 batch by batch, in the order of the rows."""
     network = build_network(LR(), rows.layout, 0)
     with torch.no_grad():
-        network.first_order.embedding.weight.copy_(torch.arange(1.0, rows.layout.num_rows + 1)[:, None])
+        network.first_order.embedding.weight.copy_(
+            torch.arange(1.0, rows.layout.num_rows + 1)[:, None]
+        )
     before = network.first_order.embedding.weight.detach().clone()
-    of = TrainingSettings(l2={"first_order.embedding.weight": 0.3}, batch_size=batch_size, **settings)
+    of = TrainingSettings(
+        l2={"first_order.embedding.weight": 0.3}, batch_size=batch_size, **settings
+    )
     step = Step(network, rows, of, Objective(), 0)
     added = []
     for first in range(0, len(rows), batch_size):
@@ -138,7 +158,9 @@ def test_l2_of_all_rows_in_lazy_tables_is_that_of_dense_ones_over_an_epoch():
     torch.testing.assert_close(dense.sum(0), 4 * 0.3 * before)
     assert added.sum(0)[[2, 5]].tolist() == [[0.0], [0.0]]
     # 7 occurrences of row 0 share 4 batches' L2; the only one of row 1 takes all of it.
-    torch.testing.assert_close(added[:, 0, 0], 0.3 * 1.0 * torch.tensor([2.0, 2.0, 2.0, 1.0]) * 4 / 7)
+    torch.testing.assert_close(
+        added[:, 0, 0], 0.3 * 1.0 * torch.tensor([2.0, 2.0, 2.0, 1.0]) * 4 / 7
+    )
     torch.testing.assert_close(added[:, 1, 0], torch.tensor([0.0, 0.0, 0.0, 4 * 0.3 * 2.0]))
 
 
@@ -146,7 +168,9 @@ def test_where_each_batch_has_each_row_equally_often_lazy_steps_are_dense_steps(
     rows, weights = pairs_table([[0, 3], [1, 4], [2, 5]] * 8), []
     for update in ("dense", "lazy"):
         network = build_network(FM(embedding_dim=2, embedding_std=0.5), rows.layout, 0)
-        of = TrainingSettings(l2={"*embedding.weight": 0.3}, batch_size=6, embedding_update=update, learning_rate=0.1)
+        of = TrainingSettings(
+            l2={"*embedding.weight": 0.3}, batch_size=6, embedding_update=update, learning_rate=0.1
+        )
         step = Step(network, rows, of, Objective(), 0)
         for first in range(0, len(rows), 6):
             batch, y = rows.batch(slice(first, first + 6))
@@ -162,7 +186,9 @@ def test_l2_of_all_rows_counts_what_unknown_values_take():
     rows = dataclasses.replace(rows, ids=np.array([[2], [2], [2], [3]], np.int32))
     before, added = penalized(rows, 4, unknown_share=1.0, **LAZY)
     # Value 2 is expected 3 - 3/4 times, value 3 1 - 1/2 times, in the only batch.
-    torch.testing.assert_close(added[0, 2:, 0], 0.3 * before[2:, 0] * torch.tensor([3 / 2.25, 1 / 0.5]))
+    torch.testing.assert_close(
+        added[0, 2:, 0], 0.3 * before[2:, 0] * torch.tensor([3 / 2.25, 1 / 0.5])
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,11 +200,15 @@ def test_l2_of_all_rows_counts_what_unknown_values_take():
     ],
 )
 @pytest.mark.parametrize("clip_norm", [None, 1e-3])
-def test_l2_of_all_rows_counts_occurrences_in_the_batch_however_often_a_row_is_read(model, labels, clip_norm):
+def test_l2_of_all_rows_counts_occurrences_in_the_batch_however_often_a_row_is_read(
+    model, labels, clip_norm
+):
     """One lazy step on all rows is a dense step, though PyTorch merges some equal ids of several lookups."""
     rng = np.random.default_rng(0)
     users, items = rng.integers(0, 6, 40), rng.integers(0, 8, 40)
-    history = ["|".join(str(item) for item in rng.integers(0, 8, rng.integers(0, 4))) for _ in range(40)]
+    history = [
+        "|".join(str(item) for item in rng.integers(0, 8, rng.integers(0, 4))) for _ in range(40)
+    ]
     frame = pl.DataFrame({"user": users, "item": items, "history": history})
     fields = Categorical("user"), Categorical("item"), Sequence("history", shares="item")
     encoder = Encoder.fit(frame, Schema(fields=fields, label=Label("y")))
@@ -189,7 +219,12 @@ def test_l2_of_all_rows_counts_occurrences_in_the_batch_however_often_a_row_is_r
         before = network.embedding.weight.detach().clone()
         l2 = {"embedding.weight": 0.3}
         settings = TrainingSettings(
-            l2=l2, batch_size=40, optimizer="sgd", learning_rate=1.0, embedding_update=update, clip_norm=clip_norm
+            l2=l2,
+            batch_size=40,
+            optimizer="sgd",
+            learning_rate=1.0,
+            embedding_update=update,
+            clip_norm=clip_norm,
         )
         step = Step(network, rows, settings, Objective(), 0)
         batch, _ = rows.batch(slice(None))

@@ -15,7 +15,11 @@ from fieldwise.training.history import Evaluation
 from fieldwise.training.progress import Bar, Lines, progress_for
 
 EVALUATION = Evaluation(
-    epoch=1.5, train_loss=0.5, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75, "logloss": 0.6, "rows": 5}
+    epoch=1.5,
+    train_loss=0.5,
+    learning_rate=0.1,
+    seconds=3.0,
+    metrics={"auc": 0.75, "logloss": 0.6, "rows": 5},
 )
 
 
@@ -42,13 +46,17 @@ def test_plain_lines_where_standard_error_is_no_terminal(capsys):
     drive(progress_for("simulated/lr"))
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000, ")
+    assert err.startswith(
+        "simulated/lr epoch 1.5/4: train loss 0.5000, valid auc 0.7500 logloss 0.6000, "
+    )
     assert re.search(r" rows/s, 3 s, at most \d+ s left \*\n$", err)
     assert err.count("\n") == 1
     assert "\x1b" not in err
 
 
-def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate_and_time_left(monkeypatch, capsys):
+def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate_and_time_left(
+    monkeypatch, capsys
+):
     clock = [0.0]
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
     lines = Lines("afm")
@@ -173,7 +181,9 @@ def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) ->
     seen.on_start(replace(START, epochs=2, rows=400))
     seen.on_step(TrainingStep(1, 1, 100, torch.tensor(0.5)))
     seen.on_step(TrainingStep(2, 1, 300, torch.tensor(0.25)))
-    evaluation = Evaluation(epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375)
+    evaluation = Evaluation(
+        epoch=1.0, learning_rate=0.1, seconds=3.0, metrics={"auc": 0.75}, train_loss=0.375
+    )
     seen.on_evaluation(evaluation, better=True)
     seen.on_end(None)
     (output,) = shown.outputs
@@ -182,7 +192,9 @@ def test_a_notebooks_cell_has_one_output_that_is_updated(monkeypatch, capsys) ->
     assert output[0]["text/plain"].count("█") == 7
     assert "100%" in output[1]["text/plain"]
     assert "loss 0.2500" in output[1]["text/plain"]
-    assert output[-1]["text/plain"].startswith("A<B> epoch 1/2: train loss 0.3750, valid auc 0.7500")
+    assert output[-1]["text/plain"].startswith(
+        "A<B> epoch 1/2: train loss 0.3750, valid auc 0.7500"
+    )
     assert "█" not in output[-1]["text/plain"]
     assert all("<B>" not in one["text/html"] and "A&lt;B&gt;" in one["text/html"] for one in output)
     assert capsys.readouterr() == ("", "")

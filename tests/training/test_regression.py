@@ -28,7 +28,9 @@ def scores_of(network, table):
 
 def exactly(table, valid, settings=EXACT, objective=None):
     network = LR().build(table.layout)
-    result = Training(network, table, valid, settings=settings, objective=objective or Objective(), seed=0).run()
+    result = Training(
+        network, table, valid, settings=settings, objective=objective or Objective(), seed=0
+    ).run()
     return network, result
 
 
@@ -47,7 +49,9 @@ def one_hot(table):
     """Rows of categories [N, R]."""
     rows, fields = table.ids.shape
     ends = np.arange(0, rows * fields + 1, fields)
-    return csr_matrix((np.ones(rows * fields), table.ids.ravel(), ends), shape=(rows, table.layout.num_rows))
+    return csr_matrix(
+        (np.ones(rows * fields), table.ids.ravel(), ends), shape=(rows, table.layout.num_rows)
+    )
 
 
 def test_lr_at_a_given_strength_is_scikit_learn_s_with_that_c(bagged):
@@ -55,14 +59,18 @@ def test_lr_at_a_given_strength_is_scikit_learn_s_with_that_c(bagged):
     settings = dataclasses.replace(EXACT, l2={FIRST: 1 / (c * float(table.weight.sum()))})
     network, result = exactly(table, bagged.valid, settings)
     x = plain_matrix(table)
-    other = LogisticRegression(C=c, tol=1e-8, max_iter=5_000).fit(x, table.y, sample_weight=table.weight)
+    other = LogisticRegression(C=c, tol=1e-8, max_iter=5_000).fit(
+        x, table.y, sample_weight=table.weight
+    )
     assert scores_of(network, table) == pytest.approx(other.decision_function(x), abs=2e-3)
     assert (result.stopped, result.priors) == ("converged", {"given": 1.0})
 
 
 def test_a_regression_label_has_scikit_learn_s_ridge(tables):
     rng = np.random.default_rng(0)
-    table = dataclasses.replace(tables.train, y=rng.normal(3, 20, len(tables.train)).astype(np.float32))
+    table = dataclasses.replace(
+        tables.train, y=rng.normal(3, 20, len(tables.train)).astype(np.float32)
+    )
     settings = dataclasses.replace(EXACT, l2={FIRST: 0.05})
     network, _ = exactly(table, table, settings, Objective(task="regression", scale=10.0))
     x = plain_matrix(table)
@@ -93,7 +101,10 @@ def test_fields_that_matter_get_weaker_priors_than_one_c_for_all_can_give():
         z, y = model.decision_function(rows), table.y
         return float(np.mean(np.logaddexp(0, z) - y * z))
 
-    models = [LogisticRegression(C=c, max_iter=1_000).fit(x, train.y) for c in 10.0 ** np.arange(-3, 1.5, 0.5)]
+    models = [
+        LogisticRegression(C=c, max_iter=1_000).fit(x, train.y)
+        for c in 10.0 ** np.arange(-3, 1.5, 0.5)
+    ]
     best = min(models, key=lambda model: loss(model, held, valid))
     assert evaluate(network, test, Objective())["logloss"] < loss(best, scored, test) - 0.003
     assert sum(result.priors.values()) == pytest.approx(1.0)
@@ -128,14 +139,20 @@ def test_a_time_limit_leaves_the_mean_so_far(tables, steps):
         callbacks=[Ends(step=steps + 1, how=OutOfTime)],
     ).run()  # fmt: skip
     assert result.stopped == "time"
-    assert result.best.metrics["logloss"] == evaluate(network, tables.valid, Objective())["logloss"] < 0.72
+    assert (
+        result.best.metrics["logloss"]
+        == evaluate(network, tables.valid, Objective())["logloss"]
+        < 0.72
+    )
 
 
 def test_a_time_limit_ends_an_evaluation_of_the_loss_of_many_rows(tables, monkeypatch):
     whole, _ = exactly(tables.train, tables.valid)
     monkeypatch.setattr("fieldwise.training.regression.CHUNK_ROWS", 100)
     chunked, _ = exactly(dataclasses.replace(tables.train), tables.valid)
-    torch.testing.assert_close(scores_of(chunked, tables.valid), scores_of(whole, tables.valid), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        scores_of(chunked, tables.valid), scores_of(whole, tables.valid), rtol=1e-3, atol=1e-3
+    )
     started = TrainingSettings(epochs=1, batch_size=60, mean_with_lr=True)
     for model, settings in ((LR(), EXACT), (FM(embedding_dim=4), started)):
         ends = _EndsWithin()
@@ -173,17 +190,22 @@ def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, ste
     counts = _Counts(steps)
     table = dataclasses.replace(tables.train)  # no earlier run has solved it
     first = {"start_from_lr": True, "mean_with_lr": True}
-    settings = TrainingSettings(epochs=1, batch_size=60, average=average, learning_rate=0.01, **first)
+    settings = TrainingSettings(
+        epochs=1, batch_size=60, average=average, learning_rate=0.01, **first
+    )
     network = FM(embedding_dim=4).build(table.layout)
     given = {"settings": settings, "objective": Objective(), "seed": 0, "callbacks": [counts]}
     training = Training(network, table, tables.valid, **given)
     result = training.run()
     assert counts.heard[:2] == ["start", 0]
-    assert (result.stopped, len(counts.heard) - 2 == steps) == (("time", True) if steps < 10_000 else ("epochs", False))
+    assert (result.stopped, len(counts.heard) - 2 == steps) == (
+        ("time", True) if steps < 10_000 else ("epochs", False)
+    )
     assert (sum(counts.heard[1:]) == len(table)) == (steps == 10_000)
     loss = evaluate(training.network, tables.valid, Objective())["logloss"]
     assert loss == result.best.metrics["logloss"] < 0.72
-    if steps == 0:  # the one evaluation is of the regression so far: a constant, beside interactions near 0
+    # the one evaluation is of the regression so far: a constant, beside interactions near 0
+    if steps == 0:
         p = (table.y.sum() + 0.5) / (len(table) + 1)
         expected = float(-np.log(np.where(tables.valid.y == 1, p, 1 - p)).mean())
         assert abs(expected - np.log(2)) > 2e-3
@@ -192,7 +214,9 @@ def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, ste
 
 def trained(tables, model, valid=None, **more):
     """A training that ends as a mean with LR, and its history."""
-    settings = TrainingSettings(epochs=3, batch_size=32, monitor="logloss", mean_with_lr=True, **more)
+    settings = TrainingSettings(
+        epochs=3, batch_size=32, monitor="logloss", mean_with_lr=True, **more
+    )
     torch.manual_seed(0)
     network = model.build(tables.layout)
     given = {"settings": settings, "objective": Objective(), "seed": 0}
@@ -207,9 +231,13 @@ def logloss(z, y):
 PLUS = AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,))
 
 
-@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4), PLUS])
+@pytest.mark.parametrize(
+    "model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4), PLUS]
+)
 @pytest.mark.parametrize("rate", [0.005, 0.3])
-def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_validation_rows(tables, model, rate):
+def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_validation_rows(
+    tables, model, rate
+):
     training, result = trained(tables, model, learning_rate=rate)
     lr, exact = exactly(tables.train, tables.valid)
     y, of_lr = tables.valid.y, scores_of(lr, tables.valid)
@@ -223,7 +251,10 @@ def test_the_share_in_the_mean_with_lr_is_weighed_by_the_likelihood_of_the_valid
         share, loss = 1.0, losses[-1]
     assert result.network_share == network_share(training.network) == pytest.approx(share, abs=0.02)
     assert result.best.metrics["logloss"] == pytest.approx(loss, abs=1e-3)
-    assert evaluate(training.network, tables.valid, Objective())["logloss"] == result.best.metrics["logloss"]
+    assert (
+        evaluate(training.network, tables.valid, Objective())["logloss"]
+        == result.best.metrics["logloss"]
+    )
     assert result.priors == exact.priors
 
 
@@ -250,12 +281,16 @@ def noise(rows, seed):
 )
 def test_the_share_is_near_the_best_on_many_new_rows(rows_of, rate, least, most):
     """Labels of LR, of nothing, and of a pair of fields alone: LR belongs to the first two, the network to the last."""
-    tables = SimpleNamespace(train=rows_of(1_000, 0), valid=rows_of(1_000, 1), layout=rows_of(1, 0).layout)
+    tables = SimpleNamespace(
+        train=rows_of(1_000, 0), valid=rows_of(1_000, 1), layout=rows_of(1, 0).layout
+    )
     new = rows_of(20_000, 2)
     training, result = trained(tables, PLUS, learning_rate=rate)
     lr, _ = exactly(tables.train, tables.valid)
     of_network, of_lr = scores_of(part_of_mean(training.network), new), scores_of(lr, new)
-    losses = np.array([logloss(s * of_network + (1 - s) * of_lr, new.y) for s in np.linspace(0, 1, 101)])
+    losses = np.array(
+        [logloss(s * of_network + (1 - s) * of_lr, new.y) for s in np.linspace(0, 1, 101)]
+    )
     assert losses[50] > losses.min() + 0.0025  # half of each is wrong for all three
     assert least <= result.network_share <= most
     loss = logloss(scores_of(training.network, new), new.y)
@@ -264,7 +299,9 @@ def test_the_share_is_near_the_best_on_many_new_rows(rows_of, rate, least, most)
 
 def test_a_network_that_no_mean_improves_stays_as_it_is():
     """Labels by a pair of fields, of which LR can learn nothing, and a network that is not sure enough of them yet."""
-    tables = SimpleNamespace(train=paired(1_500, 0), valid=paired(800, 1), layout=paired(1, 0).layout)
+    tables = SimpleNamespace(
+        train=paired(1_500, 0), valid=paired(800, 1), layout=paired(1, 0).layout
+    )
     model = FM(embedding_dim=4, embedding_std=0.3)
     training, result = trained(tables, model, learning_rate=0.006)
     assert isinstance(training.network, type(model.build(tables.layout)))
@@ -280,18 +317,33 @@ def test_a_second_training_takes_the_share_of_the_first(tables):
     again, second = trained(tables, PLUS, result, learning_rate=0.02)
     assert 0 < result.network_share < 1
     assert second.network_share == network_share(again.network) == result.network_share
-    assert scores_of(again.network, tables.valid) == pytest.approx(scores_of(first.network, tables.valid), abs=1e-2)
+    assert scores_of(again.network, tables.valid) == pytest.approx(
+        scores_of(first.network, tables.valid), abs=1e-2
+    )
 
 
 def test_what_no_regression_can_do_is_refused(tables):
     given = {"objective": Objective(), "seed": 0}
-    with pytest.raises(ConfigError, match="optimizer = 'lbfgs' solves a regression, found FMNetwork"):
-        Training(FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given).run()
+    with pytest.raises(
+        ConfigError, match="optimizer = 'lbfgs' solves a regression, found FMNetwork"
+    ):
+        Training(
+            FM().build(tables.layout), tables.train, tables.valid, settings=EXACT, **given
+        ).run()
     start = TrainingSettings(start_from_lr=True)
-    with pytest.raises(ConfigError, match="first-order weights and a bias, which AutoIntNetwork has not"):
-        Training(PLUS.build(tables.layout), tables.train, tables.valid, settings=start, **given).run()
+    with pytest.raises(
+        ConfigError, match="first-order weights and a bias, which AutoIntNetwork has not"
+    ):
+        Training(
+            PLUS.build(tables.layout), tables.train, tables.valid, settings=start, **given
+        ).run()
     layout = Layout.of_sizes([3, 4], ["user", "item"])
-    towers = IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(layout)
+    towers = IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(
+        layout
+    )
     mean = TrainingSettings(mean_with_lr=True)
-    with pytest.raises(ConfigError, match="IntTowerNetwork has two towers, whose stored vectors have no place for LR"):
+    with pytest.raises(
+        ConfigError,
+        match="IntTowerNetwork has two towers, whose stored vectors have no place for LR",
+    ):
         Training(towers, tables.train, tables.valid, settings=mean, **given).run()

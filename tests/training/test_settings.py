@@ -38,22 +38,39 @@ def test_a_setting_out_of_range_is_named(subtests):
         ({"device": 0}, "device must be of type str, found 0"),
         ({"epoch": 3}, "TrainingSettings has no setting 'epoch': did you mean 'epochs'"),
         ({"optimizer": "adamw"}, "optimizer must be one of 'adam', .*, found 'adamw'"),
-        ({"precision": "float16"}, "precision must be one of 'float32', 'bfloat16', found 'float16'"),
-        ({"embedding_update": "sparse"}, "embedding_update must be one of 'auto', 'dense', 'lazy', found 'sparse'"),
-        ({"optimizer": "rowwise_adagrad", "embedding_update": "dense"}, "only the rows of a batch, found embedding_up"),
+        (
+            {"precision": "float16"},
+            "precision must be one of 'float32', 'bfloat16', found 'float16'",
+        ),
+        (
+            {"embedding_update": "sparse"},
+            "embedding_update must be one of 'auto', 'dense', 'lazy', found 'sparse'",
+        ),
+        (
+            {"optimizer": "rowwise_adagrad", "embedding_update": "dense"},
+            "only the rows of a batch, found embedding_up",
+        ),
     ]:
-        with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+        with (
+            subtests.test(settings=settings, sentence=sentence),
+            pytest.raises(ConfigError, match=sentence),
+        ):
             TrainingSettings(**settings)
 
 
 def test_settings_have_names_and_python_s_own_types():
     for settings, first in ((TrainingSettings, "optimizer"), (FM, "embedding_dim")):
         with pytest.raises(
-            ConfigError, match=rf"takes settings by name, as in {settings.__name__}\({first}=3\); found 3"
+            ConfigError,
+            match=rf"takes settings by name, as in {settings.__name__}\({first}=3\); found 3",
         ):
             settings(3)
     made = TrainingSettings(epochs=np.int64(3), learning_rate=np.float32(0.5), clip_norm=1)
-    assert (type(made.epochs), type(made.learning_rate), type(made.clip_norm)) == (int, float, float)
+    assert (type(made.epochs), type(made.learning_rate), type(made.clip_norm)) == (
+        int,
+        float,
+        float,
+    )
     assert made == TrainingSettings(epochs=3, learning_rate=0.5, clip_norm=1.0)
     with pytest.raises(ConfigError, match="per_positive must be of type int, found '2'"):
         NegativeSampling(user="u", item="i", per_positive="2")
@@ -72,12 +89,17 @@ def test_a_mapping_that_is_wrong_is_one_sentence(subtests):
         ({"l2_rows": "some"}, "training.l2_rows must be one of 'all', 'touched'"),
         ({"monitor": "f1"}, "training.monitor"),
     ]:
-        with subtests.test(settings=settings, sentence=sentence), pytest.raises(ConfigError, match=sentence):
+        with (
+            subtests.test(settings=settings, sentence=sentence),
+            pytest.raises(ConfigError, match=sentence),
+        ):
             parse(TrainingSettings, settings, "training")
 
 
 def test_settings_survive_plain_values():
-    settings = TrainingSettings(optimizer="sgd", l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss")
+    settings = TrainingSettings(
+        optimizer="sgd", l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss"
+    )
     assert parse(TrainingSettings, to_plain(settings), "training") == settings
 
 

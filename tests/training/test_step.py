@@ -5,7 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from fieldwise import AFM, FM, LR, AutoInt, Callback, ConfigError, DeepFM, IntTower, TrainingSettings
+from fieldwise import (
+    AFM,
+    FM,
+    LR,
+    AutoInt,
+    Callback,
+    ConfigError,
+    DeepFM,
+    IntTower,
+    TrainingSettings,
+)
 from fieldwise.models.build import build_network
 from fieldwise.ops import devices, use_ops
 from fieldwise.ops.native import NATIVE
@@ -35,7 +45,13 @@ def losses(tables, model, **settings):
     network = build_network(model, tables.layout, 1)
     names = list(network.state_dict())
     Training(
-        network, tables.train, tables.valid, settings=given, objective=Objective(), seed=1, callbacks=(progress,)
+        network,
+        tables.train,
+        tables.valid,
+        settings=given,
+        objective=Objective(),
+        seed=1,
+        callbacks=(progress,),
     ).run()
     assert list(network.state_dict()) == names
     return np.array(progress.found)
@@ -44,10 +60,25 @@ def losses(tables, model, **settings):
 MODELS = {
     "fm": FM(embedding_dim=5),
     "afm": AFM(embedding_dim=5, attention_dim=3, embedding_std=0.5, dropout=0.2),
-    "afm-fuxictr": AFM(embedding_dim=5, attention_dim=3, embedding_std=0.5, variant="fuxictr", dropout=0.2),
-    "autoint": AutoInt(embedding_dim=5, embedding_std=0.5, layers=2, heads=2, attention_dim=4, attention_dropout=0.2),
+    "afm-fuxictr": AFM(
+        embedding_dim=5, attention_dim=3, embedding_std=0.5, variant="fuxictr", dropout=0.2
+    ),
+    "autoint": AutoInt(
+        embedding_dim=5,
+        embedding_std=0.5,
+        layers=2,
+        heads=2,
+        attention_dim=4,
+        attention_dropout=0.2,
+    ),
     "inttower": IntTower(
-        embedding_dim=5, embedding_std=0.5, hidden=(6, 5), user_heads=2, item_heads=2, head_dim=3, dropout=0.2
+        embedding_dim=5,
+        embedding_std=0.5,
+        hidden=(6, 5),
+        user_heads=2,
+        item_heads=2,
+        head_dim=3,
+        dropout=0.2,
     ),
     "deepfm": DeepFM(embedding_dim=5, embedding_std=0.5, hidden=(7, 6), mlp_dropout=0.3),
 }
@@ -101,19 +132,24 @@ def test_a_processor_without_bfloat16_is_a_warning_at_the_start(tables, monkeypa
 
 
 DROPPING = DeepFM(embedding_dim=4, hidden=(8,), mlp_dropout=0.5)
-by_itself = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of PyTorch, on its own code
+# of PyTorch, on its own code
+by_itself = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 
 
 @by_itself
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch.compile's own, after a graph break
+# torch.compile's own, after a graph break
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("name", ["deepfm", pytest.param("inttower", marks=pytest.mark.slow)])
 def test_a_compiled_network_trains_as_the_plain_one(tables, name, monkeypatch):
     model = {
         "deepfm": DeepFM(embedding_dim=4, hidden=(8,), mlp_dropout=0),
-        "inttower": IntTower(embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0),
+        "inttower": IntTower(
+            embedding_dim=4, hidden=(6,), user_heads=1, item_heads=1, head_dim=3, dropout=0
+        ),
     }[name]
     real = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda f, **_: real(f, backend="aot_eager"))  # no minute of C++ in a test
+    # no minute of C++ in a test
+    monkeypatch.setattr(torch, "compile", lambda f, **_: real(f, backend="aot_eager"))
     batch_size = 50  # 120 rows: the last batch has 20
     np.testing.assert_allclose(
         losses(tables, model, compile=True, batch_size=batch_size), losses(tables, model, batch_size=batch_size),
@@ -127,7 +163,9 @@ def test_a_compiled_network_trains_as_the_plain_one(tables, name, monkeypatch):
 def test_a_compiled_network_drops_what_the_plain_one_drops(tables, model):
     """By PyTorch's own compiler, which would use another generator."""
     torch._dynamo.reset()
-    np.testing.assert_allclose(losses(tables, model, compile=True), losses(tables, model), atol=1e-5)
+    np.testing.assert_allclose(
+        losses(tables, model, compile=True), losses(tables, model), atol=1e-5
+    )
 
 
 def test_compilation_keeps_pytorchs_generator(tables, monkeypatch):
@@ -144,10 +182,13 @@ def test_without_a_compiler_compile_is_one_sentence(tables, monkeypatch):
 
     monkeypatch.setattr(inductor.cpp, "cxx", ("/nowhere/g++",))
     torch._dynamo.reset()
-    # PyTorch's own patch: undone by monkeypatch the setting would stay, and warn in every later compilation.
+    # PyTorch's own patch: undone by monkeypatch the setting would stay, and warn in every later
+    # compilation.
     with (
         torch.compiler.config.patch(force_disable_caches=True),
-        pytest.raises(ConfigError, match=r"compile = true needs a working C\+\+ compiler.*set compile = false") as e,
+        pytest.raises(
+            ConfigError, match=r"compile = true needs a working C\+\+ compiler.*set compile = false"
+        ) as e,
     ):
         losses(tables, DeepFM(embedding_dim=3, hidden=(5,)), compile=True)
     assert "\n" not in str(e.value)

@@ -56,7 +56,9 @@ def alone(tables, **more):
     l2 = {"first_order.embedding.weight": STRENGTH}
     settings = TrainingSettings(**(COMMON | own | more), l2=l2, monitor="logloss")
     network = LR().build(tables.layout)
-    Training(network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=3).run()
+    Training(
+        network, tables.train, tables.valid, settings=settings, objective=Objective(), seed=3
+    ).run()
     return network
 
 
@@ -64,9 +66,12 @@ def scores_of(network, table):
     return score_batches(network, table.batches(1000))
 
 
-@pytest.mark.parametrize("model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4), PLUS])
+@pytest.mark.parametrize(
+    "model", [FM(embedding_dim=4), AFM(embedding_dim=4, attention_dim=4), PLUS]
+)
 def test_the_mean_is_with_lr_as_it_is_trained_alone(tables, model):
-    settings = dataclasses.replace(MEAN, l2={}, learning_rate=1e-6)  # so that the network learns less than LR
+    # so that the network learns less than LR
+    settings = dataclasses.replace(MEAN, l2={}, learning_rate=1e-6)
     training, result = trained(tables, settings, model=model)
     lr = alone(tables)
     mean = training.network
@@ -76,10 +81,19 @@ def test_the_mean_is_with_lr_as_it_is_trained_alone(tables, model):
     y = tables.valid.y
     of_network, of_lr = scores_of(mean.network, tables.valid), scores_of(lr, tables.valid)
     shares = np.linspace(0, 1, 101)
-    losses = np.array([np.mean(np.logaddexp(0, z) - y * z) for z in (s * of_network + (1 - s) * of_lr for s in shares)])
+    losses = np.array(
+        [
+            np.mean(np.logaddexp(0, z) - y * z)
+            for z in (s * of_network + (1 - s) * of_lr for s in shares)
+        ]
+    )
     likelihoods = np.exp(-len(y) * (losses - losses.min()))
-    assert result.network_share == pytest.approx(shares @ likelihoods / likelihoods.sum(), abs=0.0051)
-    assert result.best.metrics["logloss"] == pytest.approx(evaluate(mean, tables.valid, Objective())["logloss"])
+    assert result.network_share == pytest.approx(
+        shares @ likelihoods / likelihoods.sum(), abs=0.0051
+    )
+    assert result.best.metrics["logloss"] == pytest.approx(
+        evaluate(mean, tables.valid, Objective())["logloss"]
+    )
     assert result.lr.best.metrics["logloss"] == evaluate(lr, tables.valid, Objective())["logloss"]
     assert result.priors == {}
 
@@ -87,14 +101,25 @@ def test_the_mean_is_with_lr_as_it_is_trained_alone(tables, model):
 def test_its_strength_is_that_of_scikit_learn(tables):
     """Many epochs of all rows in one batch come close to the minimum; the run ends with them."""
     rows = len(tables.train)
-    whole = {"epochs": 2_000, "batch_size": rows, "evaluations_per_epoch": 1, "embedding_update": "dense"}
-    settings = dataclasses.replace(MEAN, **whole, patience=2_000, start_from_lr=True, mean_with_lr=False)
+    whole = {
+        "epochs": 2_000,
+        "batch_size": rows,
+        "evaluations_per_epoch": 1,
+        "embedding_update": "dense",
+    }
+    settings = dataclasses.replace(
+        MEAN, **whole, patience=2_000, start_from_lr=True, mean_with_lr=False
+    )
     one_hot = np.zeros((rows, tables.layout.num_rows))
     np.put_along_axis(one_hot, tables.train.ids, 1.0, axis=1)
-    other = LogisticRegression(C=1 / (STRENGTH * rows), tol=1e-8, max_iter=5_000).fit(one_hot, tables.train.y)
+    other = LogisticRegression(C=1 / (STRENGTH * rows), tol=1e-8, max_iter=5_000).fit(
+        one_hot, tables.train.y
+    )
     same = dataclasses.replace(tables.train)
     given = {"settings": settings, "objective": Objective(), "seed": 3}
-    training = Training(FM(embedding_dim=4).build(tables.layout), same, same, **given, callbacks=[Ends(step=2_000)])
+    training = Training(
+        FM(embedding_dim=4).build(tables.layout), same, same, **given, callbacks=[Ends(step=2_000)]
+    )
     training.run()
     first = training.network.first_order
     scores = one_hot @ first.embedding.weight[:, 0].detach().numpy() + first.bias.item()
@@ -102,10 +127,14 @@ def test_its_strength_is_that_of_scikit_learn(tables):
 
 
 def test_a_network_may_start_from_it(tables):
-    settings = dataclasses.replace(MEAN, mean_with_lr=False, start_from_lr=True, learning_rate=1e-12, l2={})
+    settings = dataclasses.replace(
+        MEAN, mean_with_lr=False, start_from_lr=True, learning_rate=1e-12, l2={}
+    )
     training, result = trained(tables, settings)
     lr = alone(tables)
-    assert torch.allclose(training.network.first_order.embedding.weight, lr.first_order.embedding.weight, atol=1e-6)
+    assert torch.allclose(
+        training.network.first_order.embedding.weight, lr.first_order.embedding.weight, atol=1e-6
+    )
     assert result.network_share is None
 
 
@@ -132,7 +161,11 @@ def test_callbacks_hear_of_its_steps_without_rows(tables):
 def test_a_search_trains_it_once(tables):
     heard = Heard()
     table = dataclasses.replace(tables.train)
-    for settings in (MEAN, dataclasses.replace(MEAN, learning_rate=0.1), dataclasses.replace(MEAN, l2_of_lr=0.02)):
+    for settings in (
+        MEAN,
+        dataclasses.replace(MEAN, learning_rate=0.1),
+        dataclasses.replace(MEAN, l2_of_lr=0.02),
+    ):
         network = FM(embedding_dim=4).build(tables.layout)
         given = {"settings": settings, "objective": Objective(), "seed": 3, "callbacks": [heard]}
         Training(network, table, tables.valid, **given).run()
@@ -155,20 +188,33 @@ def assert_equal(found, expected):
     assert {name: value.tolist() for name, value in training.network.state_dict().items()} == {
         name: value.tolist() for name, value in network.items()
     }
-    assert (result.network_share, result.stopped, result.epochs) == (wanted.network_share, "epochs", wanted.epochs)
-    assert [one.metrics for one in result.lr.evaluations] == [one.metrics for one in wanted.lr.evaluations]
+    assert (result.network_share, result.stopped, result.epochs) == (
+        wanted.network_share,
+        "epochs",
+        wanted.epochs,
+    )
+    assert [one.metrics for one in result.lr.evaluations] == [
+        one.metrics for one in wanted.lr.evaluations
+    ]
 
 
 @pytest.mark.parametrize(
     ("how", "kills"),
-    [(Killed, (3, 5)), (Killed, (STEPS - 1, 9)), (KeyboardInterrupt, (11, STEPS + 1)), (OutOfTime, (12, 3))],
+    [
+        (Killed, (3, 5)),
+        (Killed, (STEPS - 1, 9)),
+        (KeyboardInterrupt, (11, STEPS + 1)),
+        (OutOfTime, (12, 3)),
+    ],
 )
 def test_a_run_that_is_broken_off_equals_one_that_is_not(tables, tmp_path, kills, how):
     expected = trained(tables)
     assert expected[1].network_share < 1
     for step in kills:
         try:
-            _, result = trained(tables, callback=Ends(step=step, how=how), checkpoints=checkpoints(tmp_path))
+            _, result = trained(
+                tables, callback=Ends(step=step, how=how), checkpoints=checkpoints(tmp_path)
+            )
         except Killed:
             continue
         assert result.stopped == {KeyboardInterrupt: "interrupted", OutOfTime: "time"}[how]
@@ -177,7 +223,9 @@ def test_a_run_that_is_broken_off_equals_one_that_is_not(tables, tmp_path, kills
 
 def test_a_finished_lr_is_restored_without_a_step(tables, tmp_path):
     with pytest.raises(Killed):
-        trained(tables, callback=Ends(step=STEPS + 3, how=Killed), checkpoints=checkpoints(tmp_path))
+        trained(
+            tables, callback=Ends(step=STEPS + 3, how=Killed), checkpoints=checkpoints(tmp_path)
+        )
     heard = Heard()
     trained(tables, callback=heard, checkpoints=checkpoints(tmp_path))
     assert heard.rows.count(0) == 0
@@ -189,7 +237,9 @@ def test_a_time_limit_leaves_what_it_has_reached(tables):
     assert (result.stopped, result.lr.stopped, result.lr.epochs) == ("time", "time", 3)
     assert len(result.evaluations) == 1, "of a network that has taken no step"
     lr = alone(tables, epochs=2)
-    assert torch.equal(training.network.first_order.embedding.weight, lr.first_order.embedding.weight)
+    assert torch.equal(
+        training.network.first_order.embedding.weight, lr.first_order.embedding.weight
+    )
 
 
 def test_a_second_training_repeats_the_first_one_s(tables):
@@ -206,7 +256,8 @@ def test_its_memory_is_counted(tables):
     rows = 4 * (tables.layout.num_rows + 1)
     assert bytes_of_parameters(network, MEAN) == (plain + 2 * rows, checkpoint)
     lr = LR().build(tables.layout)
-    settings = dataclasses.replace(MEAN, optimizer="sgd", l2={})  # without states: LR's own training takes more
+    # without states: LR's own training takes more
+    settings = dataclasses.replace(MEAN, optimizer="sgd", l2={})
     least = sum(p.nbytes for p in lr.parameters()) + 2 * rows + rows - 4  # occurrences have no bias
     of_lr = least + rows * 2  # Adam's states; and the gradient of the bias
     assert bytes_of_parameters(lr, settings)[0] == rows + of_lr + 4

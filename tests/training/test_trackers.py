@@ -34,7 +34,9 @@ def check(found, result):
         values = [value for _, value in found[f"valid/{name}"]]
         assert values == pytest.approx([one.metrics[name] for one in result.evaluations], rel=1e-6)
         assert found[f"best/{name}"] == [(150, pytest.approx(result.best.metrics[name], rel=1e-6))]
-    means = [(50 * k + 50, pytest.approx(one.train_loss)) for k, one in enumerate(result.evaluations)]
+    means = [
+        (50 * k + 50, pytest.approx(one.train_loss)) for k, one in enumerate(result.evaluations)
+    ]
     assert found["train/mean_loss"] == means
     assert found["best/epoch"] == [(150, result.best.epoch)]
 
@@ -60,7 +62,9 @@ class Stub(types.ModuleType):
     def init(self, *, project, name, config, reinit):
         self.runs.append((name, project, reinit))
         self.params.update(config)
-        return types.SimpleNamespace(log=self.log, finish=lambda exit_code: self.ended.append(exit_code))
+        return types.SimpleNamespace(
+            log=self.log, finish=lambda exit_code: self.ended.append(exit_code)
+        )
 
     def log(self, values, *, step):
         for name, value in values.items():
@@ -80,7 +84,11 @@ def test_losses_metrics_settings_and_the_end_are_written(kind, library, run, end
     monkeypatch.delenv("WANDB_PROJECT", raising=False)
     check(stub.found, trained(kind("first")))
     assert stub.runs == [run]
-    assert (stub.params["model.name"], stub.params["training.batch_size"], stub.params["seed"]) == ("deepfm", 18, 0)
+    assert (stub.params["model.name"], stub.params["training.batch_size"], stub.params["seed"]) == (
+        "deepfm",
+        18,
+        0,
+    )
     assert stub.ended == [ends[0]]
     broken = kind("second")
     monkeypatch.setattr(broken, "on_step", lambda _: 1 / 0)
@@ -97,7 +105,13 @@ def test_event_files_of_tensorboard_hold_the_run(tmp_path):
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("a-b-c-")
     events = EventAccumulator(str(folder)).Reload()
-    check({name: [(one.step, one.value) for one in events.Scalars(name)] for name in events.Tags()["scalars"]}, result)
+    check(
+        {
+            name: [(one.step, one.value) for one in events.Scalars(name)]
+            for name in events.Tags()["scalars"]
+        },
+        result,
+    )
     (text,) = events.Tensors("settings/text_summary")
     assert b"| training.batch_size | 18 |" in text.tensor_proto.string_val[0]
 
@@ -112,7 +126,9 @@ def test_a_store_of_mlflow_holds_the_run(tmp_path, monkeypatch):
     assert (run.info.run_name, run.info.status) == ("first", "FINISHED")
     assert run.data.params["training.batch_size"] == "18"
     names = run.data.metrics
-    history = {name: mlflow.MlflowClient().get_metric_history(run.info.run_id, name) for name in names}
+    history = {
+        name: mlflow.MlflowClient().get_metric_history(run.info.run_id, name) for name in names
+    }
     check({name: [(one.step, one.value) for one in history[name]] for name in names}, result)
 
 
@@ -131,7 +147,9 @@ def test_wandb_keeps_a_run_offline(tmp_path, monkeypatch):
     trained(Seen("first"))
     assert (kept["failed"], kept["batch_size"]) == (False, 18)
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    assert all(name in file.read_bytes() for name in (b"best/auc", b"valid/logloss", b"train/mean_loss"))
+    assert all(
+        name in file.read_bytes() for name in (b"best/auc", b"valid/logloss", b"train/mean_loss")
+    )
 
 
 def test_a_missing_library_or_an_unknown_tracker_is_a_sentence(monkeypatch):
@@ -140,5 +158,7 @@ def test_a_missing_library_or_an_unknown_tracker_is_a_sentence(monkeypatch):
         message = rf"tracking with {name} needs {name}, which is not installed: pip install 'fieldwise\[{name}\]'"
         with pytest.raises(MissingExtraError, match=message):
             kind("x")
-    with pytest.raises(ConfigError, match="a tracker must be one of tensorboard, mlflow, wandb, found 'tb'"):
+    with pytest.raises(
+        ConfigError, match="a tracker must be one of tensorboard, mlflow, wandb, found 'tb'"
+    ):
         check_tracker("tb")

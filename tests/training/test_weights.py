@@ -29,7 +29,12 @@ from fieldwise.scoring.batches import score_batches
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 
-FIELDS = (Categorical("user_id"), Categorical("device"), Categorical("release_decade"), Categorical("age_group"))
+FIELDS = (
+    Categorical("user_id"),
+    Categorical("device"),
+    Categorical("release_decade"),
+    Categorical("age_group"),
+)
 SCHEMA = Schema(fields=FIELDS, label=Label("liked"))
 REGRESSION = Schema(fields=FIELDS, label=Label("true_probability", task="regression"))
 LOG = simulate(1500, users=20, items=30)
@@ -38,7 +43,9 @@ QUICK = TrainingSettings(epochs=2, batch_size=128, learning_rate=0.01)
 BOTH = Objective(more={"stars": Objective(task="regression", weight=0.5)})
 
 
-@pytest.mark.parametrize("objective", [Objective(), Objective(task="regression"), BOTH], ids=["yes", "number", "both"])
+@pytest.mark.parametrize(
+    "objective", [Objective(), Objective(task="regression"), BOTH], ids=["yes", "number", "both"]
+)
 def test_integer_weights_equal_repeated_rows(objective: Objective) -> None:
     rng = np.random.default_rng(1)
     times = torch.from_numpy(rng.integers(0, 4, 60))
@@ -64,7 +71,9 @@ def test_equal_weights_change_no_bit(schema: Schema) -> None:
 
     def scores(sample_weight: np.ndarray | None) -> np.ndarray:
         training = dataclasses.replace(QUICK, epochs=1)
-        fitted = Recommender(schema, FM(embedding_dim=4), training=training).fit(log, sample_weight=sample_weight)
+        fitted = Recommender(schema, FM(embedding_dim=4), training=training).fit(
+            log, sample_weight=sample_weight
+        )
         return fitted.bundle_.score(log)
 
     np.testing.assert_array_equal(scores(np.full(500, 0.1)), scores(None))
@@ -84,8 +93,15 @@ def test_a_logistic_regression_is_scikit_learns() -> None:
     whole = TrainingSettings(optimizer="adam", learning_rate=0.05, batch_size=10_000, **often)
     result = Training(network, table, table, settings=whole, objective=Objective(), seed=0).run()
     ours = score_batches(network, table.batches(2048))
-    one_hot = LOG.select(f.name for f in FIELDS).with_columns(pl.all().cast(pl.String)).to_dummies().to_numpy()
-    theirs = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-10).fit(one_hot, LOG["liked"], sample_weight=WEIGHT)
+    one_hot = (
+        LOG.select(f.name for f in FIELDS)
+        .with_columns(pl.all().cast(pl.String))
+        .to_dummies()
+        .to_numpy()
+    )
+    theirs = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-10).fit(
+        one_hot, LOG["liked"], sample_weight=WEIGHT
+    )
     unweighted = LogisticRegression(C=np.inf, max_iter=5000).fit(one_hot, LOG["liked"])
     expected = theirs.decision_function(one_hot)
     np.testing.assert_allclose(ours, expected, atol=0.02)

@@ -1,5 +1,5 @@
 """Find the best model for a table within a time budget.
 
-The function is `fieldwise.auto`. The package has another name, because importing a module `fieldwise.auto` would hide
-the function.
+The function is `fieldwise.auto`. The package has another name, because importing a module
+`fieldwise.auto` would hide the function.
 """

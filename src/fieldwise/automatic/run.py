@@ -1,6 +1,7 @@
 """Find the best model for a table within a time budget: read, audit, train, search, evaluate once, write.
 
-The folder of a result is written completely under a temporary name, then renamed over an older result:
+The folder of a result is written completely under a temporary name, then renamed over an older
+result:
 
     schema.toml        the meaning of each column, with the reason
     recipe.toml        the best model: `fieldwise train FOLDER/recipe.toml` trains it again
@@ -44,7 +45,13 @@ from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, recipe_toml
 from fieldwise.runs.records import Store
 from fieldwise.schema import Schema
-from fieldwise.storage.files import already_exists, check_folder, keep_elsewhere, whole_folder, write_atomically
+from fieldwise.storage.files import (
+    already_exists,
+    check_folder,
+    keep_elsewhere,
+    whole_folder,
+    write_atomically,
+)
 
 BASES = (CONSTANT, TITLES["lr"], TREES)
 
@@ -59,7 +66,8 @@ class Line:
     valid: float  # logloss or RMSE on the validation rows, by which the choice was made
     metrics: Mapping[str, Interval]  # `auc` and `logloss`, or `rmse`
     calibration_error: float | None  # expected calibration error; None for a regression label
-    against: Mapping[str, Mapping[str, Interval]]  # for each baseline and metric, the difference, paired by row
+    # for each baseline and metric, the difference, paired by row
+    against: Mapping[str, Mapping[str, Interval]]
     calibrated: bool  # whether its probabilities have a Platt scaling fitted on validation rows
     epochs: int  # this and the rest as of the `Trial`
     seconds: float
@@ -77,13 +85,15 @@ class AutoResult:
         best: bundle of the chosen model.
         schema: schema of the columns that the models read.
         recipe: recipe that trains the chosen model again on the same rows.
-        lines: the leaderboard on the test rows, a line per trial, best first. The choice was made on validation rows.
+        lines: the leaderboard on the test rows, a line per trial, best first. The choice was made
+            on validation rows.
         test_rows: number of test rows.
         findings: findings of the audit of columns.
         notes: for each column that is not a field, the reason.
         skipped: for each model that was not trained, by its title, the reason.
         late: titles of those of them that were left out for time.
-        learned: titles of the trials that are significantly better than the constant on validation rows.
+        learned: titles of the trials that are significantly better than the constant on validation
+            rows.
         trials: number of trials of the search.
         seconds: duration of the whole run.
         folder: folder of the result; None if nothing was written.
@@ -115,14 +125,22 @@ class AutoResult:
         """
         rows = []
         for line in self.lines:
-            row: dict[str, Any] = {"model": line.model, "chosen": line.chosen, "all_rows": line.all_rows}
+            row: dict[str, Any] = {
+                "model": line.model,
+                "chosen": line.chosen,
+                "all_rows": line.all_rows,
+            }
             row[f"valid_{self.metric}"] = line.valid
             for name, result in line.metrics.items():
                 row |= {name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
             for base, metrics in line.against.items():
                 for name, result in metrics.items():
                     column = f"{name}_less_{base.lower()}"
-                    row |= {column: result.value, f"{column}_low": result.low, f"{column}_high": result.high}
+                    row |= {
+                        column: result.value,
+                        f"{column}_low": result.low,
+                        f"{column}_high": result.high,
+                    }
             if line.calibration_error is not None:
                 row["calibration_error"] = line.calibration_error
             more = "calibrated", "epochs", "seconds", "stopped", "network_share", "parameters"
@@ -166,8 +184,11 @@ class AutoResult:
 
     def sentences(self) -> list[str]:
         """The leaderboard's conclusions as sentences."""
-        line, metric = self.judged, shown_name(self.metric)
-        networks = [one for one in self.lines if one.model not in (CONSTANT, TREES) and not one.all_rows]
+        line = self.judged
+        metric = shown_name(self.metric)
+        networks = [
+            one for one in self.lines if one.model not in (CONSTANT, TREES) and not one.all_rows
+        ]
         lowest = min(networks, key=lambda one: one.valid)
         why = f"has the best {metric} of the networks on validation rows ({line.valid:.4f})"
         if lowest is not line:
@@ -178,7 +199,10 @@ class AutoResult:
         after = f"the {self.test_rows:,} test rows were evaluated once, after this choice"
         said = [f"{line.model} {why}; {after}"]
         bases = [base for base in BASES if base in line.against]
-        said += [f"{line.model} against {_named(b)}: {_judged(line.against[b], self.metric)}" for b in bases]
+        said += [
+            f"{line.model} against {_named(b)}: {_judged(line.against[b], self.metric)}"
+            for b in bases
+        ]
         if self.chosen is not line:
             said.append(
                 f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
@@ -186,7 +210,8 @@ class AutoResult:
                 f"{line.metrics[self.metric].value:.4f}. The other models have learned from the training rows alone: "
                 f"compare them with {line.model}"
             )
-        trees, guess = self.line(TREES), self.line(CONSTANT)
+        trees = self.line(TREES)
+        guess = self.line(CONSTANT)
         if line.model not in self.learned and guess is not None:
             better = TREES in self.learned
             remedy = "use more rows or other columns, or check whether the data changes over time"
@@ -202,7 +227,9 @@ class AutoResult:
                 "a bundle can only hold a fieldwise model"
             )
         if line.stopped == "time":
-            said.append(f"the time for {line.model} ended its training: more minutes may improve it")
+            said.append(
+                f"the time for {line.model} ended its training: more minutes may improve it"
+            )
         if line.stopped == "epochs":
             all_epochs = "its only epoch" if line.epochs == 1 else f"all its {line.epochs} epochs"
             said.append(
@@ -211,7 +238,9 @@ class AutoResult:
         if self.best.mean_sentence is not None:
             said.append(self.best.mean_sentence)
         if line.changes:
-            said.append(f"the search changed {', '.join(f'{path} = {value}' for path, value in line.changes.items())}")
+            said.append(
+                f"the search changed {', '.join(f'{path} = {value}' for path, value in line.changes.items())}"
+            )
         if line.calibrated:
             figures = self.best.about["calibration"]["figures"]["test rows"][self.schema.label.name]
             before, after = (figures[when]["logloss"] for when in ("before", "after"))
@@ -221,7 +250,9 @@ class AutoResult:
             )
         said += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
         if self.late:
-            said.append(f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too")
+            said.append(
+                f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too"
+            )
         return said
 
     def to_plain(self) -> dict[str, Any]:
@@ -258,7 +289,11 @@ class AutoResult:
             for name, result in line.metrics.items():
                 row[f"{shown_name(name)} {'±' if short else '[95 %]'}"] = _cell(result, short=short)
             for base in bases:
-                gain = _cell(line.against[base][self.metric], "+", short=short) if base in line.against else ""
+                gain = (
+                    _cell(line.against[base][self.metric], "+", short=short)
+                    if base in line.against
+                    else ""
+                )
                 row[f"minus {_named(base)}" if short else f"{metric} minus {_named(base)}"] = gain
             if line.calibration_error is not None:
                 row["ECE"] = f"{line.calibration_error:.4f}"
@@ -274,7 +309,11 @@ class AutoResult:
         said = [f"- {sentence}." for sentence in self.sentences()]
         results = [f"- {one.sentence}." for one in self.findings]
         audited = {one.column for one in self.findings}
-        columns = [f"- not a field: {column}: {why}" for column, why in self.notes.items() if column not in audited]
+        columns = [
+            f"- not a field: {column}: {why}"
+            for column, why in self.notes.items()
+            if column not in audited
+        ]
         parts = ["# Leaderboard", "\n".join(lines).replace(" *", " \\*"), about, "\n".join(said)]
         if results or columns:
             parts += ["## Columns", "\n".join([*results, *columns])]
@@ -284,7 +323,8 @@ class AutoResult:
         heads, rows = self.rows(short=True)
         widths = [max(len(row[k]) for row in [heads, *rows]) for k in range(len(heads))]
         table = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            for row in [heads, *rows]
         ]
         return "\n".join([*table, *self.sentences()])
 
@@ -306,14 +346,23 @@ def build_leaderboard(
         """The metrics of a trial, or its differences from a baseline."""
         less, drawn = (0.0, 0.0) if base is None else (values[base], resamples[:, base])
         result = estimate([values[k] - less], resamples[:, k] - drawn)
-        own: dict[str, Interval] = {metric: Interval(value=result.value, low=result.low, high=result.high)}
+        own: dict[str, Interval] = {
+            metric: Interval(value=result.value, low=result.low, high=result.high)
+        }
         if not with_auc:
             return own
         # DeLong's interval, clipped to 0 and 1; the AUC of equal scores is .5 for any rows.
         test = delong(y, scores[k], np.zeros(len(y)) if base is None else scores[base])
-        value, least, most = (test.first, 0.0, 1.0) if base is None else (test.difference, -np.inf, np.inf)
+        value, least, most = (
+            (test.first, 0.0, 1.0) if base is None else (test.difference, -np.inf, np.inf)
+        )
         reach = NORMAL_975 * test.standard_error
-        return {"auc": Interval(value=value, low=max(least, value - reach), high=min(most, value + reach)), **own}
+        return {
+            "auc": Interval(
+                value=value, low=max(least, value - reach), high=min(most, value + reach)
+            ),
+            **own,
+        }
 
     lines = [
         Line(
@@ -323,8 +372,13 @@ def build_leaderboard(
             valid=one.value,
             metrics=compared(k, None),
             calibration_error=calibration_error(y, sigmoid(scores[k])) if binary else None,
-            # A trial on all rows is not compared with the baselines, which were trained on the training rows only.
-            against={trials[base].title: compared(k, base) for base in bases if base != k and not one.on_all_rows},
+            # A trial on all rows is not compared with the baselines, which were trained on the
+            # training rows only.
+            against={
+                trials[base].title: compared(k, base)
+                for base in bases
+                if base != k and not one.on_all_rows
+            },
             calibrated=one.calibration is not None,
             epochs=one.epochs,
             seconds=round(one.seconds, 2),
@@ -344,22 +398,28 @@ def _named(base: str) -> str:
 
 def _cell(interval: Interval, sign: str = "", *, short: bool = False) -> str:
     """A value with its interval, or with half the interval's width."""
-    half, ends = (interval.high - interval.low) / 2, f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+    half = (interval.high - interval.low) / 2
+    ends = f"[{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
     return f"{interval.value:{sign}.4f} {f'±{half:.4f}' if short else ends}"
 
 
 def _judged(metrics: Mapping[str, Interval], metric: str) -> str:
     """A difference in words, for a metric where lower is better."""
     result = metrics[metric]
-    word = "better" if result.high < 0 else "worse" if result.low > 0 else "no significant difference"
+    word = (
+        "better" if result.high < 0 else "worse" if result.low > 0 else "no significant difference"
+    )
     more = f", AUC {_cell(metrics['auc'], '+')}" if "auc" in metrics else ""
     return f"{word} ({shown_name(metric)} {_cell(result, '+')}{more})"
 
 
-RESERVE, MOST_RESERVE = 0.15, 45.0  # share of the time, and maximum seconds, for evaluation, writing and the report
+# share of the time, and maximum seconds, for evaluation, writing and the report
+RESERVE = 0.15
+MOST_RESERVE = 45.0
 REPORT_ROWS = 200
 REPORT_SECONDS = 8.0  # estimated duration of a report, in addition to preparing the rows again
-TABLE, BOARD = "auto-table.parquet", "leaderboard.json"
+TABLE = "auto-table.parquet"
+BOARD = "leaderboard.json"
 OWN = {TABLE, BOARD, "schema.toml", "recipe.toml", "leaderboard.md", "bundle", "report.html"}
 
 
@@ -378,17 +438,18 @@ def auto(
 ) -> AutoResult:
     """The best model for a table that is found within a time budget, with an honest evaluation.
 
-    The schema is inferred and the training rows are audited: columns that are constant, id-like or label-like are left
-    out. Rows are split by time if there is a time column, else at random (80, 10 and 10 %). LR, FM, LightGBM, AFM,
-    AutoInt+, FinalMLP and, with user and item fields, DSSM and IntTower are trained with their defaults, then a short
-    search changes the settings of the two best. All choices are made on validation rows; the test rows are evaluated
-    once, at the end.
+    The schema is inferred and the training rows are audited: columns that are constant, id-like or
+    label-like are left out. Rows are split by time if there is a time column, else at random (80,
+    10 and 10 %). LR, FM, LightGBM, AFM, AutoInt+, FinalMLP and, with user and item fields, DSSM and
+    IntTower are trained with their defaults, then a short search changes the settings of the two
+    best. All choices are made on validation rows; the test rows are evaluated once, at the end.
 
     Args:
         data: a path, or a table of any type that `as_table` takes.
         label: column of the label. Default: guessed from the column names.
-        minutes: time budget of the whole run, from this call on. Models that do not fit are left out and reported; a
-            training that takes longer than its share is stopped, and its best epoch is used.
+        minutes: time budget of the whole run, from this call on. Models that do not fit are left
+            out and reported; a training that takes longer than its share is stopped, and its best
+            epoch is used.
         out: folder for schema, recipe, leaderboard, bundle and report. Default: nothing is written.
         seed: seed of everything random.
         schema: a schema to use instead of an inferred one.
@@ -402,7 +463,8 @@ def auto(
     Errors:
         SchemaError, DataError: nothing can be learned from the table.
         ConfigError: a setting is invalid, or `out` is in use.
-        KeyboardInterrupt: Ctrl-C before the first model; later it ends the run with the models trained so far.
+        KeyboardInterrupt: Ctrl-C before the first model; later it ends the run with the models
+            trained so far.
     """
     settings = AutoSettings(
         label=label,
@@ -414,12 +476,15 @@ def auto(
         positive=tuple(positive),
         overwrite=overwrite,
     )
-    return run_auto(data, settings, (lambda _: None) if quiet else partial(print, file=sys.stderr, flush=True))
+    return run_auto(
+        data, settings, (lambda _: None) if quiet else partial(print, file=sys.stderr, flush=True)
+    )
 
 
 def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
     """The result of `auto`, with its settings as one object; `data` may also be a recipe's data settings."""
-    clock, out = Clock(settings.minutes * 60, began=settings.began), settings.out
+    clock = Clock(settings.minutes * 60, began=settings.began)
+    out = settings.out
     with contextlib.nullcontext() if out is None else _claimed(out, overwrite=settings.overwrite):
         read: ReadTable | None = None
         if isinstance(data, (str, Path)):
@@ -431,24 +496,35 @@ def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
             frame = read(() if settings.schema is None else settings.schema.text_columns)
         else:
             path = IN_MEMORY if out is None else str(out.resolve() / TABLE)
-            frame, source = as_table(data), DataSettings(path=path)
+            frame = as_table(data)
+            source = DataSettings(path=path)
         note(f"{frame.height:,} rows, {frame.width} columns")
         task = build_task(frame, source, settings, note, read)
-        prepared_in, reserve = clock.spent, min(RESERVE * clock.seconds, MOST_RESERVE)
-        tried = try_models(task, "auto" if out is None else out.name, clock, reserve=reserve, note=note)
+        prepared_in = clock.spent
+        reserve = min(RESERVE * clock.seconds, MOST_RESERVE)
+        tried = try_models(
+            task, "auto" if out is None else out.name, clock, reserve=reserve, note=note
+        )
         result = _evaluated(task, tried, clock, settings.seed)
         if out is None:
             return result
         result = dataclasses.replace(result, folder=out)
         _write_folder(result, task, out)
-        bundle, page = out / "bundle", out / "report.html"
+        bundle = out / "bundle"
+        page = out / "report.html"
         if clock.left < prepared_in + REPORT_SECONDS and not result.interrupted:
-            note(f"there is no time left for the report: `fieldwise report {bundle} --out {page}` writes it")
+            note(
+                f"there is no time left for the report: `fieldwise report {bundle} --out {page}` writes it"
+            )
         elif not result.interrupted:
             try:
                 from fieldwise.report import ReportSettings, report
 
-                text = report([bundle], ReportSettings(rows=REPORT_ROWS, device=settings.device), data_dir=Path())
+                text = report(
+                    [bundle],
+                    ReportSettings(rows=REPORT_ROWS, device=settings.device),
+                    data_dir=Path(),
+                )
                 write_atomically(page, text.encode())
                 result = dataclasses.replace(result, report=page)
             except FieldwiseError as e:  # the result is already written
@@ -458,9 +534,11 @@ def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
 
 def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoResult:
     """The result with its leaderboard: the only evaluation on test rows, after all choices."""
-    chosen, label = tried.on_all or tried.chosen, task.schema.label
+    chosen = tried.on_all or tried.chosen
+    label = task.schema.label
     trials = [*tried.trials, *([tried.on_all] if tried.on_all is not None else [])]
-    valid, test = task.prepared.valid, task.prepared.test
+    valid = task.prepared.valid
+    test = task.prepared.test
     best = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
     if (calibration := chosen.calibration) is not None:
         # The figures on validation rows are those before a training on these rows too.
@@ -469,7 +547,12 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
             rows: {label.name: before_and_after(part.main, one.raw(part), calibration)}
             for rows, (one, part) in parts.items()
         }
-        facts = {"method": "platt", "fitted_on": "validation rows", "rows": len(valid.table), "figures": figures}
+        facts = {
+            "method": "platt",
+            "fitted_on": "validation rows",
+            "rows": len(valid.table),
+            "figures": figures,
+        }
         about = {**best.about, "calibration": facts}
         best = dataclasses.replace(best, calibration={label.name: calibration}, about=about)
     return AutoResult(
@@ -496,7 +579,9 @@ def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
         raise ConfigError(f"out is a folder, but {out} is a file: choose another name")
     if out.is_dir() and any(out.iterdir()):
         if not (out / BOARD).is_file():
-            raise ConfigError(f"out needs a folder of its own: {out} holds other files; choose another")
+            raise ConfigError(
+                f"out needs a folder of its own: {out} holds other files; choose another"
+            )
         if not overwrite:
             raise already_exists(out)
         others = sorted({path.name for path in out.iterdir()} - OWN)
@@ -513,7 +598,8 @@ def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
 
 def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
     """Write all files but the report, replacing the folder's content, or to another place if that fails."""
-    schema, line = result.schema.to_toml(), result.chosen
+    schema = result.schema.to_toml()
+    line = result.chosen
     if task.inferred is not None:
         left = {one.column: f"omitted: {one.sentence}" for one in task.findings if one.left_out}
         notes = {**task.inferred.notes, **left}
@@ -533,7 +619,9 @@ def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
         write_atomically(folder / "recipe.toml", f"{said}\n\n{recipe_toml(recipe)}".encode())
         result.best.save(folder / "bundle")
         write_atomically(folder / "leaderboard.md", result.to_markdown().encode())
-        write_atomically(folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode())
+        write_atomically(
+            folder / BOARD, (json.dumps(result.to_plain(), indent=1, default=str) + "\n").encode()
+        )
 
     try:
         with whole_folder(out) as new:

@@ -19,8 +19,10 @@ class AutoSettings:
     """Settings of `fieldwise.auto`, which says what they are, and more that only `run_auto` has.
 
     Args:
-        split: how the rows are split. Default: by time if the table has a time column, else at random.
-        device: where networks are trained and score; LightGBM and the linear models of the audit stay on the CPU.
+        split: how the rows are split. Default: by time if the table has a time column, else at
+            random.
+        device: where networks are trained and score; LightGBM and the linear models of the audit
+            stay on the CPU.
         began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 
     Errors:
@@ -49,9 +51,13 @@ class Clock:
     """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
 
     def __init__(
-        self, seconds: float, now: Callable[[], float] = time.perf_counter, began: float | None = None
+        self,
+        seconds: float,
+        now: Callable[[], float] = time.perf_counter,
+        began: float | None = None,
     ) -> None:
-        self.seconds, self._now = seconds, now
+        self.seconds = seconds
+        self._now = now
         self._began = now() if began is None else began
 
     @property

@@ -31,7 +31,8 @@ ID_LIKE = 0.9  # minimum share of different values among the values present
 FEWEST_ROWS = 20  # with fewer rows no column is called id-like
 FEWEST_OF_A_CLASS = 5  # with fewer rows of a class no column is called label-like
 MOST_ROWS = 100_000
-BINS, FOLDS = 50, 5
+BINS = 50
+FOLDS = 5
 
 Kind = Literal["constant", "id-like", "label-like", "suspicious"]
 
@@ -41,7 +42,8 @@ class Finding:
     """A finding of the audit about one column."""
 
     column: str
-    kind: Kind  # id-like: nearly all values differ; label-like, suspicious: it predicts the label by itself
+    # id-like: nearly all values differ; label-like, suspicious: it predicts the label by itself
+    kind: Kind
     sentence: str
     left_out: bool  # whether the fields of the column were removed from the schema
     value: float | None = None  # AUC or R squared on training rows; None if it was not measured
@@ -52,10 +54,10 @@ def audit(
 ) -> list[Finding]:
     """Findings about the columns that the schema's fields read, from training rows alone.
 
-    To measure how well a column predicts the label, its values are replaced by their out-of-fold target encoding, and
-    the AUC of the result is computed (R squared for a regression label). A numeric column is cut into quantile bins
-    first, and its own order is evaluated too. At most 100,000 sampled rows are used. Columns in `keep` remain fields
-    whatever is found.
+    To measure how well a column predicts the label, its values are replaced by their out-of-fold
+    target encoding, and the AUC of the result is computed (R squared for a regression label). A
+    numeric column is cut into quantile bins first, and its own order is evaluated too. At most
+    100,000 sampled rows are used. Columns in `keep` remain fields whatever is found.
 
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
@@ -71,9 +73,12 @@ def audit(
         )
     if train.height > MOST_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(train.height, MOST_ROWS, replace=False))
-        train, y = train[some], y[some]
+        train = train[some]
+        y = y[some]
     first = {f.column: f for f in reversed(schema.fields)}
-    results = [_examine(train.get_column(c), y, first[c], schema, c in keep, seed) for c in schema.columns]
+    results = [
+        _examine(train.get_column(c), y, first[c], schema, c in keep, seed) for c in schema.columns
+    ]
     return [one for one in results if one is not None]
 
 
@@ -85,23 +90,38 @@ def without(schema: Schema, findings: Sequence[Finding]) -> Schema:
         why = "; ".join(result.sentence for result in gone.values())
         raise SchemaError(f"no column is left to learn from: {why}")
     names = {f.name for f in fields}
-    alone = [f if f.shares in (None, *names) else dataclasses.replace(f, shares=None) for f in fields]  # type: ignore[arg-type]
-    return dataclasses.replace(schema, fields=tuple(alone))
+    remaining = []
+    for f in fields:
+        if f.shares is not None and f.shares not in names:
+            f = dataclasses.replace(f, shares=None)
+        remaining.append(f)
+    return dataclasses.replace(schema, fields=tuple(remaining))
 
 
-def _examine(column: pl.Series, y: np.ndarray, field: Field, schema: Schema, kept: bool, seed: int) -> Finding | None:
+def _examine(
+    column: pl.Series, y: np.ndarray, field: Field, schema: Schema, kept: bool, seed: int
+) -> Finding | None:
     lists = as_list(column, field.separator) if field.cell == "list" else None
     text = as_text(column) if lists is None else lists.list.join("\x1f").replace("", None)
-    present, distinct = len(text) - text.null_count(), text.drop_nulls().n_unique()
-    name, what = column.name, f"column {column.name!r}"
+    present = len(text) - text.null_count()
+    distinct = text.drop_nulls().n_unique()
+    name = column.name
+    what = f"column {column.name!r}"
     label = schema.label
 
-    def found(kind: Kind, sentence: str, value: float | None = None, *, out: bool = True) -> Finding:
+    def found(
+        kind: Kind, sentence: str, value: float | None = None, *, out: bool = True
+    ) -> Finding:
         more = "; it is kept, as requested" if kept and out else ""
-        return Finding(column=name, kind=kind, sentence=sentence + more, left_out=out and not kept, value=value)
+        return Finding(
+            column=name, kind=kind, sentence=sentence + more, left_out=out and not kept, value=value
+        )
 
     if text.n_unique() <= 1:
-        return found("constant", f"{what} is constant in the training rows, so there is nothing to learn from it")
+        return found(
+            "constant",
+            f"{what} is constant in the training rows, so there is nothing to learn from it",
+        )
     numeric = field.cell == "number"
     if field.cell == "number" and column.dtype == pl.String:
         column = as_number(column, what, form=field.number_format, missing=schema.missing)
@@ -115,14 +135,20 @@ def _examine(column: pl.Series, y: np.ndarray, field: Field, schema: Schema, kep
             value,
         )
     if field.cell == "category" and present >= FEWEST_ROWS and distinct >= ID_LIKE * present:
-        return found("id-like", f"{what} is an id: {distinct:,} different values in {present:,} training rows")
+        return found(
+            "id-like",
+            f"{what} is an id: {distinct:,} different values in {present:,} training rows",
+        )
     if numeric and present >= FEWEST_ROWS:
         number = as_number(column, name, missing=schema.missing).drop_nulls()
-        low, high = float(number.min()), float(number.max())  # type: ignore[arg-type]
+        low = float(number.min())  # type: ignore[arg-type]
+        high = float(number.max())  # type: ignore[arg-type]
         # A random split leaves about four of five row numbers in the training rows.
         counts = high - low + 1 <= 2 * len(number) and bool((number % 1 == 0).all())
         if counts and number.n_unique() == len(number) and number.is_sorted():
-            return found("id-like", f"{what} is a row number, from {column.min()!r} to {column.max()!r}")
+            return found(
+                "id-like", f"{what} is a row number, from {column.min()!r} to {column.max()!r}"
+            )
     if value is not None and value >= SUSPICIOUS:
         sentence = (
             f"{what} alone predicts the label very well ({measure} {value:.4f} on training rows): it is kept, but if "
@@ -145,9 +171,12 @@ def _solo_score(
     if number is not None:
         bins = (number.rank("average") * BINS / max(len(number) - number.null_count(), 1)).ceil()
         text = as_text(bins)
-    frame = pl.DataFrame({"cell": text.fill_null("\x00")})  # a missing cell counts as a value of its own
+    # a missing cell counts as a value of its own
+    frame = pl.DataFrame({"cell": text.fill_null("\x00")})
     settings = TargetEncoding(columns=("cell",), folds=FOLDS)
-    frames: Mapping[str, pl.DataFrame] = add_target_encoding({"train": frame}, {"train": y}, settings, seed=seed)
+    frames: Mapping[str, pl.DataFrame] = add_target_encoding(
+        {"train": frame}, {"train": y}, settings, seed=seed
+    )
     predicted = frames["train"].get_column("cell_mean_label").fill_null(float(y.mean())).to_numpy()
     errors = np.square(predicted - y).sum() / np.square(y - y.mean()).sum()
     values = [auc(y, predicted) if binary else 1 - float(errors)]
@@ -192,22 +221,32 @@ ReadTable = Callable[[Sequence[str]], pl.DataFrame]
 
 
 def build_task(
-    frame: pl.DataFrame, source: DataSettings, settings: AutoSettings, note: Note, read: ReadTable | None = None
+    frame: pl.DataFrame,
+    source: DataSettings,
+    settings: AutoSettings,
+    note: Note,
+    read: ReadTable | None = None,
 ) -> AutoTask:
     """The learning task of a table: infers the schema, splits the rows, audits the training rows, and encodes all.
 
-    A file's table is read again (`read`) if an inferred schema has text where numbers were taken from the file.
+    A file's table is read again (`read`) if an inferred schema has text where numbers were taken
+    from the file.
     """
     seed = settings.seed
-    schema, inferred = settings.schema, None
+    schema = settings.schema
+    inferred = None
     if schema is None:
         names_parts = [settings.split.column] if isinstance(settings.split, ColumnSplit) else []
-        inferred = infer_schema(frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive)
+        inferred = infer_schema(
+            frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive
+        )
         schema = inferred.schema
         texts = [column for column in schema.text_columns if column in frame.columns]
         if read is not None and any(frame.schema[column].is_numeric() for column in texts):
             frame = read(texts)
-        note(f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}")
+        note(
+            f"label: column {schema.label.column!r}, {_after_colon(inferred.notes[schema.label.column])}"
+        )
         for column, doubt in inferred.grouped_doubts().items():
             note(f"CHECK column {column!r}: {doubt}")
     if schema.more_labels:
@@ -215,15 +254,26 @@ def build_task(
         note(f"only the main label is learned: {schema.label.name!r}, not {names}")
         schema = dataclasses.replace(schema, more_labels=())
     check_columns(frame.columns, schema)
-    split, why = (settings.split, "as requested") if settings.split is not None else suggest_split(frame, schema)
+    split, why = (
+        (settings.split, "as requested")
+        if settings.split is not None
+        else suggest_split(frame, schema)
+    )
     rows = read_label(frame, schema.label, missing=schema.missing)
     parts = split_table(rows.frame, split, schema, seed=seed, y=rows.main)
     sizes = ", ".join(f"{count:,} {name}" for name, count in parts.sizes.items())
     note(f"split into {sizes} rows: {why}")
-    findings = audit(rows.frame[parts.train], rows.main[parts.train], schema, keep=settings.keep, seed=seed)
+    findings = audit(
+        rows.frame[parts.train], rows.main[parts.train], schema, keep=settings.keep, seed=seed
+    )
     schema = without(schema, findings)
     notes = _say(findings, inferred, schema, frame.columns, note)
-    plain = {"data": to_plain(source), "schema": schema.to_dict(), "split": to_plain(split), "seed": seed}
+    plain = {
+        "data": to_plain(source),
+        "schema": schema.to_dict(),
+        "split": to_plain(split),
+        "seed": seed,
+    }
     recipe = Recipe.from_dict({**plain, "model": {"name": "lr"}}, "auto")
     prepared = prepare_recipe(recipe, Path(), frame)
     if rows.dropped:
@@ -231,7 +281,9 @@ def build_task(
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
     if len(parts.test) < FEW_TEST_ROWS:
-        note(f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show")
+        note(
+            f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show"
+        )
     return AutoTask(
         frame=frame,
         schema=schema,
@@ -245,13 +297,21 @@ def build_task(
 
 
 def _say(
-    findings: Collection[Finding], inferred: Inference | None, schema: Schema, columns: Collection[str], note: Note
+    findings: Collection[Finding],
+    inferred: Inference | None,
+    schema: Schema,
+    columns: Collection[str],
+    note: Note,
 ) -> dict[str, str]:
     """Report the findings; returns for each column that is not a field the reason."""
     read = {*schema.columns, schema.label.column}
     known = {} if inferred is None else inferred.notes
     reasons = {result.column: result.sentence for result in findings if result.left_out}
-    reasons |= {c: _after_colon(known[c]) for c in columns if c in known and c not in read and c not in reasons}
+    reasons |= {
+        c: _after_colon(known[c])
+        for c in columns
+        if c in known and c not in read and c not in reasons
+    }
     for result in findings:
         if result.kind == "label-like" and result.left_out:
             note(
@@ -259,7 +319,9 @@ def _say(
                 f"--keep {result.column}, or in Python keep=[{result.column!r}]"
             )
         else:
-            note(f"left out: {result.sentence}" if result.left_out else f"warning: {result.sentence}")
+            note(
+                f"left out: {result.sentence}" if result.left_out else f"warning: {result.sentence}"
+            )
     audited = {result.column for result in findings}
     for column, reason in reasons.items():
         if column not in audited and column != schema.time:

@@ -31,10 +31,14 @@ from fieldwise.training.history import STOPPED, Evaluation
 
 LEAST_EPOCHS = 3.0  # a model with time for fewer epochs is not trained
 MANY_EPOCHS = 100.0  # epochs that a model may take if the other models keep time for `LEAST_EPOCHS`
-MOST_SHARE = 0.25  # maximum share of the remaining time for a model that others follow, unless its cost share is larger
-ENOUGH = 0.7  # minimum share of the estimated time for a second training, because the estimate is generous
+# maximum share of the remaining time for a model that others follow, unless its cost share is
+# larger
+MOST_SHARE = 0.25
+# minimum share of the estimated time for a second training, because the estimate is generous
+ENOUGH = 0.7
 PROBE_STEPS = 6
-MOST_TREES, TREES_PATIENCE = 5000, 50
+MOST_TREES = 5000
+TREES_PATIENCE = 50
 MOST_BAG_VALUES = 256
 BEHIND = 0.01  # a trial is stopped when it is worse by this share of the other training's metric
 
@@ -62,13 +66,15 @@ class PrunedTrial(Exception):  # noqa: N818  # not an error: it ends a trial
 class TrialDeadline(Deadline):
     """Ends a trial after a number of seconds, or when it falls behind another training.
 
-    The comparison starts at half of the other training's best epoch. From then on, the trial is stopped if its best
-    value so far is more than 1 % worse than the other training's best value up to the same epoch.
+    The comparison starts at half of the other training's best epoch. From then on, the trial is
+    stopped if its best value so far is more than 1 % worse than the other training's best value up
+    to the same epoch.
     """
 
     def __init__(self, seconds: float, other: Sequence[Evaluation], metric: str) -> None:
         super().__init__(seconds)
-        self._metric, self._sign = metric, -1.0 if METRICS[metric].higher else 1.0
+        self._metric = metric
+        self._sign = -1.0 if METRICS[metric].higher else 1.0
         self._other = [(one.epoch, self._sign * one.metrics[metric]) for one in other]
         self._from = min(self._other, key=lambda pair: pair[1])[0] / 2
         self._best = np.inf
@@ -77,7 +83,11 @@ class TrialDeadline(Deadline):
         """Called after an evaluation on the validation rows."""
         self._best = min(self._best, self._sign * evaluation.metrics[self._metric])
         then = [value for epoch, value in self._other if epoch <= evaluation.epoch]
-        if then and evaluation.epoch >= self._from and self._best > min(then) + BEHIND * abs(min(then)):
+        if (
+            then
+            and evaluation.epoch >= self._from
+            and self._best > min(then) + BEHIND * abs(min(then))
+        ):
             raise PrunedTrial
 
 
@@ -86,7 +96,8 @@ class Probe(Callback):
 
     def __init__(self) -> None:
         self._times: list[float] = []
-        self._rows, self._of = 0, 1
+        self._rows = 0
+        self._of = 1
         self._ended = False
 
     def on_start(self, start: TrainingStart) -> None:
@@ -113,7 +124,8 @@ class Probe(Callback):
     def seconds_per_epoch(self) -> float:
         """Estimated seconds of an epoch with one evaluation; the first step, which is slower, does not count."""
         spans = np.diff(self._times)
-        steps, evaluation = spans[:-1], float(spans[-1])
+        steps = spans[:-1]
+        evaluation = float(spans[-1])
         usual = float(np.median(steps[1:] if len(steps) > 1 else steps)) if len(steps) else 0.0
         return usual * max(1.0, self._of / max(self._rows, 1)) + evaluation
 
@@ -135,9 +147,9 @@ def admitted(costs: Mapping[str, float], seconds: float) -> list[str]:
 def allotted(costs: Sequence[float], seconds: float) -> float:
     """Seconds that the first of several models may take: its share by cost, or more if there is time to spare.
 
-    With time to spare it may take up to a hundred epochs, and up to a quarter of the time while other models follow.
-    Time that it does not use, because early stopping ends its training, goes to the other models. `costs` are the
-    seconds per epoch of each model, this model's first.
+    With time to spare it may take up to a hundred epochs, and up to a quarter of the time while
+    other models follow. Time that it does not use, because early stopping ends its training, goes
+    to the other models. `costs` are the seconds per epoch of each model, this model's first.
 
     >>> allotted([1.0, 9.0], 100.0), allotted([1.0, 9.0], 50.0), allotted([5.0], 60.0)
     (25.0, 12.5, 60.0)
@@ -160,27 +172,42 @@ class Trees:
     def score(self, part: SplitPart, schema: Schema) -> np.ndarray:
         """Logits of a part's rows, or for a regression label predicted numbers within its range [N]."""
         raw = self.booster.predict(
-            features(part, schema)[0], raw_score=True, num_threads=torch.get_num_threads(), num_iteration=self.trees
+            features(part, schema)[0],
+            raw_score=True,
+            num_threads=torch.get_num_threads(),
+            num_iteration=self.trees,
         )
-        score, label = np.asarray(raw, dtype=np.float64), schema.label
-        return np.clip(score, *label.range) if label.task == "regression" and label.range is not None else score
+        score = np.asarray(raw, dtype=np.float64)
+        label = schema.label
+        return (
+            np.clip(score, *label.range)
+            if label.task == "regression" and label.range is not None
+            else score
+        )
 
 
 def left_out(part: SplitPart) -> list[str]:
     """Names of the fields that `features` omits: sequences, and bags with more than `MOST_BAG_VALUES` values."""
-    return [f.name for f in part.table.layout.fields if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)]
+    return [
+        f.name
+        for f in part.table.layout.fields
+        if f.kind == "bag" and (f.ordered or f.rows > MOST_BAG_VALUES)
+    ]
 
 
 def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
     """A feature matrix [N, columns] and the indices of its categorical columns.
 
-    Numbers are unchanged, with NaN for missing cells. A category is its code in the training vocabulary, with NaN for
-    missing and unknown values. A bag has one column per value of its vocabulary.
+    Numbers are unchanged, with NaN for missing cells. A category is its code in the training
+    vocabulary, with NaN for missing and unknown values. A bag has one column per value of its
+    vocabulary.
     """
-    table, skipped = part.table, set(left_out(part))
+    table = part.table
+    skipped = set(left_out(part))
     columns: list[np.ndarray] = []
     categories: list[int] = []
-    single, local = iter(range(table.ids.shape[1])), table.layout.local_rows()
+    single = iter(range(table.ids.shape[1]))
+    local = table.layout.local_rows()
     bags = iter(range(sum(f.kind == "bag" for f in table.layout.fields)))
     for place, own in zip(table.layout.fields, schema.fields, strict=True):
         if place.kind == "bag":
@@ -188,13 +215,17 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
             if place.name not in skipped:
                 bag = table.bag(position)
                 cell = bag.segments * place.rows + torch.from_numpy(local)[bag.ids]
-                counts = torch.bincount(cell, minlength=len(table) * place.rows).view(len(table), place.rows)
+                counts = torch.bincount(cell, minlength=len(table) * place.rows).view(
+                    len(table), place.rows
+                )
                 columns += list(counts.double().numpy().T)
             continue
         codes = local[table.ids[:, next(single)]]
         if own.cell == "number":
             cells = part.frame.get_column(own.column)
-            number = as_number(cells, f"column {own.column!r}", form=own.number_format, missing=schema.missing)
+            number = as_number(
+                cells, f"column {own.column!r}", form=own.number_format, missing=schema.missing
+            )
             columns.append(number.fill_null(float("nan")).to_numpy())
             continue
         categories.append(len(columns))
@@ -205,7 +236,9 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
     return np.column_stack(columns) if columns else np.zeros((len(table), 1)), categories
 
 
-def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, seconds: float = float("inf")) -> Trees:
+def fit_trees(
+    train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, seconds: float = float("inf")
+) -> Trees:
     """LightGBM with default settings, stopped after 50 trees without a better validation loss or after a time."""
     try:
         import lightgbm as lgb
@@ -219,7 +252,8 @@ def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, 
         "num_threads": torch.get_num_threads(),
         "seed": seed,
         "deterministic": True,
-        "force_row_wise": True,  # else LightGBM chooses by timing, and a run is not reproducible to the bit
+        # else LightGBM chooses by timing, and a run is not reproducible to the bit
+        "force_row_wise": True,
         "verbosity": -1,
     }
     x, categories = features(train, schema)
@@ -234,15 +268,23 @@ def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, 
             raise lgb.callback.EarlyStopException(env.iteration, env.evaluation_result_list)
 
     losses: dict[str, Any] = {}
-    callbacks: list[Any] = [lgb.record_evaluation(losses), lgb.early_stopping(TREES_PATIENCE, verbose=False), clock]
+    callbacks: list[Any] = [
+        lgb.record_evaluation(losses),
+        lgb.early_stopping(TREES_PATIENCE, verbose=False),
+        clock,
+    ]
     clock.order = 99  # type: ignore[attr-defined]  # runs after the other callbacks of an iteration
-    booster = lgb.train(settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks)
+    booster = lgb.train(
+        settings, data, num_boost_round=MOST_TREES, valid_sets=[against], callbacks=callbacks
+    )
     by_tree = losses["valid_0"][settings["metric"]]
     trees = int(np.argmin(by_tree)) + 1
     return Trees(
         booster=booster,
         trees=trees,
-        leaves=sum(int(tree["num_leaves"]) for tree in booster.dump_model(num_iteration=trees)["tree_info"]),
+        leaves=sum(
+            int(tree["num_leaves"]) for tree in booster.dump_model(num_iteration=trees)["tree_info"]
+        ),
         seconds=time.perf_counter() - began,
         stopped="time" if late else "patience" if len(by_tree) < MOST_TREES else "epochs",
     )
@@ -251,14 +293,20 @@ def fit_trees(train: SplitPart, valid: SplitPart, schema: Schema, *, seed: int, 
 _NETWORKS = ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")
 TITLES = {name: str(getattr(MODELS[name], "title", MODELS[name].__name__)) for name in _NETWORKS}
 TOWERS = ("dssm", "inttower")
-TREES, CONSTANT = "LightGBM", "constant"
+TREES = "LightGBM"
+CONSTANT = "constant"
 ALL_ROWS = "all rows"  # end of the title of a trial trained on training and validation rows
-FOLDS, FEWEST_TO_CALIBRATE = 5, 2_000
-AGAIN_TIMES, AGAIN_SECONDS = 1.4, 2.0  # a second training has more rows, no evaluations, and encodes the rows again
-DEFAULTS_SHARE = 0.6  # share of the training time for models with default settings; the rest is for the search
+FOLDS = 5
+FEWEST_TO_CALIBRATE = 2_000
+# a second training has more rows, no evaluations, and encodes the rows again
+AGAIN_TIMES = 1.4
+AGAIN_SECONDS = 2.0
+# share of the training time for models with default settings; the rest is for the search
+DEFAULTS_SHARE = 0.6
 FIRST_SHARE = 0.15  # maximum share of the training time for LR
 TREES_SHARE = 0.25  # maximum share of the time for models with default settings for LightGBM
-MOST_TRIALS, PATIENCE = 40, 16
+MOST_TRIALS = 40
+PATIENCE = 16
 TRIAL_TIMES = 3.0  # maximum duration of a trial of the search, relative to the training to beat
 LEAST_GAIN = 1e-4  # share of the constant's loss that a model must gain to have learned something
 BETTER = 1.0  # standard errors by which a trial must improve on validation rows to count as better
@@ -269,10 +317,13 @@ class Trial:
     """A trained model or baseline of the leaderboard; it has not seen the test rows."""
 
     title: str  # on the leaderboard
-    raw: Callable[[SplitPart], np.ndarray]  # uncalibrated scores of a part [N]: logits, or numbers of the label's range
-    valid: np.ndarray  # scores of the validation rows [N], each calibrated by a fit on other rows, if at all
+    # uncalibrated scores of a part [N]: logits, or numbers of the label's range
+    raw: Callable[[SplitPart], np.ndarray]
+    # scores of the validation rows [N], each calibrated by a fit on other rows, if at all
+    valid: np.ndarray
     value: float  # logloss or RMSE of these scores
-    calibration: Calibration | None = None  # of its logits, if that improves rows that it was not fitted on
+    # of its logits, if that improves rows that it was not fitted on
+    calibration: Calibration | None = None
     trained: TrainingResult | None = None  # None for baselines, which cannot be bundles
     seconds: float = 0.0
     epochs: int = 0  # for LightGBM, the number of trees
@@ -309,12 +360,17 @@ class Trials:
     """The models trained so far."""
 
     def __init__(self, task: AutoTask, clock: Clock, reserve: float, note: Note) -> None:
-        self.task, self.clock, self.reserve, self.note = task, clock, reserve, note
+        self.task = task
+        self.clock = clock
+        self.reserve = reserve
+        self.note = note
         self.trials: list[Trial] = [constant(task)]  # then the others in the order of training
-        self.skipped: dict[str, str] = {}  # for each model that was not trained, by its title, the reason
+        # for each model that was not trained, by its title, the reason
+        self.skipped: dict[str, str] = {}
         self.late: list[str] = []  # titles of those of them that were left out for time
         self.searched = 0  # number of trials of the search
-        self.on_all: Trial | None = None  # the chosen trial, trained again on training and validation rows
+        # the chosen trial, trained again on training and validation rows
+        self.on_all: Trial | None = None
         self.interrupted = False  # by Ctrl-C
 
     @property
@@ -325,16 +381,19 @@ class Trials:
     @property
     def networks(self) -> list[Trial]:
         """Trials that can become a bundle, best on validation rows first."""
-        return sorted((one for one in self.trials if one.trained is not None), key=lambda one: one.value)
+        return sorted(
+            (one for one in self.trials if one.trained is not None), key=lambda one: one.value
+        )
 
     @property
     def chosen(self) -> Trial:
         """The simplest network, in the order of `TITLES`, that is not significantly worse than the best one.
 
-        If the best one is better than the constant, so must the simplest be. The order is fixed, so that the choice
-        does not depend on how long each training took.
+        If the best one is better than the constant, so must the simplest be. The order is fixed, so
+        that the choice does not depend on how long each training took.
         """
-        best, learned = self.networks[0], self.learned(self.networks[0])
+        best = self.networks[0]
+        learned = self.learned(self.networks[0])
         equals = [one for one in self.networks if one is best or not _gains(self.task, best, one)]
         equals = [one for one in equals if not learned or self.learned(one)]
         simple = list(TITLES.values())
@@ -343,8 +402,8 @@ class Trials:
     def learned(self, one: Trial) -> bool:
         """Whether a trial is significantly better than the constant on validation rows, by at least `LEAST_GAIN`.
 
-        Any step towards the rows' share of positives is a gain for all of them, and rounding can be one for a network
-        that ended before its first step: neither counts.
+        Any step towards the rows' share of positives is a gain for all of them, and rounding can be
+        one for a network that ended before its first step: neither counts.
         """
         least = (1 - LEAST_GAIN) * self.trials[0].value
         return one.value < least and _gains(self.task, one, self.trials[0])
@@ -387,8 +446,11 @@ def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
     if len(task.schema.fields) < 2:
         names = ["lr"]  # the others need pairs of fields
     numbers = task.schema.label.task == "regression"
-    own = {"inttower": {"cir_weight": 0.0}} if numbers else {}  # its contrastive loss needs a binary label
-    return {name: task.recipe({"name": name, **own.get(name, {})}, f"{stem}/{name}") for name in names}
+    # its contrastive loss needs a binary label
+    own = {"inttower": {"cir_weight": 0.0}} if numbers else {}
+    return {
+        name: task.recipe({"name": name, **own.get(name, {})}, f"{stem}/{name}") for name in names
+    }
 
 
 def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
@@ -406,7 +468,9 @@ def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
     costs: dict[str, float] = {}  # estimated seconds of an epoch of each model that can be trained
     for name, recipe in recipes.items():
         if tried.left <= max(costs.values(), default=0.0):
-            tried.skip(TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it", late=True)
+            tried.skip(
+                TITLES[name], f"{max(tried.left, 0):.0f} s are left, too few to try it", late=True
+            )
             continue
         try:
             costs[name] = seconds_of(recipe, tried.task)
@@ -435,8 +499,8 @@ def _defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
 def _kept(tried: Trials, end: float) -> float:
     """The seconds of `end` that stay kept, before the next model, for the search and the last training.
 
-    With too few for one trial of the search, and the last training after it, no trial begins; with less than `ENOUGH`
-    of the last training of the best model, it does not begin.
+    With too few for one trial of the search, and the last training after it, no trial begins; with
+    less than `ENOUGH` of the last training of the best model, it does not begin.
     """
     best = tried.networks[:2]
     again = seconds_on_all(best[0])
@@ -444,18 +508,28 @@ def _kept(tried: Trials, end: float) -> float:
         return end
     seconds = min(end, again) if end >= ENOUGH * again else 0.0
     if end - seconds >= 1:
-        tried.note(f"the {end:.0f} s kept for the search hold no trial: {end - seconds:.0f} s go to the next models")
+        tried.note(
+            f"the {end:.0f} s kept for the search hold no trial: {end - seconds:.0f} s go to the next models"
+        )
     return seconds
 
 
 def _trees(tried: Trials, seconds: float) -> None:
-    task, prepared = tried.task, tried.task.prepared
+    task = tried.task
+    prepared = tried.task.prepared
     try:
-        trees = fit_trees(prepared.train, prepared.valid, task.schema, seed=task.settings["seed"], seconds=seconds)
+        trees = fit_trees(
+            prepared.train, prepared.valid, task.schema, seed=task.settings["seed"], seconds=seconds
+        )
     except MissingExtraError as e:
         tried.skip(TREES, str(e))
         return
-    facts = {"seconds": trees.seconds, "epochs": trees.trees, "stopped": trees.stopped, "parameters": trees.leaves}
+    facts = {
+        "seconds": trees.seconds,
+        "epochs": trees.trees,
+        "stopped": trees.stopped,
+        "parameters": trees.leaves,
+    }
     tried.add(_judged(TREES, partial(trees.score, schema=task.schema), task, **facts), seconds)
     if gone := left_out(prepared.train):
         tried.note(
@@ -466,34 +540,47 @@ def _trees(tried: Trials, seconds: float) -> None:
 def _search(tried: Trials) -> None:
     """Search around the settings of the two best models, in turns, until the time is over."""
     best = {one.title: one for one in tried.networks[:2]}
-    climbs = {title: Climb(one.network.recipe, seed=tried.task.settings["seed"]) for title, one in best.items()}
+    climbs = {
+        title: Climb(one.network.recipe, seed=tried.task.settings["seed"])
+        for title, one in best.items()
+    }
     without = 0
     while climbs and tried.searched < MOST_TRIALS and without < PATIENCE:
         title = next(iter(climbs))
-        climb, other = climbs.pop(title), best[title]
+        climb = climbs.pop(title)
+        other = best[title]
         left = tried.left - max(seconds_on_all(one) for one in best.values())
         if left < other.seconds / 2:
             continue
         values = climb.propose()
         if values is None:
             continue
-        seconds, trial = min(left, other.seconds * TRIAL_TIMES + 1), None
+        seconds = min(left, other.seconds * TRIAL_TIMES + 1)
+        trial = None
         deadline = TrialDeadline(seconds, other.network.history.evaluations, tried.task.metric)
-        with contextlib.suppress(PrunedTrial, FieldwiseError):  # it falls behind, or its settings contradict each other
+        # it falls behind, or its settings contradict each other
+        with contextlib.suppress(PrunedTrial, FieldwiseError):
             trial = fit_one(title, with_values(climb.best, values), tried.task, deadline)
         tried.searched += 1
         without += 1
         better = trial is not None and _gains(tried.task, trial, other)
         climb.tell(values, better=better)
         if trial is not None and better:
-            best[title], without = dataclasses.replace(trial, changes={**other.changes, **values}), 0
+            best[title] = dataclasses.replace(trial, changes={**other.changes, **values})
+            without = 0
             words = ", ".join(f"{path} = {value}" for path, value in values.items())
-            tried.note(f"search, {title}: validation {tried.task.metric} {trial.value:.4f} with {words}")
+            tried.note(
+                f"search, {title}: validation {tried.task.metric} {trial.value:.4f} with {words}"
+            )
         climbs[title] = climb  # appended: the other model is next
         if trial is not None and trial.stopped == "interrupted":
             tried.interrupted = True
             break
-    tried.trials += [dataclasses.replace(one, title=f"{title}, searched") for title, one in best.items() if one.changes]
+    tried.trials += [
+        dataclasses.replace(one, title=f"{title}, searched")
+        for title, one in best.items()
+        if one.changes
+    ]
     trials = counted(tried.searched, "trial")
     words = f"{trials} of {' and '.join(best)}" if tried.searched else "no time was left for it"
     tried.note(f"search: {words}")
@@ -502,14 +589,18 @@ def _search(tried: Trials) -> None:
 def _train_again(tried: Trials) -> None:
     """Train the chosen model on training and validation rows together, for its best epochs, unless time is too short.
 
-    It keeps the calibration of the first training, which was fitted on rows that the network had not learned from.
+    It keeps the calibration of the first training, which was fitted on rows that the network had
+    not learned from.
     """
-    one, left = tried.chosen, tried.left
-    needed, said = seconds_on_all(one), f"{one.title} is not trained again on training and validation rows"
+    one = tried.chosen
+    left = tried.left
+    needed = seconds_on_all(one)
+    said = f"{one.title} is not trained again on training and validation rows"
     if left < ENOUGH * needed:
         tried.note(f"{said}: that takes about {needed:.0f} s, and {max(left, 0):.0f} s are left")
         return
-    recipe, prepared = one.network.recipe, tried.task.prepared
+    recipe = one.network.recipe
+    prepared = tried.task.prepared
     recipe = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, refit=True))
     first = dataclasses.replace(one.network, recipe=recipe)
     try:
@@ -520,7 +611,9 @@ def _train_again(tried: Trials) -> None:
     if again.refit is None:
         ended = again.history.stopped
         tried.interrupted |= ended == "interrupted"
-        tried.note(f"{one.title} was not trained to the end on training and validation rows: {STOPPED[ended]}")
+        tried.note(
+            f"{one.title} was not trained to the end on training and validation rows: {STOPPED[ended]}"
+        )
         return
     tried.on_all = dataclasses.replace(
         one,
@@ -548,7 +641,8 @@ def seconds_of(recipe: Recipe, task: AutoTask) -> float:
 def seconds_on_all(one: Trial) -> float:
     """Estimated seconds of a training on training and validation rows, from the duration of the first training."""
     result = one.network.history
-    share = min(1.0, result.best.epoch / result.epochs) if result.epochs else 1.0  # none: time ended before the first
+    # none: time ended before the first
+    share = min(1.0, result.best.epoch / result.epochs) if result.epochs else 1.0
     return AGAIN_TIMES * result.seconds * share + AGAIN_SECONDS
 
 
@@ -566,7 +660,8 @@ def fit_one(title: str, recipe: Recipe, task: AutoTask, callback: Callback) -> T
         stopped=trained.history.stopped,
         parameters=trained.parameters,
     )
-    return dataclasses.replace(trial, seconds=time.perf_counter() - began)  # with scoring and calibration
+    # with scoring and calibration
+    return dataclasses.replace(trial, seconds=time.perf_counter() - began)
 
 
 def constant(task: AutoTask) -> Trial:
@@ -576,9 +671,12 @@ def constant(task: AutoTask) -> Trial:
     return _judged(CONSTANT, lambda part: np.full(len(part.table), level), task)
 
 
-def _judged(title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask, **facts: Any) -> Trial:
+def _judged(
+    title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask, **facts: Any
+) -> Trial:
     """A trial with its validation scores, their logloss or RMSE, a calibration if it helps, and facts about it."""
-    valid, calibration = raw(task.prepared.valid), None
+    valid = raw(task.prepared.valid)
+    calibration = None
     if task.schema.label.task == "binary":
         valid, calibration = calibrated(task.prepared.valid.main, valid, seed=task.settings["seed"])
     loss = float(_row_losses(task, valid).mean())
@@ -589,10 +687,11 @@ def _judged(title: str, raw: Callable[[SplitPart], np.ndarray], task: AutoTask, 
 def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
     """Platt scaling of logits, if it helps: the calibrated logits, each by a fit on other rows, and the calibration.
 
-    It helps if the logloss over five folds of the rows improves by more than twice the standard error of the
-    difference. Otherwise the logits are returned unchanged, with None, and so they are with fewer than 2,000 rows: in
-    a split by time these are the rows of few users, and on 658 rows of ML-1M by time a scaling that passed this test
-    raised the test logloss of LR, FM, AFM and AutoInt+ by .013 to .019.
+    It helps if the logloss over five folds of the rows improves by more than twice the standard
+    error of the difference. Otherwise the logits are returned unchanged, with None, and so they are
+    with fewer than 2,000 rows: in a split by time these are the rows of few users, and on 658 rows
+    of ML-1M by time a scaling that passed this test raised the test logloss of LR, FM, AFM and
+    AutoInt+ by .013 to .019.
     """
     if len(y) < FEWEST_TO_CALIBRATE:
         return z, None

@@ -1,6 +1,7 @@
 """Bundles: a trained model in one folder, which is checked to score rows as when it was saved.
 
-    bundle.json               the manifest (`fieldwise.storage.artifact`): versions, model and training settings,
+    bundle.json               the manifest (`fieldwise.storage.artifact`): versions, model and
+    training settings,
                               metrics, scores of the sample rows, calibrations
     schema.HASH.toml          the schema
     encoder.HASH.json         vocabularies, scalers and bins
@@ -58,7 +59,7 @@ from fieldwise.models.build import (
     parameters_within,
     part_of_mean,
 )
-from fieldwise.models.own import known_models, settings_class
+from fieldwise.models.registry import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -77,8 +78,10 @@ SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 MANIFEST = "bundle.json"
 IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
 TRAINED_ROWS = "train_rows"  # the sketch of training rows, among a bundle's further values
-MARGIN = 0.05  # logs have repeated rows: a share above the validation rows' share plus this means training rows
-SCORE_TOLERANCE = 1e-4  # for a logit, relative above 1: other processors and thread counts sum in another order
+# logs have repeated rows: a share above the validation rows' share plus this means training rows
+MARGIN = 0.05
+# for a logit, relative above 1: other processors and thread counts sum in another order
+SCORE_TOLERANCE = 1e-4
 BUNDLE = Kind(
     name="bundle",
     manifest=MANIFEST,
@@ -100,7 +103,8 @@ class Bundle:
         network: the network, in evaluation mode.
         samples: raw rows that are scored when saving and again when loading.
         about: further plain values: training settings, metrics, counts, recipe.
-        calibration: calibrations of binary labels by name, which map scores to the logits of `predict`.
+        calibration: calibrations of binary labels by name, which map scores to the logits of
+            `predict`.
     """
 
     schema: Schema
@@ -115,7 +119,9 @@ class Bundle:
         binary = [label.name for label in self.schema.labels if label.task == "binary"]
         for name in self.calibration:
             if name not in binary:
-                raise BundleError(f"a calibration belongs to a binary label, found {name!r}: {nearest(name, binary)}")
+                raise BundleError(
+                    f"a calibration belongs to a binary label, found {name!r}: {nearest(name, binary)}"
+                )
 
     @cached_property
     def digest(self) -> str:
@@ -124,7 +130,8 @@ class Bundle:
         Samples, further values and calibrations are not included.
         """
         hasher = hashlib.sha256()
-        same_types = parse(type(self.settings), to_plain(self.settings), "model")  # the types after loading: 0 is 0.0
+        # the types after loading: 0 is 0.0
+        same_types = parse(type(self.settings), to_plain(self.settings), "model")
         settings = json.dumps(model_to_dict(same_types), sort_keys=True).encode()
         for content in (self.schema.to_toml().encode(), self.encoder.to_json().encode(), settings):
             hasher.update(hashlib.sha256(content).digest())
@@ -151,7 +158,8 @@ class Bundle:
             [N], or [N, T] with several labels, the main one first.
 
         Args:
-            frame: N rows with the columns of the schema's fields; any input of `fieldwise.as_table`.
+            frame: N rows with the columns of the schema's fields; any input of
+                `fieldwise.as_table`.
 
         Errors:
             DataError: a column of the schema's fields is missing or has an invalid value.
@@ -159,37 +167,49 @@ class Bundle:
         rows = as_table(frame, text_columns=self.schema.text_columns)
         if rows.height <= SLICE_ROWS:
             return self.score_table(self.encoder.transform(rows))
-        starts = range(0, rows.height, SLICE_ROWS)  # encoded rows of a long table may need more memory than there is
+        # encoded rows of a long table may need more memory than there is
+        starts = range(0, rows.height, SLICE_ROWS)
         parts = (self.encoder.transform(rows[k : k + SLICE_ROWS], first_row=k) for k in starts)
         return np.concatenate([self.score_table(part) for part in parts])
 
     def score_table(self, table: EncodedTable) -> np.ndarray:
         """`score` for rows encoded by the bundle's encoder."""
         score = finite(score_batches(self.network, table.batches(SCORING_BATCH)))
-        return score if len(score) or not self.schema.more_labels else np.zeros((0, len(self.schema.labels)))
+        return (
+            score
+            if len(score) or not self.schema.more_labels
+            else np.zeros((0, len(self.schema.labels)))
+        )
 
-    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
+    def score_candidates(
+        self, context: Mapping[str, Any] | TableLike, candidates: TableLike
+    ) -> np.ndarray:
         """`score` for one context combined with each candidate, up to rounding.
 
-        A field is read from the side that has its column, so the context is encoded once; many networks also compute
-        its part only once (`fieldwise.scoring.candidates.score_candidates`). Columns that are not in the schema are
-        ignored.
+        A field is read from the side that has its column, so the context is encoded once; many
+        networks also compute its part only once (`fieldwise.scoring.candidates.score_candidates`).
+        Columns that are not in the schema are ignored.
 
         Args:
-            context: one value per column, as a mapping or a table of one row: usually user and context fields.
+            context: one value per column, as a mapping or a table of one row: usually user and
+                context fields.
             candidates: N rows with the other columns: usually the item fields.
 
         Shape:
             [N], or [N, T] with several labels, the main one first; N may be 0.
 
         Errors:
-            DataError: a column of the schema's fields is on both sides or on neither, the context does not have one
-                row, or a column has an invalid value.
+            DataError: a column of the schema's fields is on both sides or on neither, the context
+                does not have one row, or a column has an invalid value.
         """
         texts = self.schema.text_columns
         one = context if isinstance(context, Mapping) else as_table(context, text_columns=texts)
-        row, candidates = context_row(one, self.schema.columns), as_table(candidates, text_columns=texts)
-        key = frozenset(row.columns), frozenset(self.schema.columns).intersection(candidates.columns)
+        row = context_row(one, self.schema.columns)
+        candidates = as_table(candidates, text_columns=texts)
+        key = (
+            frozenset(row.columns),
+            frozenset(self.schema.columns).intersection(candidates.columns),
+        )
         if key not in self._splits:
             self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
         split = self._splits[key]
@@ -228,9 +248,12 @@ class Bundle:
 
     def metrics(self, rows: LabelledRows, *, one_class: bool = False) -> dict[str, float]:
         """All metrics of labelled rows, of calibrated scores; `one_class` as for `Objective.metrics`."""
-        y, score = rows.y.astype(np.float64), self.calibrated(self.score(rows.frame))
+        y = rows.y.astype(np.float64)
+        score = self.calibrated(self.score(rows.frame))
         group = group_codes(rows.frame, self.schema)
-        return Objective.of(*self.schema.labels).metrics(y, score, group, rows.weight, one_class=one_class)
+        return Objective.of(*self.schema.labels).metrics(
+            y, score, group, rows.weight, one_class=one_class
+        )
 
     def calibrated(self, score: np.ndarray) -> np.ndarray:
         """Scores of the same shape with each binary label's calibration applied: `predict` is their sigmoid.
@@ -239,7 +262,9 @@ class Bundle:
         """
         return self._by_label(self._calibrated, score)
 
-    def _by_label(self, change: Callable[[np.ndarray, Label], np.ndarray], score: np.ndarray) -> np.ndarray:
+    def _by_label(
+        self, change: Callable[[np.ndarray, Label], np.ndarray], score: np.ndarray
+    ) -> np.ndarray:
         """The scores with a change of each label's."""
         if not self.schema.more_labels:
             return change(score, self.schema.label)
@@ -251,7 +276,11 @@ class Bundle:
         return score if calibration is None else calibration.logit(score)
 
     def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
-        return sigmoid(self._calibrated(score, label)) if label.task == "binary" else label.predicted(score)
+        return (
+            sigmoid(self._calibrated(score, label))
+            if label.task == "binary"
+            else label.predicted(score)
+        )
 
     def recommend(
         self,
@@ -268,11 +297,13 @@ class Bundle:
     def grow(self, rows: TableLike, *, seed: int = 0) -> tuple["Bundle", dict[str, int]]:
         """The bundle with the new values of some rows, and how many values each field got: see `Encoder.grow`.
 
-        It scores other rows to the bit as before. The weights of new values are fresh: train it on rows that have them.
+        It scores other rows to the bit as before. The weights of new values are fresh: train it on
+        rows that have them.
 
         Errors:
             DataError: as for `Encoder.grow`.
-            ConfigError: a model of your own with tables that cannot grow (`fieldwise.layers.row_blocks`).
+            ConfigError: a model of your own with tables that cannot grow
+                (`fieldwise.layers.row_blocks`).
         """
         encoder, added = self.encoder.grow(rows)
         if encoder is self.encoder:
@@ -285,12 +316,20 @@ class Bundle:
         """The bundle without the values of its encoder's last growth, on its device; None if that has not grown."""
         if not self.encoder.growths:
             return None
-        encoder, tensors = self.encoder.before_growth(), self.network.state_dict()
-        labels, in_mean = len(self.schema.labels), isinstance(self.network, MeanWithLR)
-        network = build_network(self.settings, encoder.layout, 0, labels=labels, in_mean=in_mean).eval()
+        encoder = self.encoder.before_growth()
+        tensors = self.network.state_dict()
+        labels = len(self.schema.labels)
+        in_mean = isinstance(self.network, MeanWithLR)
+        network = build_network(
+            self.settings, encoder.layout, 0, labels=labels, in_mean=in_mean
+        ).eval()
         kept = kept_rows(network, self.network)
-        network.load_state_dict({name: tensor.cpu()[kept.get(name, ...)] for name, tensor in tensors.items()})
-        return dataclasses.replace(self, encoder=encoder, network=network.to(device_of(self.network)))
+        network.load_state_dict(
+            {name: tensor.cpu()[kept.get(name, ...)] for name, tensor in tensors.items()}
+        )
+        return dataclasses.replace(
+            self, encoder=encoder, network=network.to(device_of(self.network))
+        )
 
     def on_cpu(self) -> "Bundle":
         """The bundle with its network on the CPU: itself if it is there, else a copy."""
@@ -301,7 +340,10 @@ class Bundle:
         state = dict(vars(self))
         if device_of(self.network).type != "cpu":
             kept: dict[int, Any] = {id(tensor): tensor.cpu() for tensor in self.network.buffers()}
-            kept |= {id(p): nn.Parameter(p.detach().cpu(), p.requires_grad) for p in self.network.parameters()}
+            kept |= {
+                id(p): nn.Parameter(p.detach().cpu(), p.requires_grad)
+                for p in self.network.parameters()
+            }
             state["network"] = copy.deepcopy(self.network, kept)
         return state
 
@@ -309,7 +351,11 @@ class Bundle:
         """The model's settings, those of the training that differ from the defaults, labels, fields and parameters."""
         about = self.about.get("estimator", self.about.get("recipe", {}).get("settings", {}))
         default = to_plain(TrainingSettings())
-        changed = {name: value for name, value in about.get("training", {}).items() if default.get(name) != value}
+        changed = {
+            name: value
+            for name, value in about.get("training", {}).items()
+            if default.get(name) != value
+        }
         training = ", ".join(f"{name}={value!r}" for name, value in changed.items())
         labels = ", ".join(label.name for label in self.schema.labels)
         fields = ", ".join(f.name for f in self.schema.fields)
@@ -335,19 +381,30 @@ class Bundle:
             rows.append(["mean with LR", self.mean_sentence])
         run = self.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
         best = self.about.get("result", {}).get("best", {}).get("metrics", {})
-        for part, metrics in {"validation": run.get("valid", best), "test": run.get("test", {})}.items():
-            shown = [f"{m} {metrics[m]:.4f}" for m in ("auc", "logloss", "gauc", "rmse", "mae") if m in metrics]
+        for part, metrics in {
+            "validation": run.get("valid", best),
+            "test": run.get("test", {}),
+        }.items():
+            shown = [
+                f"{m} {metrics[m]:.4f}"
+                for m in ("auc", "logloss", "gauc", "rmse", "mae")
+                if m in metrics
+            ]
             rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
-        return Table(title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]])._repr_html_()
+        return Table(
+            title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]]
+        )._repr_html_()
 
-    def save(self, folder: Path | str, *, overwrite: bool = False, replaces: str | None = None) -> None:
+    def save(
+        self, folder: Path | str, *, overwrite: bool = False, replaces: str | None = None
+    ) -> None:
         """Save the bundle to a folder.
 
         Args:
             folder: created if it is missing.
             overwrite: whether a bundle that is there is replaced, atomically.
-            replaces: `bundle_digest` of the bundle that was read from there and changed: it is replaced, but not if
-                another process has saved a new one since.
+            replaces: `bundle_digest` of the bundle that was read from there and changed: it is
+                replaced, but not if another process has saved a new one since.
 
         Errors:
             ConfigError: the folder has a bundle that is not to be replaced.
@@ -377,22 +434,27 @@ class Bundle:
             writer.finish(**facts)
 
     @classmethod
-    def load(cls, folder: Path | str, *, model: type | None = None, device: str = "cpu") -> "Bundle":
+    def load(
+        cls, folder: Path | str, *, model: type | None = None, device: str = "cpu"
+    ) -> "Bundle":
         """Load a bundle: check every file, and score its sample rows again.
 
-        A bundle has its model's name but no code. Nothing is imported for your own model: register it
-        (`fieldwise.register_model`) or pass it.
+        A bundle has its model's name but no code. Nothing is imported for your own model: register
+        it (`fieldwise.register_model`) or pass it.
 
         Args:
             folder: folder of the bundle.
             model: the class of your own model, a network or its settings.
-            device: where the network scores (`fieldwise.ops.devices.open_device`). A bundle does not keep it.
+            device: where the network scores (`fieldwise.ops.devices.open_device`). A bundle does
+                not keep it.
 
         Errors:
             ConfigError: there is no such device.
-            BundleError: no bundle there, or one that is from a newer version, damaged, scores differently than when it
-                was saved, or has your own model, neither registered nor passed.
-            FieldwiseError: this process was forked from one that has read a table or loaded a model.
+            BundleError: no bundle there, or one that is from a newer version, damaged, scores
+                differently than when it was saved, or has your own model, neither registered nor
+                passed.
+            FieldwiseError: this process was forked from one that has read a table or loaded a
+                model.
         """
         computing()
         read = partial(cls._read, model=model, device=open_device(device))
@@ -400,32 +462,54 @@ class Bundle:
 
     @classmethod
     def _read(cls, saved: Artifact, model: type | None, device: torch.device) -> "Bundle":
-        about, folder, content = saved.about, saved.folder, {part: saved.content(part) for part in BUNDLE.parts}
+        about = saved.about
+        folder = saved.folder
+        content = {part: saved.content(part) for part in BUNDLE.parts}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
         settings = _model_settings(about["model"], folder, model)
         with parameters_within(content["weights"]):
-            labels, in_mean = len(schema.labels), bool(about.get(IN_MEAN))
-            network = build_network(settings, encoder.layout, seed=0, labels=labels, in_mean=in_mean)
+            labels = len(schema.labels)
+            in_mean = bool(about.get(IN_MEAN))
+            network = build_network(
+                settings, encoder.layout, seed=0, labels=labels, in_mean=in_mean
+            )
         tensors = load_tensors(bytes(content.pop("weights")))
         for name, tensor in tensors.items():
             # A sum takes no memory; if it overflows, each weight is looked at.
             if not (tensor.sum().isfinite() or tensor.isfinite().all()):
                 count = int((~tensor.isfinite()).sum())
-                raise BUNDLE.damaged(folder, f"weights must be finite numbers, found {count:,} in {name} that are not")
+                raise BUNDLE.damaged(
+                    folder,
+                    f"weights must be finite numbers, found {count:,} in {name} that are not",
+                )
         network.load_state_dict(tensors)
         network.to(device)
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
-        kept = parse(_Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError)
-        bundle = cls(schema, encoder, settings, network.eval(), samples, about["about"], dict(kept.calibration))
-        result, expected = bundle.score(samples), np.asarray(about["sample_scores"], dtype=np.float64)
+        kept = parse(
+            _Kept, {"calibration": about.get("calibration", {})}, "the bundle's", ConfigError
+        )
+        bundle = cls(
+            schema,
+            encoder,
+            settings,
+            network.eval(),
+            samples,
+            about["about"],
+            dict(kept.calibration),
+        )
+        result = bundle.score(samples)
+        expected = np.asarray(about["sample_scores"], dtype=np.float64)
         if (expected.size, expected.shape[:1]) != (result.size, result.shape[:1]):
             needed = f"its {len(result)} sample rows need {result.size} scores"
             raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
-        expected = expected.reshape(result.shape)  # without rows, a list does not show the number of labels
+        # without rows, a list does not show the number of labels
+        expected = expected.reshape(result.shape)
         off = np.abs(result - expected) / np.maximum(1.0, np.abs(expected))
         if not np.all(off <= SCORE_TOLERANCE):
-            place = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+            place = np.unravel_index(
+                int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape
+            )
             raise BundleError(
                 f"a bundle must score as when it was saved: {folder} gives {result[place]:.6g} for sample row "
                 f"{place[0]}, saved was {expected[place]:.6g}; train and save it again with this version"
@@ -436,10 +520,13 @@ class Bundle:
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
     """Sample rows of a table, evenly spaced, with the columns that a bundle keeps: keys and fields.
 
-    They are also the background of explanations, so they are not just the first rows, which may be one user's.
+    They are also the background of explanations, so they are not just the first rows, which may be
+    one user's.
     """
     keys = [k for k in schema.row_keys if k in frame.columns]
-    some = np.unique(np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64))
+    some = np.unique(
+        np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64)
+    )
     return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
 
 
@@ -472,10 +559,13 @@ class _Kept:
 
 def _model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) -> ModelSettings:
     """The settings in a manifest; for your own model of the class that is passed or registered."""
-    name, settings = plain["name"], {key: value for key, value in plain.items() if key != "name"}
+    name = plain["name"]
+    settings = {key: value for key, value in plain.items() if key != "name"}
     if given is not None:
         if name in MODELS:
-            raise BundleError(f"the bundle {folder} has the built-in model {name!r}: load it without a model")
+            raise BundleError(
+                f"the bundle {folder} has the built-in model {name!r}: load it without a model"
+            )
         return parse(settings_class(given), settings, "the bundle's model")
     if name not in known_models():
         raise BundleError(
@@ -486,14 +576,20 @@ def _model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) 
     return model_from_dict(plain, "the bundle's model")
 
 
-def trained_rows(schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool) -> dict[str, Any]:
+def trained_rows(
+    schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool
+) -> dict[str, Any]:
     """The sketch of a bundle's training rows, as plain values; of the validation rows too after a `refit` on them.
 
-    Rows are identified by keys, fields and time, not by labels. The share of validation rows that equal a training row
-    is stored too, as an estimate for new rows.
+    Rows are identified by keys, fields and time, not by labels. The share of validation rows that
+    equal a training row is stored too, as an estimate for new rows.
     """
-    named = dict.fromkeys([*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])])
-    sketch = RowFingerprints.of(train, [name for name in named if name in train.columns and name in valid.columns])
+    named = dict.fromkeys(
+        [*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])]
+    )
+    sketch = RowFingerprints.of(
+        train, [name for name in named if name in train.columns and name in valid.columns]
+    )
     share = sketch.overlap(valid).share
     if refit:
         parts = [part.select(sketch.columns) for part in (train, valid)]
@@ -521,13 +617,15 @@ def trained_words(rows: int, seen: TrainTestOverlap) -> str:
 def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None:
     """The number of a table's rows that the bundle was trained on; 0 if the share is no higher than for new rows.
 
-    Of long tables a random sample is compared. None: a table without a column that identifies rows, or an old bundle.
+    Of long tables a random sample is compared. None: a table without a column that identifies rows,
+    or an old bundle.
     """
     kept = bundle.about.get(TRAINED_ROWS)
     if not isinstance(kept, Mapping):
         return None
     try:
-        sketch, usual = RowFingerprints.from_plain(kept), float(kept["valid_share"])
+        sketch = RowFingerprints.from_plain(kept)
+        usual = float(kept["valid_share"])
     except (LookupError, TypeError, ValueError):
         return None
     if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
@@ -544,16 +642,19 @@ class WarmStart:
     """The report of a warm start; from FM into AFM it is the AFM paper's pre-training (Xiao et al., 2017)."""
 
     source: str  # the name of the bundle's model
-    taken: dict[str, str]  # by parameter, what was copied: `all`, or `n of m rows` of an embedding table
+    # by parameter, what was copied: `all`, or `n of m rows` of an embedding table
+    taken: dict[str, str]
     fresh: dict[str, str]  # by parameter, the reason why it was not copied
-    # Whether the bundle's run, and the runs that it started from, had the same rows (known only for recipes); otherwise
-    # it may have been trained on those of this run.
+    # Whether the bundle's run, and the runs that it started from, had the same rows (known only for
+    # recipes); otherwise it may have been trained on those of this run.
     same_test_rows: bool | None = None
     same_valid_rows: bool | None = None
 
     def sentence(self) -> str:
         """The report as a sentence."""
-        taken = ", ".join(name if what == "all" else f"{name} ({what})" for name, what in self.taken.items())
+        taken = ", ".join(
+            name if what == "all" else f"{name} ({what})" for name, what in self.taken.items()
+        )
         return f"warm start from {self.source}: copied {taken}; not copied: {_by_reason(self.fresh) or 'nothing'}"
 
     def caution(self) -> str | None:
@@ -569,15 +670,18 @@ class WarmStart:
         )
 
 
-def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]) -> WarmStart:
+def warm_start(
+    network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]
+) -> WarmStart:
     """Copy matching weights from a bundle's network into a network, in place.
 
-    Embedding tables of the same width are matched row by row: for a field of the same name, the rows of values in both
-    vocabularies, and its missing and unknown rows; bins by rank; a number's vector; all rows of hashed fields with the
-    same number of buckets. Other rows stay fresh. Any other tensor is copied if name, shape, and the fields' names,
-    roles and order match, since otherwise a weight would belong to another field. Other weights by value (crosses of
-    categories, DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in equal rows. If
-    either network has several labels, heads are matched by label name.
+    Embedding tables of the same width are matched row by row: for a field of the same name, the
+    rows of values in both vocabularies, and its missing and unknown rows; bins by rank; a number's
+    vector; all rows of hashed fields with the same number of buckets. Other rows stay fresh. Any
+    other tensor is copied if name, shape, and the fields' names, roles and order match, since
+    otherwise a weight would belong to another field. Other weights by value (crosses of categories,
+    DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in equal
+    rows. If either network has several labels, heads are matched by label name.
 
     Args:
         network: a fresh network, built for `encoder.layout`.
@@ -586,18 +690,28 @@ def warm_start(network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: 
         labels: the network's labels, the main one first.
 
     Errors:
-        ConfigError: nothing matches; a model of your own with `by_value` (`fieldwise.layers.row_blocks`).
+        ConfigError: nothing matches; a model of your own with `by_value`
+            (`fieldwise.layers.row_blocks`).
     """
-    former_network = bundle.network if isinstance(network, MeanWithLR) else part_of_mean(bundle.network)
-    state, target = former_network.state_dict(), network.state_dict()
-    names = _new_names(state, [label.name for label in bundle.schema.labels], [label.name for label in labels])
+    former_network = (
+        bundle.network if isinstance(network, MeanWithLR) else part_of_mean(bundle.network)
+    )
+    state = former_network.state_dict()
+    target = network.state_dict()
+    names = _new_names(
+        state, [label.name for label in bundle.schema.labels], [label.name for label in labels]
+    )
     source = {new: state[old] for old, new in names.items()}
-    tables, former = _tables(network), _tables(former_network)
+    tables = _tables(network)
+    former = _tables(former_network)
     former_tables = {new: former[old] for old, new in names.items() if old in former}
     by_value = row_blocks(network)
-    same_fields = [(f.name, f.role) for f in encoder.fields] == [(f.name, f.role) for f in bundle.encoder.fields]
+    same_fields = [(f.name, f.role) for f in encoder.fields] == [
+        (f.name, f.role) for f in bundle.encoder.fields
+    ]
     new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
-    taken, fresh = dict[str, str](), dict[str, str]()
+    taken = dict[str, str]()
+    fresh = dict[str, str]()
     for name, tensor in target.items():
         old = source.get(name)
         if old is None:
@@ -642,10 +756,12 @@ def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> 
         return {name: name for name in names}
     results = {}
     for name in names:
-        head, label = "", old[0]
+        head = ""
+        label = old[0]
         if len(old) > 1 and name.startswith("heads."):
             number = name.split(".", 2)[1]
-            head, label = f"heads.{number}.", old[int(number)]
+            head = f"heads.{number}."
+            label = old[int(number)]
         own = name.removeprefix(head)
         if own == SHARED:
             results[name] = own
@@ -657,21 +773,33 @@ def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> 
 def _tables(network: nn.Module) -> dict[str, bool]:
     """The network's embedding tables by parameter name, and whether each is field-aware."""
     modules = network.named_modules()
-    return {f"{name}.weight": module.by_field for name, module in modules if isinstance(module, FieldEmbedding)}
+    return {
+        f"{name}.weight": module.by_field
+        for name, module in modules
+        if isinstance(module, FieldEmbedding)
+    }
 
 
 def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
     """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
-    former = {f.name: (at, fitted) for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)}
+    former = {
+        f.name: (at, fitted)
+        for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)
+    }
     rows: list[tuple[int, int]] = []
     for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
         if f.name not in former or at.shares is not None:
             continue  # a field that shares rows is matched through the other field
         old_at, other = former[f.name]
-        pairs = [(0, 0)]  # of the field's own rows, new and old; every encoding has the missing row first
+        # of the field's own rows, new and old; every encoding has the missing row first
+        pairs = [(0, 0)]
         if isinstance(fitted, Vocabulary) and isinstance(other, Vocabulary):
             places = {value: row for row, value in enumerate(other.values, start=2)}
-            results = [(row, places[value]) for row, value in enumerate(fitted.values, start=2) if value in places]
+            results = [
+                (row, places[value])
+                for row, value in enumerate(fitted.values, start=2)
+                if value in places
+            ]
             pairs += [(1, 1), *results]
         elif type(fitted) is type(other) and fitted.rows == other.rows:
             pairs = [(row, row) for row in range(fitted.rows)]

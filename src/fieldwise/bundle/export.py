@@ -1,7 +1,8 @@
 """Export of a bundle's network for other runtimes: ONNX, or a library compiled ahead of time (AOTInductor).
 
-The batch size is dynamic. The input is the encoder's output (`fieldwise.layout.Batch`), the output is the logit. The
-folder has everything that a program without fieldwise needs to run it, and an example:
+The batch size is dynamic. The input is the encoder's output (`fieldwise.layout.Batch`), the output
+is the logit. The folder has everything that a program without fieldwise needs to run it, and an
+example:
 
     model.onnx or model.pt2   the network
     samples.npz               the bundle's sample rows, encoded, and their logits
@@ -46,7 +47,8 @@ EXPORT = Kind(
     origin="give a folder of `fieldwise export`",
 )
 TOLERANCE = 1e-5  # for a logit, relative above 1
-MOST_ROWS, MOST_VALUES = 1_000_000, 100_000_000
+MOST_ROWS = 1_000_000
+MOST_VALUES = 100_000_000
 
 EXAMPLE = {
     "onnx": """\
@@ -85,16 +87,20 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         target: `onnx`, or `aoti`: a library for this type of processor, which needs a C++ compiler.
 
     Returns:
-        The largest difference between its logits of the sample rows and the network's, relative above 1.
+        The largest difference between its logits of the sample rows and the network's, relative
+        above 1.
 
     Errors:
         ConfigError: an unknown target; `aoti` without a C++ compiler.
-        BundleError: `aoti` of a bundle with a calibration, which is not part of its network; a folder with other files.
+        BundleError: `aoti` of a bundle with a calibration, which is not part of its network; a
+            folder with other files.
         MissingExtraError: the exporter is not installed.
         DataError: too few sample rows; logits that differ; a folder that is not writable.
     """
     if target not in get_args(Target):
-        raise ConfigError(f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}")
+        raise ConfigError(
+            f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}"
+        )
     if bundle.calibration and target != "onnx":
         raise BundleError(
             "a compiled network returns logits without this bundle's calibration: "
@@ -113,7 +119,8 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
             run = _MAKERS[target](network, table, new / FILES[target])
         differences = []
         for rows in (slice(0, 1), slice(1, None), slice(None)):
-            result, own = run(table.batch(rows)[0]), expected[rows]
+            result = run(table.batch(rows)[0])
+            own = expected[rows]
             differences.append(np.max(np.abs(result - own) / np.maximum(1.0, np.abs(own))))
         difference = float(np.max(differences))  # NaN if one is
         if not difference <= TOLERANCE:
@@ -134,12 +141,21 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
 
 def _write_reader(bundle: Bundle, folder: Path) -> None:
     """Write what leads from raw rows to predictions beside the network."""
-    (folder / "encode.py").write_text(Path(__file__).with_name("standalone.py").read_text("utf-8"), "utf-8")
+    (folder / "encode.py").write_text(
+        Path(__file__).with_name("standalone.py").read_text("utf-8"), "utf-8"
+    )
     (folder / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
     labels = []
     for label in bundle.schema.labels:
         calibration = to_plain(bundle.calibration.get(label.name))
-        labels.append({"name": label.name, "task": label.task, "range": label.range, "calibration": calibration})
+        labels.append(
+            {
+                "name": label.name,
+                "task": label.task,
+                "range": label.range,
+                "calibration": calibration,
+            }
+        )
     (folder / "labels.json").write_text(json.dumps(labels), "utf-8")
 
 
@@ -147,7 +163,9 @@ _Run = Callable[[Batch], np.ndarray]
 
 
 def _arrays(batch: Batch) -> dict[str, np.ndarray]:
-    return {name: tensor.contiguous().numpy() for name, tensor in zip(Batch._fields, batch, strict=True)}
+    return {
+        name: tensor.contiguous().numpy() for name, tensor in zip(Batch._fields, batch, strict=True)
+    }
 
 
 class _Flat(nn.Module):
@@ -165,7 +183,12 @@ class _Flat(nn.Module):
         self.scaled = bool((scale != 1).any())
 
     def forward(
-        self, ids: Tensor, values: Tensor, bag_ids: Tensor, bag_segments: Tensor, bag_weights: Tensor
+        self,
+        ids: Tensor,
+        values: Tensor,
+        bag_ids: Tensor,
+        bag_segments: Tensor,
+        bag_weights: Tensor,
     ) -> Tensor:
         logit: Tensor = self.network(Batch(ids, values, bag_ids, bag_segments, bag_weights))
         return logit * self.scale if self.scaled else logit
@@ -173,7 +196,8 @@ class _Flat(nn.Module):
 
 def _program(network: nn.Module, table: EncodedTable) -> torch.export.ExportedProgram:
     """The network as a graph of PyTorch's own operations, for any number of rows."""
-    rows, values = torch.export.Dim("rows", max=MOST_ROWS), torch.export.Dim("values", max=MOST_VALUES)
+    rows = torch.export.Dim("rows", max=MOST_ROWS)
+    values = torch.export.Dim("values", max=MOST_VALUES)
     bag = {0: values} if table.layout.positions(kind="bag") else {}
     shapes = {0: rows}, {0: rows}, bag, bag, bag
     return torch.export.export(network, tuple(table.batch(slice(None))[0]), dynamic_shapes=shapes)
@@ -199,9 +223,15 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
         import onnxruntime  # type: ignore[import-untyped]
         import onnxscript  # noqa: F401 (the exporter needs it)
     except ImportError as e:
-        raise MissingExtraError(f"an export to ONNX needs {e.name}: pip install 'fieldwise[onnx]'") from None
+        raise MissingExtraError(
+            f"an export to ONNX needs {e.name}: pip install 'fieldwise[onnx]'"
+        ) from None
     made = torch.onnx.export(
-        _program(network, table), dynamo=True, verbose=False, input_names=list(Batch._fields), output_names=["logit"]
+        _program(network, table),
+        dynamo=True,
+        verbose=False,
+        input_names=list(Batch._fields),
+        output_names=["logit"],
     )
     assert made is not None, "dynamo returns one"
     made.save(str(path))

@@ -58,33 +58,53 @@ def score_file(
 
     Args:
         bundle: the bundle that scores.
-        data: any file, folder or pattern that `as_table` reads, or an opened one (text with options of its own,
-            and the schema's `text_columns`); without the schema's key columns, rows are numbered from 0.
+        data: any file, folder or pattern that `as_table` reads, or an opened one (text with options
+            of its own, and the schema's `text_columns`); without the schema's key columns, rows are
+            numbered from 0.
         out: any file that `write_table` writes, or a writer of one.
-        column: column of the main label's predictions (probabilities or numbers); another label's is `COLUMN.NAME`.
-        logit: also write the predictions' log-odds, after calibration, in a column `logit` for the main label and
-            `logit.NAME` for others; only for binary labels.
+        column: column of the main label's predictions (probabilities or numbers); another label's
+            is `COLUMN.NAME`.
+        logit: also write the predictions' log-odds, after calibration, in a column `logit` for the
+            main label and `logit.NAME` for others; only for binary labels.
         reports: receives the rows as they are written.
-        precision: `bfloat16` multiplies matrices in 16 bits, faster on CPUs and GPUs with such instructions.
+        precision: `bfloat16` multiplies matrices in 16 bits, faster on CPUs and GPUs with such
+            instructions.
         spread: machines that score the slices, to the same bits; None: this process.
 
     Errors:
-        ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without a binary label.
-        DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be written.
+        ConfigError: `out` is `data`, a key has the name of a prediction column, or `logit` without
+            a binary label.
+        DataError: the file cannot be read, lacks a column or has an invalid value; `out` cannot be
+            written.
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_not_input(writing.path, find_files(data) if isinstance(data, Path) else data.files)
-    table = SlicedTable(data, TextFormat(text_columns=bundle.schema.text_columns)) if isinstance(data, Path) else data
+    table = (
+        SlicedTable(data, TextFormat(text_columns=bundle.schema.text_columns))
+        if isinstance(data, Path)
+        else data
+    )
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     predictions, logits = _columns(bundle, keys or [ROW], column, logit)
-    given: dict[str, Any] = {"keys": keys, "predictions": predictions, "logits": logits, "precision": precision}
+    given: dict[str, Any] = {
+        "keys": keys,
+        "predictions": predictions,
+        "logits": logits,
+        "precision": precision,
+    }
     check_table(table.empty, bundle.schema)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     keep_freed_arrays()
-    rows, unseen, values = 0, Counter[str](), Counter[str]()
+    rows = 0
+    unseen = Counter[str]()
+    values = Counter[str]()
     reports.begin("prediction", table.count())
     slices = table.slices(wanted, SLICE_ROWS)
-    scored = _scored_here(bundle, slices, given) if spread is None else spread.scored(slices, writing.path, given)
+    scored = (
+        _scored_here(bundle, slices, given)
+        if spread is None
+        else spread.scored(slices, writing.path, given)
+    )
 
     def or_none() -> Iterator[Scored]:
         yield from scored
@@ -100,19 +120,24 @@ def score_file(
                 unseen[name] += unknown
                 values[name] += count
     shares = {name: unseen[name] / (values[name] or 1) for name in unseen}
-    return ScoredFile(rows=rows, columns=(*(keys or [ROW]), *predictions, *filter(None, logits)), unseen=shares)
+    return ScoredFile(
+        rows=rows, columns=(*(keys or [ROW]), *predictions, *filter(None, logits)), unseen=shares
+    )
 
 
 Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
 """Keys and predictions of some rows, and their `Encoder.unseen_counts`."""
 
 
-def _scored_here(bundle: Bundle, slices: Iterable[pl.DataFrame], given: Mapping[str, Any]) -> Iterator[Scored]:
+def _scored_here(
+    bundle: Bundle, slices: Iterable[pl.DataFrame], given: Mapping[str, Any]
+) -> Iterator[Scored]:
     first = 0
     for part in slices:
         yield _scored(bundle, part, first, **given)
         first += part.height
-        return_freed_memory()  # else encoding, whose arrays have other sizes in every slice, takes ever more
+        # else encoding, whose arrays have other sizes in every slice, takes ever more
+        return_freed_memory()
 
 
 def _scored(
@@ -127,16 +152,25 @@ def _scored(
 ) -> Scored:
     """Keys and predictions of some rows, of which the first has the number `first`; columns as of `_columns`."""
     encoded = bundle.encoder.transform(part, first_row=first)
-    named = part.select(keys) if keys else pl.DataFrame({ROW: np.arange(first, first + part.height)})
+    named = (
+        part.select(keys) if keys else pl.DataFrame({ROW: np.arange(first, first + part.height)})
+    )
     with in_precision(precision, device_of(bundle.network).type):
         score = bundle.score_table(encoded)
-    values = [of.reshape(len(score), len(predictions)).T for of in (bundle.prediction(score), bundle.calibrated(score))]
+    values = [
+        of.reshape(len(score), len(predictions)).T
+        for of in (bundle.prediction(score), bundle.calibrated(score))
+    ]
     pairs = zip([*predictions, *logits], np.concatenate(values), strict=True)
-    result = named.with_columns(pl.Series(name, column) for name, column in pairs if name is not None)
+    result = named.with_columns(
+        pl.Series(name, column) for name, column in pairs if name is not None
+    )
     return result, bundle.encoder.unseen_counts(encoded)
 
 
-def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple[list[str], list[str | None]]:
+def _columns(
+    bundle: Bundle, keys: list[str], column: str, logit: bool
+) -> tuple[list[str], list[str | None]]:
     """The columns beside the keys: of predictions by label, and of logits (None for labels without one).
 
     Errors:
@@ -144,14 +178,18 @@ def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple
     """
     labels = bundle.schema.labels
     if logit and all(label.task != "binary" for label in labels):
-        raise ConfigError(f"logit is for probabilities, but the label {labels[0].name!r} is a number: omit it")
+        raise ConfigError(
+            f"logit is for probabilities, but the label {labels[0].name!r} is a number: omit it"
+        )
     ends = {"": labels[0].task} | {f".{label.name}": label.task for label in labels[1:]}
     predictions = [column + end for end in ends]
     logits = [LOGIT + end if logit and task == "binary" else None for end, task in ends.items()]
     names = [*keys, *predictions, *filter(None, logits)]
     twice = [name for k, name in enumerate(names) if name in names[:k]]
     if twice:
-        raise ConfigError(f"predictions need a new column, but {twice[0]!r} exists already: give another column")
+        raise ConfigError(
+            f"predictions need a new column, but {twice[0]!r} exists already: give another column"
+        )
     return predictions, logits
 
 
@@ -159,8 +197,8 @@ def _columns(bundle: Bundle, keys: list[str], column: str, logit: bool) -> tuple
 class SpreadScores:
     """Scores slices on an engine, whose processes load the bundle once each; see `score_file`.
 
-    The slices lie in files beside the predictions, in a folder that all machines see: each from shortly before it is
-    scored until its predictions are written.
+    The slices lie in files beside the predictions, in a folder that all machines see: each from
+    shortly before it is scored until its predictions are written.
 
     Args:
         engine: does the work.
@@ -172,7 +210,9 @@ class SpreadScores:
     folder: Path
     imports: Sequence[str] = ()
 
-    def scored(self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]) -> Iterator[Scored]:
+    def scored(
+        self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]
+    ) -> Iterator[Scored]:
         """The scored slices, in their order.
 
         Args:
@@ -188,7 +228,8 @@ class SpreadScores:
 
             def tasks() -> Iterator[Task]:
                 """A task per slice, whose rows are written when it is asked for."""
-                writer, first = RowsWriter(place, gather=0), 0
+                writer = RowsWriter(place, gather=0)
+                first = 0
                 for part in slices:
                     writer.add(part)
                     path = writer.paths[-1]
@@ -215,7 +256,7 @@ def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _bundle(folder: str, digest: str, *imports: str) -> Bundle:
     """The bundle, kept for the next piece of work in this process."""
-    from fieldwise.models.own import import_model
+    from fieldwise.models.registry import import_model
 
     for module in imports:
         import_model(module)

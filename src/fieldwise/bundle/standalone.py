@@ -1,9 +1,9 @@
 """Raw rows to predictions with NumPy and ONNX Runtime, without fieldwise: `python encode.py < rows.json`.
 
-It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales), `layout.json` (their rows in the
-embedding table) and `labels.json` (calibrations). A
-row is a mapping from columns to texts, numbers, true or false, dates, times and durations, None, and lists of these.
-The result is that of fieldwise for a table of this row.
+It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales), `layout.json`
+(their rows in the embedding table) and `labels.json` (calibrations). A
+row is a mapping from columns to texts, numbers, true or false, dates, times and durations, None,
+and lists of these. The result is that of fieldwise for a table of this row.
 
     rows = [{"user": "u1", "tags": ["a", "b"], "price": "2.5"}]
     print(predict(rows))
@@ -23,9 +23,13 @@ from typing import Any, Literal
 import numpy as np
 
 HERE = Path(__file__).parent
-WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
+NUMBER = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
 FORMATS = {  # thousands separator, as a pattern, and decimal mark
     "1,234.5": (",", "."),
     "1.234,5": (r"\.", ","),
@@ -33,7 +37,9 @@ FORMATS = {  # thousands separator, as a pattern, and decimal mark
     "1'234.5": ("['\u2019]", "."),
 }
 LISTS = ("bag", "sequence")
-MISSING, UNKNOWN = 0, 1  # a field's first rows
+# a field's first rows
+MISSING = 0
+UNKNOWN = 1
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -41,7 +47,9 @@ def predict(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """Calibrated probabilities, or numbers of a regression, of raw rows: [N], or [N, labels] with several labels."""
     import onnxruntime  # type: ignore[import-untyped]
 
-    session = onnxruntime.InferenceSession(str(HERE / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(HERE / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     arrays = encode(rows)
     (logit,) = session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()})
     return predictions(logit)
@@ -64,11 +72,15 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         for field in _fields():
             column = field["column"]
             if column not in row:
-                raise ValueError(f"every field needs a value, or None if it is missing: row {number} has no {column!r}")
+                raise ValueError(
+                    f"every field needs a value, or None if it is missing: row {number} has no {column!r}"
+                )
             try:
                 result, scaled = _cell(field, row[column])
             except (TypeError, ValueError, OverflowError) as e:
-                raise ValueError(f"row {number}, column {column!r}: {e}, found {row[column]!r:.80}") from None
+                raise ValueError(
+                    f"row {number}, column {column!r}: {e}, found {row[column]!r:.80}"
+                ) from None
             if scaled is not None:
                 values[-1].append(scaled)
             if field["kind"] in LISTS:
@@ -108,7 +120,11 @@ def _fields() -> list[dict[str, Any]]:
     """The fields with their fitted parts, and where in the shared table the runs of their rows begin."""
     entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
     places = json.loads((HERE / "layout.json").read_text("utf-8"))["fields"]
-    own = {entry["field"]["name"]: {"fitted": entry["fitted"]} for entry in entries if "fitted" in entry}
+    own = {
+        entry["field"]["name"]: {"fitted": entry["fitted"]}
+        for entry in entries
+        if "fitted" in entry
+    }
     for one in own.values():
         if one["fitted"]["kind"] == "vocabulary":
             one["rows"] = _rows(one["fitted"]["values"])
@@ -130,7 +146,11 @@ def _rows(values: Sequence[str]) -> dict[str, int]:
     rows = {value: row for row, value in enumerate(values, UNKNOWN + 1)}
     lowered = {value.lower() for value in values}
     if len(lowered) == len(values) and lowered <= {"true", "false"}:
-        rows = {case: row for value, row in rows.items() for case in (value.lower(), value.title(), value.upper())}
+        rows = {
+            case: row
+            for value, row in rows.items()
+            for case in (value.lower(), value.title(), value.upper())
+        }
     return rows
 
 
@@ -140,17 +160,23 @@ def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None
     if fitted["kind"] in ("scaling", "bins"):
         number = _number(value, field.get("number_format"))
         absent = math.isnan(number) or number in _marks()[1]
-        logged = math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
+        logged = (
+            math.copysign(float(np.log1p(abs(number))), number) if fitted["logarithm"] else number
+        )
         if fitted["kind"] == "bins":
             side: Literal["left", "right"] = "left" if fitted["closed"] == "right" else "right"
-            return [MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side=side)) + 1], None
+            return [
+                MISSING if absent else int(np.searchsorted(fitted["edges"], logged, side=side)) + 1
+            ], None
         if absent:
             return [MISSING], 1.0 if field["missing"] == "vector" else 0.0
         low, high = fitted.get("clip") or (-FLOAT32_MAX, FLOAT32_MAX)
         return [1], min(max((logged - fitted["shift"]) / fitted["scale"], low), high)
     if field["kind"] not in LISTS:
         return [_row(field, _text(value))], None
-    many = value if isinstance(value, list | tuple) else (_text(value) or "").split(field["separator"])
+    many = (
+        value if isinstance(value, list | tuple) else (_text(value) or "").split(field["separator"])
+    )
     texts = [text for one in many if (text := (_text(one) or "").strip(WHITE))]
     newest = texts if field.get("max_length") is None else texts[-field["max_length"] :]
     return [_row(field, text) for text in newest] or [MISSING], None
@@ -199,7 +225,11 @@ def _float_text(number: float) -> str | None:
         short = np.float32(number)
     if float(short) == number:
         number = float(np.format_float_scientific(short))
-    return np.format_float_positional(number) if 1e-5 <= abs(number) < 1e-4 else repr(number).replace("e-0", "e-")
+    return (
+        np.format_float_positional(number)
+        if 1e-5 <= abs(number) < 1e-4
+        else repr(number).replace("e-0", "e-")
+    )
 
 
 def _time_text(value: dt.datetime | dt.time) -> str:
@@ -222,7 +252,9 @@ def _number(value: Any, form: str | None) -> float:
             return math.nan
         if NUMBER.fullmatch(plain) is None:
             raise ValueError(
-                "a number is needed" if form is None else "a number in the field's number_format is needed"
+                "a number is needed"
+                if form is None
+                else "a number in the field's number_format is needed"
             )
         number = float(plain)
     elif isinstance(value, dt.timedelta):
@@ -230,9 +262,15 @@ def _number(value: Any, form: str | None) -> float:
     elif isinstance(value, dt.time):
         number = float(value.hour * 3600 + value.minute * 60 + value.second)
     elif isinstance(value, dt.date):
-        at = value if isinstance(value, dt.datetime) else dt.datetime(value.year, value.month, value.day)
+        at = (
+            value
+            if isinstance(value, dt.datetime)
+            else dt.datetime(value.year, value.month, value.day)
+        )
         number = float((at.replace(tzinfo=at.tzinfo or dt.UTC) - EPOCH) // dt.timedelta(seconds=1))
-    elif value is None or isinstance(value, bool | int | float | Decimal | np.bool_ | np.integer | np.floating):
+    elif value is None or isinstance(
+        value, bool | int | float | Decimal | np.bool_ | np.integer | np.floating
+    ):
         number = math.nan if value is None else float(value)
     else:
         raise TypeError("a number is needed")

@@ -20,8 +20,8 @@ USUAL_SHARE = 0.25
 def unknown_id_doubts(bundle: Bundle, frame: pl.DataFrame) -> list[str]:
     """A sentence for the columns of user and of item ids of a table, if most of the ids are unknown to the bundle.
 
-    Nothing is said of a table with fewer than ten ids, and where many ids of the validation rows were unknown too. Of
-    long tables some rows are checked.
+    Nothing is said of a table with fewer than ten ids, and where many ids of the validation rows
+    were unknown too. Of long tables some rows are checked.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(500, users=50, items=30)
@@ -73,9 +73,13 @@ def _unknown(ids: pl.Series, vocabulary: Vocabulary) -> pl.Series:
 def _cause(unknown: pl.Series, vocabulary: Vocabulary) -> str:
     """Why ids may be unknown: the training rows have the same numbers in another spelling, or they are new."""
     learned = pl.DataFrame({"text": pl.Series(vocabulary.values, dtype=pl.String)})
-    learned = learned.with_columns(number=pl.col("text").cast(pl.Float64, strict=False)).drop_nulls()
+    learned = learned.with_columns(
+        number=pl.col("text").cast(pl.Float64, strict=False)
+    ).drop_nulls()
     numbers = unknown.cast(pl.Float64, strict=False)
-    same = pl.DataFrame({"given": unknown, "number": numbers}).drop_nulls().join(learned, on="number")
+    same = (
+        pl.DataFrame({"given": unknown, "number": numbers}).drop_nulls().join(learned, on="number")
+    )
     if not same.height:
         return (
             f"the training rows have ids such as {vocabulary.values[0]!r}. If these are not new, write them as there"

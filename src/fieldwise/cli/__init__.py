@@ -26,7 +26,8 @@ MACHINE_FAULT = 1
 USER_FAULT = 2  # also when the disk or memory is full: the user can free some or ask for less
 LOST = 3  # another of the processes that run a command together has failed, and has said why
 INTERRUPTED = 130
-PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w", "ray": "'fieldwise[ray]'"}  # by modules of other names
+# by modules of other names
+PACKAGES = {"sklearn": "scikit-learn", "tomli_w": "tomli-w", "ray": "'fieldwise[ray]'"}
 # PyTorch's messages when an allocation fails; the third is of a GPU.
 NO_MEMORY = "can't allocate memory|not enough memory|out of memory|calculation overflowed|Overflow when unpacking long"
 
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     code = INTERRUPTED
     with contextlib.ExitStack() as stack:
         stack.enter_context(forgiving_streams())
-        stack.enter_context(contextlib.suppress(KeyboardInterrupt))  # a signal may come after the command
+        # a signal may come after the command
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         signals = stack.enter_context(as_interrupts())
         code = run(sys.argv[1:] if arguments is None else list(arguments))
     if signals:
@@ -54,8 +56,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def execute(arguments: Sequence[str]) -> int | None:
     """Run a command and return its exit code, None for success; its errors are raised."""
-    # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much faster on a busy one.
-    # The setting has an effect only if it is made before PyTorch is loaded.
+    # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much
+    # faster on a busy one. The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     began = time.perf_counter()  # so that a time budget includes loading PyTorch
     from fieldwise.cli.app import app
@@ -64,7 +66,9 @@ def execute(arguments: Sequence[str]) -> int | None:
     GIVEN[:] = arguments
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = partial(_warn, warnings.showwarning)
-        code: int | None = app(args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began)
+        code: int | None = app(
+            args=list(arguments), prog_name="fieldwise", standalone_mode=False, obj=began
+        )
         sys.stdout.flush()  # here a full disk is an error of the command
         return code
 
@@ -97,12 +101,16 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
         if missing in ("", "fieldwise"):
             raise
         package = PACKAGES.get(missing, missing)
-        return _fail(f"this command needs {missing}, which is not installed: pip install {package}", USER_FAULT)
+        return _fail(
+            f"this command needs {missing}, which is not installed: pip install {package}",
+            USER_FAULT,
+        )
     except Exception as e:
         if is_out_of_memory(e):
             hint = "use a smaller batch_size, smaller layers or fewer rows (`fieldwise describe` estimates memory)"
             return _fail(f"out of memory: {hint}", USER_FAULT)
-        # The parser's own errors (unknown option, bad value) have a message; anything else is a bug.
+        # The parser's own errors (unknown option, bad value) have a message; anything else is a
+        # bug.
         if not hasattr(e, "format_message"):
             raise
         code = int(getattr(e, "exit_code", USER_FAULT))
@@ -116,7 +124,9 @@ def ended(work: Callable[[], int | None], arguments: Sequence[str] = ()) -> int:
 
 def is_out_of_memory(e: Exception) -> bool:
     """Whether memory is exhausted, which PyTorch says by errors of other kinds."""
-    said_by_pytorch = isinstance(e, (RuntimeError, TypeError)) and re.search(NO_MEMORY, str(e)) is not None
+    said_by_pytorch = (
+        isinstance(e, (RuntimeError, TypeError)) and re.search(NO_MEMORY, str(e)) is not None
+    )
     return said_by_pytorch or isinstance(e, MemoryError)
 
 
@@ -124,14 +134,20 @@ def _usage(e: Any, arguments: Sequence[str]) -> str:
     """A parser error as one sentence: its message, the value found, and where to find help."""
     names = getattr(getattr(e, "param", None), "opts", [])
     given = [after for name, after in pairwise(arguments) if name in names]
-    given += [text.partition("=")[2] for text in arguments if text.partition("=")[0] in names and "=" in text]
+    given += [
+        text.partition("=")[2]
+        for text in arguments
+        if text.partition("=")[0] in names and "=" in text
+    ]
     result = f", found {given[-1]!r}" if given and "Invalid value" in e.format_message() else ""
     command = e.ctx.command_path if getattr(e, "ctx", None) else "fieldwise"
     sentence = e.format_message().rstrip(".")
     return f"{sentence}{result}; see `{command} --help`"
 
 
-def _warn(shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any) -> None:
+def _warn(
+    shown: Callable[..., None], message: Warning | str, category: type[Warning], *where: Any
+) -> None:
     """Show a warning meant for users as one sentence; show any other as Python does."""
     if category is UserWarning:
         print(visible(f"fieldwise: warning: {message}"), file=sys.stderr)

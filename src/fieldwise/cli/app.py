@@ -1,8 +1,9 @@
 """The commands by heading, in the order of `--help`, and how a function with annotated parameters becomes one.
 
-A command is a function whose parameters are its options, and whose docstring is its help; its first paragraph is
-the line in the list of commands. A parameter has a name, a type, a default and Typer's settings (`Annotated`). One
-whose type is a dataclass stands for the options that are the dataclass's fields. Commands import heavy modules late.
+A command is a function whose parameters are its options, and whose docstring is its help; its first
+paragraph is the line in the list of commands. A parameter has a name, a type, a default and Typer's
+settings (`Annotated`). One whose type is a dataclass stands for the options that are the
+dataclass's fields. Commands import heavy modules late.
 """
 
 import dataclasses
@@ -51,25 +52,39 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     },
 }
 Verbose = Annotated[
-    int, Option("--verbose", "-v", count=True, show_default=False, help="Show what the package logs; -vv shows more.")
+    int,
+    Option(
+        "--verbose",
+        "-v",
+        count=True,
+        show_default=False,
+        help="Show what the package logs; -vv shows more.",
+    ),
 ]
 SHARING = ("train", "compare", "tune")  # commands whose processes share the work
-VALUES = {int: "N", float: "X", Path: "PATH"}  # words for values in help; other values have the option's name
+# words for values in help; other values have the option's name
+VALUES = {int: "N", float: "X", Path: "PATH"}
 PANEL_OF = dict.fromkeys(("json", "quiet", "verbose", "progress", "tracker"), "Output")
 PANEL_OF |= dict.fromkeys(("device", "precision", "processes", "workers", "engine"), "Machine")
-ARGUMENTS = (  # by option, an argument's name in errors of the package, and what the command line calls it
+# by option, an argument's name in errors of the package, and what the command line calls it
+ARGUMENTS = (
     ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
     ("positive", "ones as positive", "ones with --positive"),
     ("settings", "^override ", "--set "),
     ("ranking", "omit the ranking", "omit --ranking"),
     ("keep_seen", "keep_seen=True", "--keep-seen"),
-    ("overwrite", r"overwrite to replace it, or another out\b", "--overwrite to replace it, or another --out"),
+    (
+        "overwrite",
+        r"overwrite to replace it, or another out\b",
+        "--overwrite to replace it, or another --out",
+    ),
     ("slices", "a slice must", "--slice must"),
     ("logit", "^logit is for", "--logit is for"),
     ("column", "another column$", "another --column"),
     ("out", "^out must not be an input", "--out must not be an input"),
 )
-UNLISTED = ("install_completion", "show_completion")  # options that work and are not listed in the help
+# options that work and are not listed in the help
+UNLISTED = ("install_completion", "show_completion")
 
 
 def as_command(run: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +92,8 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         # The package logs to standard error: warnings, more of it with -v, only errors with -q.
-        logger, handler = logging.getLogger("fieldwise"), logging.StreamHandler()
+        logger = logging.getLogger("fieldwise")
+        handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         logger.handlers[:] = [handler]
         level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(given.get("verbose", 0), 2)]
@@ -90,9 +106,13 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
                 said = re.sub(pattern, spoken, said)
             raise e if said == str(e) else type(e)(said) from None
 
-    verbose = inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose)
+    verbose = inspect.Parameter(
+        "verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose
+    )
     parameters = [*_parameters(run), verbose]
-    command.__name__, command.__doc__, command.__module__ = run.__name__, run.__doc__, run.__module__
+    command.__name__ = run.__name__
+    command.__doc__ = run.__doc__
+    command.__module__ = run.__module__
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     return command
@@ -110,7 +130,8 @@ class _Plain:
                 one.hidden = one.hidden or one.name in UNLISTED
                 one.rich_help_panel = one.rich_help_panel or PANEL_OF.get(one.name or "")
                 if one.metavar is None:
-                    kind, name = one.type_descriptor.annotation, max(one.opts, key=len).strip("-").upper()
+                    kind = one.type_descriptor.annotation
+                    name = max(one.opts, key=len).strip("-").upper()
                     one.metavar = "" if one.is_flag or one.count else VALUES.get(kind, name)
         return params
 
@@ -131,7 +152,8 @@ def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
             yield from _parameters(hints[name])
         else:
             kind, option, *_ = *get_args(hints[name]), None, None
-            if kind is bool and option and option.default is ...:  # a flag, without the `--no-` form of Typer
+            # a flag, without the `--no-` form of Typer
+            if kind is bool and option and option.default is ...:
                 option.param_decls = (f"--{name.replace('_', '-')}",)
             yield one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
 
@@ -141,7 +163,12 @@ def _called(owner: Callable[..., Any], given: dict[str, Any]) -> Any:
     hints = get_type_hints(owner)
     names = inspect.signature(owner).parameters
     grouped = {name: hints[name] for name in names if dataclasses.is_dataclass(hints[name])}
-    return owner(**{name: _called(grouped[name], given) if name in grouped else given[name] for name in names})
+    return owner(
+        **{
+            name: _called(grouped[name], given) if name in grouped else given[name]
+            for name in names
+        }
+    )
 
 
 app = typer.Typer(
@@ -168,22 +195,30 @@ def _show_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     modules: Annotated[
-        list[str] | None, Option("--import", metavar="MODULE[:CLASS]", help="Import own models first; may be repeated.")
+        list[str] | None,
+        Option(
+            "--import", metavar="MODULE[:CLASS]", help="Import own models first; may be repeated."
+        ),
     ] = None,
     version: Annotated[
-        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     del version
-    size, called = os.environ.get("WORLD_SIZE", "1"), context.invoked_subcommand
-    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and called not in SHARING:  # each would do all of it
+    size = os.environ.get("WORLD_SIZE", "1")
+    called = context.invoked_subcommand
+    # each would do all of it
+    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and called not in SHARING:
         raise ConfigError(
             f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {size} processes of "
             f"`fieldwise {called}`: run it once, without torchrun"
         )
     IMPORTS[:] = modules or []
     if IMPORTS:
-        from fieldwise.models.own import import_model
+        from fieldwise.models.registry import import_model
 
         for module in IMPORTS:
             import_model(module)
@@ -192,6 +227,8 @@ def _root(
 for panel, commands in COMMANDS.items():
     for name, run in commands.items():
         app.command(name, cls=_PlainCommand, rich_help_panel=panel)(as_command(run))
-stores = typer.Typer(help="Write users' and items' features for `serve` into a store.", no_args_is_help=True)
+stores = typer.Typer(
+    help="Write users' and items' features for `serve` into a store.", no_args_is_help=True
+)
 stores.command("load", cls=_PlainCommand)(as_command(predict.run_load))
 app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")

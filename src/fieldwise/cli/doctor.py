@@ -1,6 +1,7 @@
 """`fieldwise doctor`: report whether this machine is ready, and what is missing.
 
-Only the standard library, Typer and Rich are required: any other package that is missing or broken is reported.
+Only the standard library, Typer and Rich are required: any other package that is missing or broken
+is reported.
 """
 
 import contextlib
@@ -20,7 +21,8 @@ from fieldwise.errors import first_line
 from fieldwise.version import __version__
 
 CORE = ("torch", "polars", "numpy", "scikit-learn", "safetensors", "tomli-w", "typer", "rich")
-MODULES = {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}  # named otherwise
+# named otherwise
+MODULES = {"scikit-learn": "sklearn", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}
 TESTED_TORCH = "2.13."
 EXTRAS = {  # their purposes and packages
     "pandas": ("pandas frames and pyarrow tables", "pandas pyarrow"),
@@ -55,8 +57,12 @@ def run(*, json: AsJson = False) -> None:
         return
     rows = []
     for name, extra in facts["extras"].items():
-        result = ", ".join(f"{package} {v}" for package, v in extra["packages"].items() if v is not None)
-        rows.append([name, extra["for"], "yes" if extra["works"] else "no", result or extra["install"]])
+        result = ", ".join(
+            f"{package} {v}" for package, v in extra["packages"].items() if v is not None
+        )
+        rows.append(
+            [name, extra["for"], "yes" if extra["works"] else "no", result or extra["install"]]
+        )
     lines = [
         f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
         f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk",
@@ -70,7 +76,9 @@ def run(*, json: AsJson = False) -> None:
     lines += [f"- {problem}" for problem in facts["attention"]] or ["no problems found"]
     out = console()
     out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
-    out.print("packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items()))
+    out.print(
+        "packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items())
+    )
     print_table(["extra", "for", "works", "packages"], rows)
     for line in lines:
         out.print(line)
@@ -78,14 +86,21 @@ def run(*, json: AsJson = False) -> None:
 
 def examine() -> dict[str, Any]:
     """The facts as plain values; None for what is unknown because a package is missing."""
-    folder, attention, extras = data_folder(), list[str](), dict[str, Any]()
+    folder = data_folder()
+    attention = list[str]()
+    extras = dict[str, Any]()
     packages = {name: _version(name, attention) for name in CORE}
     for name, (purpose, names) in EXTRAS.items():
         problems: list[str] = []
         versions = {package: _version(package, problems) for package in names.split()}
         absent = [package for package, version in versions.items() if version is None]
         install = f"pip install 'fieldwise[{name}]'"
-        extras[name] = {"for": purpose, "works": not absent, "packages": versions, "install": install}
+        extras[name] = {
+            "for": purpose,
+            "works": not absent,
+            "packages": versions,
+            "install": install,
+        }
         if len(absent) == len(versions):
             attention += [problem for problem in problems if "cannot be imported" in problem]
         elif absent:
@@ -96,17 +111,23 @@ def examine() -> dict[str, Any]:
 
         data_sets = [name for name, public in PUBLIC_SETS.items() if public.present(folder)]
     if data_sets == []:
-        attention.append(f"no public data set in {folder}: run `fieldwise fetch NAME`, or set FIELDWISE_DATA")
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        attention.append(
+            f"no public data set in {folder}: run `fieldwise fetch NAME`, or set FIELDWISE_DATA"
+        )
+    load = os.getloadavg()[0]
+    cores = os.cpu_count() or 1
     if load > cores:
         attention.append(
             f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, OMP_NUM_THREADS=1 may be "
             "faster"
         )
-    wanted, compiler = [os.environ.get("CXX", ""), "c++", "g++", "clang++"], None
+    wanted = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
+    compiler = None
     if path := next((result for name in wanted if name and (result := shutil.which(name))), None):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+            said = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=10, check=True
+            ).stdout
             compiler = next(iter(said.splitlines()), path)
     return {
         "fieldwise": __version__,
@@ -137,7 +158,9 @@ def _version(package: str, attention: list[str]) -> str | None:
             attention.append(f"{package} is not installed: pip install {package}")
         else:
             why = first_line(e)
-            attention.append(f"{package} cannot be imported ({why}): fix that, or reinstall {package}")
+            attention.append(
+                f"{package} cannot be imported ({why}): fix that, or reinstall {package}"
+            )
     return None
 
 
@@ -153,9 +176,13 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     if not version.startswith(TESTED_TORCH):
         attention.append(f"this version is tested with torch {TESTED_TORCH}x, found {version}")
     if not NATIVE.ready:
-        attention.append(f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}")
+        attention.append(
+            f"operations run on the plain PyTorch backend, many times slower; {NATIVE.why}"
+        )
     elif not NATIVE.threaded:
-        attention.append("native operations run on one thread: PyTorch's OpenMP library was not found")
+        attention.append(
+            "native operations run on one thread: PyTorch's OpenMP library was not found"
+        )
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
@@ -164,7 +191,9 @@ def _torch_facts(version: str | None, attention: list[str]) -> dict[str, Any]:
     for k in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(k)
         cuda = torch.version.cuda or torch.version.hip
-        devices.append(f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {cuda} of PyTorch")
+        devices.append(
+            f"cuda:{k}: {facts.name}, {facts.total_memory / 2**30:.0f} GiB, CUDA {cuda} of PyTorch"
+        )
     if torch.backends.mps.is_available():
         devices.append("mps: Apple's GPU")
     ops = backends_here(torch.device("cpu"))

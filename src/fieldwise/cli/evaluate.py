@@ -1,7 +1,7 @@
 """The commands about a trained bundle: `fieldwise evaluate`, `explain` and `report`.
 
-`evaluate` has metrics, also of rankings and of two stages, and the bundle's calibration; `explain` can also test
-whether its explanations are faithful.
+`evaluate` has metrics, also of rankings and of two stages, and the bundle's calibration; `explain`
+can also test whether its explanations are faithful.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 NONE = "none"
 REST = (
-    "its scores and their order are as before. `--calibrate none` removes it again, which `export --to aoti` requires."
+    "its scores and their order are as before. `--calibrate none` removes it again, "
+    "which `export --to aoti` requires."
 )
 SAMPLED = (
     "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
@@ -50,25 +51,44 @@ METHOD_WORDS = {
     "integrated_gradients": "integrated gradients",
     "occlusion": "the score's drop without a field",
 }
-K, CONTEXTS = 20, 200  # with --prerank: items returned, and contexts
+# with --prerank: items returned, and contexts
+K = 20
+CONTEXTS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankingOptions:
     """Options of the ranking metrics in `compare` and `evaluate`."""
 
-    ranking: Annotated[bool, Option(help="Also rank items for the users of the test rows: HR, NDCG, recall.")] = False
-    k: Annotated[int | None, Option(min=1, help="With --ranking: K, the cutoff. Default: 10.")] = None
+    ranking: Annotated[
+        bool, Option(help="Also rank items for the users of the test rows: HR, NDCG, recall.")
+    ] = False
+    k: Annotated[int | None, Option(min=1, help="With --ranking: K, the cutoff. Default: 10.")] = (
+        None
+    )
     candidates: Annotated[
-        str | None, Option(metavar="all|N", help="With --ranking: rank `all` items, or N sampled and the liked ones.")
+        str | None,
+        Option(
+            metavar="all|N",
+            help="With --ranking: rank `all` items, or N sampled and the liked ones.",
+        ),
     ] = None
-    users: Annotated[int | None, Option(min=1, help="With --ranking: users at most, sampled. Default: 1000.")] = None
-    keep_seen: Annotated[bool, Option(help="With --ranking: do not exclude items liked before the test.")] = False
+    users: Annotated[
+        int | None, Option(min=1, help="With --ranking: users at most, sampled. Default: 1000.")
+    ] = None
+    keep_seen: Annotated[
+        bool, Option(help="With --ranking: do not exclude items liked before the test.")
+    ] = False
 
     @property
     def given(self) -> list[str]:
         """The options that were given, but for --ranking."""
-        values = {"--k": self.k, "--candidates": self.candidates, "--users": self.users, "--keep-seen": self.keep_seen}
+        values = {
+            "--k": self.k,
+            "--candidates": self.candidates,
+            "--users": self.users,
+            "--keep-seen": self.keep_seen,
+        }
         return [name for name, value in values.items() if value]
 
     def settings(self) -> "RankingSettings | None":
@@ -80,7 +100,9 @@ class RankingOptions:
                 )
             return None
         if self.candidates not in (None, "all") and not self.candidates.isdecimal():
-            raise ConfigError(f"--candidates must be `all` or the number of sampled items, found {self.candidates!r}")
+            raise ConfigError(
+                f"--candidates must be `all` or the number of sampled items, found {self.candidates!r}"
+            )
         from fieldwise.runs.ranking import RankingSettings  # PyTorch
 
         return RankingSettings(
@@ -96,27 +118,46 @@ class EvaluateOptions:
 
     bundle: opt.BundleFolder
     data: Annotated[
-        Path | None, Option(help="A table with labels. Default: the recipe's test rows (--calibrate: validation).")
+        Path | None,
+        Option(
+            help="A table with labels. Default: the recipe's test rows (--calibrate: validation)."
+        ),
     ] = None
     reading: opt.Reading
     ranking: RankingOptions
     calibrate: Annotated[
-        str | None, Option(metavar="METHOD", help="Fit and save a calibration: platt or isotonic; none removes it.")
+        str | None,
+        Option(
+            metavar="METHOD", help="Fit and save a calibration: platt or isotonic; none removes it."
+        ),
     ] = None
-    out: Annotated[Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")] = None
+    out: Annotated[
+        Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")
+    ] = None
     overwrite: opt.Overwrite = False
     prerank: Annotated[
-        Path | None, Option(metavar="TOWER", help="Measure two stages: this IntTower chooses --candidates for BUNDLE.")
+        Path | None,
+        Option(
+            metavar="TOWER",
+            help="Measure two stages: this IntTower chooses --candidates for BUNDLE.",
+        ),
     ] = None
-    index: Annotated[Path | None, Option(help="With --prerank: folder of the index that TOWER made.")] = None
-    nprobe: Annotated[int | None, Option(min=1, help="With --prerank: head clusters to probe. Default: all.")] = None
-    rows: Annotated[int | None, Option(min=1, help="With --prerank: contexts at most, sampled. Default: 200.")] = None
+    index: Annotated[
+        Path | None, Option(help="With --prerank: folder of the index that TOWER made.")
+    ] = None
+    nprobe: Annotated[
+        int | None, Option(min=1, help="With --prerank: head clusters to probe. Default: all.")
+    ] = None
+    rows: Annotated[
+        int | None, Option(min=1, help="With --prerank: contexts at most, sampled. Default: 200.")
+    ] = None
     json: opt.AsJson = False
     device: opt.BundleDevice = "cpu"
 
     def check(self) -> None:
         """Check that the options belong together; else raise a ConfigError."""
-        calibrate, prerank = self.calibrate is not None, self.prerank is not None
+        calibrate = self.calibrate is not None
+        prerank = self.prerank is not None
         tasks = {"--ranking": self.ranking.ranking, "--calibrate": calibrate, "--prerank": prerank}
         given = [name for name, there in tasks.items() if there]
         if len(given) > 1:
@@ -124,13 +165,19 @@ class EvaluateOptions:
         owners = {"--calibrate": ("out", "overwrite"), "--prerank": ("index", "nprobe", "rows")}
         for owner, name in ((owner, name) for owner, names in owners.items() for name in names):
             if owner not in given and getattr(self, name) not in (None, False):
-                raise ConfigError(f"--{name} is an option of {owner}, which is not given: add it, or omit --{name}")
+                raise ConfigError(
+                    f"--{name} is an option of {owner}, which is not given: add it, or omit --{name}"
+                )
         used = ("--k", "--candidates") if prerank else ()
         unused = [name for name in self.ranking.given if name not in used]
         if unused and (calibrate or prerank):
-            raise ConfigError(f"{unused[0]} is an option of --ranking, without effect on {given[0]}: omit {unused[0]}")
+            raise ConfigError(
+                f"{unused[0]} is an option of --ranking, without effect on {given[0]}: omit {unused[0]}"
+            )
         if self.calibrate == NONE and self.data is not None:
-            raise ConfigError("--calibrate none fits nothing, so that --data has no effect: omit --data")
+            raise ConfigError(
+                "--calibrate none fits nothing, so that --data has no effect: omit --data"
+            )
         if prerank and (self.index is None or self.data is None):
             raise ConfigError(
                 "--prerank needs an index of items, and rows with users and contexts: give --index and --data"
@@ -140,8 +187,9 @@ class EvaluateOptions:
 def run(options: EvaluateOptions) -> None:
     """Evaluate a bundle on its test rows, or on your table.
 
-    With --ranking it also ranks items for users. --calibrate fits a calibration, with which the bundle then predicts.
-    --prerank measures what two stages lose compared with ranking every item, and the latency of each stage.
+    With --ranking it also ranks items for users. --calibrate fits a calibration, with which the
+    bundle then predicts. --prerank measures what two stages lose compared with ranking every item,
+    and the latency of each stage.
     """
     options.check()
     if options.calibrate is not None:
@@ -161,14 +209,20 @@ def _evaluate(options: EvaluateOptions) -> None:
     from fieldwise.runs.leaderboard import ranking_boards
     from fieldwise.runs.ranking import RankingTask, rank_items
 
-    bundle, data, reading, ranking = options.bundle, options.data, options.reading, options.ranking
+    bundle = options.bundle
+    data = options.data
+    reading = options.reading
+    ranking = options.ranking
     wanted = ranking.settings()
     reading.check_used("--data", data)
     if data is not None and wanted is not None:
         raise ConfigError(
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
-    model, where, ranked, seen = opt.load_bundle(bundle, options.device), str(data), [], None
+    model = opt.load_bundle(bundle, options.device)
+    where = str(data)
+    ranked = []
+    seen = None
     if data is not None:
         frame = reading.table(data, model.schema.text_columns)
     else:
@@ -180,7 +234,10 @@ def _evaluate(options: EvaluateOptions) -> None:
     _say_dropped(rows.dropped)
     if model.calibration:
         several = len(model.schema.labels) > 1
-        kinds = (f"{name}: {one.kind}" if several else one.kind for name, one in model.calibration.items())
+        kinds = (
+            f"{name}: {one.kind}" if several else one.kind
+            for name, one in model.calibration.items()
+        )
         show.say(f"measured with the bundle's calibration ({', '.join(kinds)})")
     metrics = model.metrics(rows, one_class=True)
     if data is not None:
@@ -209,7 +266,14 @@ def _evaluate(options: EvaluateOptions) -> None:
     if not options.json and data is None:
         show.suggest_report(model, bundle)
     elif not options.json:
-        show.suggest("explain the scores of these rows", "explain", bundle, "--data", data, *reading.options())
+        show.suggest(
+            "explain the scores of these rows",
+            "explain",
+            bundle,
+            "--data",
+            data,
+            *reading.options(),
+        )
 
 
 def _say_dropped(rows: int) -> None:
@@ -222,9 +286,12 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     from fieldwise.bundle.bundle import bundle_digest
     from fieldwise.evaluation.calibration import METHODS
 
-    target, known = options.out or options.bundle, (*METHODS, NONE)
+    target = options.out or options.bundle
+    known = (*METHODS, NONE)
     if method not in known:
-        raise ConfigError(f"--calibrate must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}")
+        raise ConfigError(
+            f"--calibrate must be one of {', '.join(known)}, found {method!r}: {nearest(method, known)}"
+        )
     options.reading.check_used("--data", options.data)
     replaces = bundle_digest(options.bundle) if options.out is None else None
     if options.out is not None:
@@ -249,13 +316,19 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     for where, labels in facts["figures"].items():
         fitted = where == facts["fitted_on"]
         for name, metrics in labels.items():
-            of, after = f"{name}, {where}" if len(labels) > 1 else where, metrics["after"]
-            rows = ([name, f"{old:.4f}", f"{after[name]:.4f}"] for name, old in metrics["before"].items())
+            of = f"{name}, {where}" if len(labels) > 1 else where
+            after = metrics["after"]
+            rows = (
+                [name, f"{old:.4f}", f"{after[name]:.4f}"]
+                for name, old in metrics["before"].items()
+            )
             show.print_table([of + " (fitted on these)" * fitted, "before", "after"], rows)
             if not fitted and after["logloss"] > metrics["before"]["logloss"]:
                 worse.append(name)
     if worse:
-        show.say(f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on")
+        show.say(
+            f"with the calibration, the logloss of {', '.join(worse)} is higher on rows that it was not fitted on"
+        )
     show.console().print(f"{target} now predicts with this calibration ({method}); {REST}")
     if options.data is None:
         show.suggest_report(bundle, target)
@@ -271,7 +344,8 @@ def _fit_calibration(
     from fieldwise.data.prepare.labels import read_labels
     from fieldwise.evaluation.calibration import METHODS, before_and_after
 
-    data, labels = options.data, bundle.schema.labels
+    data = options.data
+    labels = bundle.schema.labels
     if all(label.task != "binary" for label in labels):
         raise ConfigError(
             f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
@@ -291,14 +365,22 @@ def _fit_calibration(
         rows = read_labels(frame, labels, missing=bundle.schema.missing)
         _say_dropped(rows.dropped)
         scores = bundle.score(rows.frame).reshape(len(rows.frame), -1)
-        for k, name in ((k, label.name) for k, label in enumerate(labels) if label.task == "binary"):
-            y, score = rows.y[:, k], scores[:, k]
+        for k, name in (
+            (k, label.name) for k, label in enumerate(labels) if label.task == "binary"
+        ):
+            y = rows.y[:, k]
+            score = scores[:, k]
             try:
                 maps[name] = maps.get(name) or METHODS[method](y, score)
             except DataError as e:
                 raise DataError(f"label {name!r}, {where}: {e}") from None
             figures[where][name] = before_and_after(y, score, maps[name])
-    return {"method": method, "fitted_on": fitted_on, "rows": frames[fitted_on].height, "figures": figures}, maps
+    return {
+        "method": method,
+        "fitted_on": fitted_on,
+        "rows": frames[fitted_on].height,
+        "figures": figures,
+    }, maps
 
 
 def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
@@ -308,51 +390,82 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
     from fieldwise.serving.index import open_index
 
     sizes = options.ranking
-    if sizes.candidates is not None and not (sizes.candidates.isdecimal() and int(sizes.candidates)):
-        raise ConfigError(f"--candidates must be the number of items passed on, found {sizes.candidates!r}")
+    if sizes.candidates is not None and not (
+        sizes.candidates.isdecimal() and int(sizes.candidates)
+    ):
+        raise ConfigError(
+            f"--candidates must be the number of items passed on, found {sizes.candidates!r}"
+        )
     assert options.index is not None, "checked before"
     assert options.data is not None, "checked before"
-    tower, ranker = opt.load_bundle(prerank, options.device), opt.load_bundle(options.bundle, options.device)
+    tower = opt.load_bundle(prerank, options.device)
+    ranker = opt.load_bundle(options.bundle, options.device)
     cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
     texts = [*ranker.schema.text_columns, *tower.schema.text_columns]
     table = options.reading.table(options.data, texts)
     contexts = show.drawn_rows(table, options.rows or CONTEXTS, "rows sampled as contexts")
-    report = evaluate_cascade(cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANK))
+    report = evaluate_cascade(
+        cascade, contexts, k=sizes.k or K, prerank=int(sizes.candidates or PRERANK)
+    )
     if options.json:
         show.print_json(asdict(report))
         return
-    k, size, approximate = report.k, report.prerank, options.nprobe is not None
-    shown = (
-        f"{show.counted(report.contexts, 'context')}, {report.items:,} items, {min(size, report.items):,} pre-ranked"
+    k = report.k
+    size = report.prerank
+    approximate = options.nprobe is not None
+    context_count = show.counted(report.contexts, "context")
+    preranked = min(size, report.items)
+    show.console().print(
+        f"{context_count}, {report.items:,} items, {preranked:,} pre-ranked, {k} returned; "
+        "compared with ranking all items:"
     )
-    show.console().print(f"{shown}, {k} returned; compared with ranking all items:")
-    figures = {f"recall@{k}": report.recall, f"NDCG@{k}": report.ndcg, "best item found": report.best_found}
+    figures = {
+        f"recall@{k}": report.recall,
+        f"NDCG@{k}": report.ndcg,
+        "best item found": report.best_found,
+    }
     rows = [[name, f"{value:.4f}"] for name, value in figures.items()]
     if approximate:
         rows.append(["items scored by the IntTower, mean", f"{report.candidates:,.0f}"])
-        rows.append([f"share of its best {size:,} items among them", f"{report.candidate_recall:.4f}"])
+        rows.append(
+            [f"share of its best {size:,} items among them", f"{report.candidate_recall:.4f}"]
+        )
     if report.hit_rate is not None:
-        rows.append([f"hit rate@{k} of the items in {report.targets:,} rows", f"{report.hit_rate:.4f}"])
+        rows.append(
+            [f"hit rate@{k} of the items in {report.targets:,} rows", f"{report.hit_rate:.4f}"]
+        )
         rows.append(["the same, ranking all items", f"{report.hit_rate_all:.4f}"])
     show.print_table(["metric", "value"], rows)
     rows = [[f"{size:,}", f"{share:.4f}"] for size, share in report.recall_by_prerank.items()]
-    show.print_table(["pre-ranked", f"share of the best {k} kept"], rows, title="\nrecall of pre-ranking")
-    stages = {"ranking all items" if name == "everything" else name: v for name, v in report.milliseconds.items()}
+    show.print_table(
+        ["pre-ranked", f"share of the best {k} kept"], rows, title="\nrecall of pre-ranking"
+    )
+    stages = {
+        "ranking all items" if name == "everything" else name: v
+        for name, v in report.milliseconds.items()
+    }
     rows = [[name, *(f"{value:.2f}" for value in values)] for name, values in stages.items()]
     show.print_table(["stage", "p50", "p95", "p99"], rows, title="\nmilliseconds per request")
     given = ["--prerank", prerank, "--index", options.index, *show.log_words(tower)]
     given += ["--nprobe", options.nprobe] if approximate else []
     show.suggest(
-        "start a server with a web page that uses both bundles", "serve", options.bundle, *given, needs="uvicorn"
+        "start a server with a web page that uses both bundles",
+        "serve",
+        options.bundle,
+        *given,
+        needs="uvicorn",
     )
 
 
-def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None) -> None:
+def show_rankings(
+    boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None
+) -> None:
     """Print ranking tables, each below a sentence on its task, with remarks."""
     from fieldwise.evaluation.ranking import TOP_K
     from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES, p_text
 
-    screen, names = show.console(), names or {}
+    screen = show.console()
+    names = names or {}
     for board in boards:
         screen.print(f"\n{board.sentence}; {interval}")
         rows = []
@@ -363,7 +476,11 @@ def show_rankings(boards: "Sequence[RankingBoard]", interval: str, names: Mappin
             shown = [interval_text(line.metrics[m]) for m in TOP_K]
             rows.append([names.get(line.recipe, line.recipe), *shown, *against])
         base = names.get(board.base, board.base).rpartition("/")[2]
-        heads = [*(f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K), f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s", "p"]
+        heads = [
+            *(f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K),
+            f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s",
+            "p",
+        ]
         show.print_table(["recipe", *heads], rows, right=True)
         if board.candidates is not None:
             screen.print(SAMPLED)
@@ -381,13 +498,25 @@ class ExplainOptions:
     """Options of `fieldwise explain`."""
 
     bundle: opt.BundleFolder
-    data: Annotated[Path | None, Option(help="Rows to explain. Default: the test rows of the bundle's recipe.")] = None
+    data: Annotated[
+        Path | None, Option(help="Rows to explain. Default: the test rows of the bundle's recipe.")
+    ] = None
     row: Annotated[int | None, Option(min=0, help="Explain only this row, counted from 0.")] = None
-    rows: Annotated[int, Option(min=1, help="Without --row: maximum number of rows, sampled at random.")] = 1000
-    background: Annotated[Path | None, Option(help="Rows to compare with. Default: the bundle's sample rows.")] = None
-    method: Annotated[str | None, Option(help="terms, integrated_gradients or occlusion. Default: most exact.")] = None
-    label: Annotated[str | None, Option(help="The label of a multi-task bundle. Default: the main label.")] = None
-    faithfulness: Annotated[bool, Option(help="Evaluate the explanations by deletion and insertion curves.")] = False
+    rows: Annotated[
+        int, Option(min=1, help="Without --row: maximum number of rows, sampled at random.")
+    ] = 1000
+    background: Annotated[
+        Path | None, Option(help="Rows to compare with. Default: the bundle's sample rows.")
+    ] = None
+    method: Annotated[
+        str | None, Option(help="terms, integrated_gradients or occlusion. Default: most exact.")
+    ] = None
+    label: Annotated[
+        str | None, Option(help="The label of a multi-task bundle. Default: the main label.")
+    ] = None
+    faithfulness: Annotated[
+        bool, Option(help="Evaluate the explanations by deletion and insertion curves.")
+    ] = False
     reading: opt.Reading
     json: opt.AsJson = False
     device: opt.BundleDevice = "cpu"
@@ -410,7 +539,8 @@ def run_explain(options: ExplainOptions) -> None:
     usual = None if options.background is None else options.reading.table(options.background, texts)
     subject = _subject(bundle, usual, options)
     result = explain_subject(
-        subject, cast("ExplanationMethod", options.method) if options.method else subject.usual_method
+        subject,
+        cast("ExplanationMethod", options.method) if options.method else subject.usual_method,
     )
     plain: dict[str, Any] = {
         "bundle": str(options.bundle),
@@ -431,8 +561,13 @@ def run_explain(options: ExplainOptions) -> None:
             plain["planted_pairs"] = {"found": among, "of": of}
         if options.faithfulness:
             curves = faithfulness(subject)
-            lists = [{name: getattr(one, name).tolist() for name in ("deletion", "insertion")} for one in curves]
-            plain["faithfulness"] = [vars(one) | own for one, own in zip(curves, lists, strict=True)]
+            lists = [
+                {name: getattr(one, name).tolist() for name in ("deletion", "insertion")}
+                for one in curves
+            ]
+            plain["faithfulness"] = [
+                vars(one) | own for one, own in zip(curves, lists, strict=True)
+            ]
     if options.json:
         show.print_json(plain, allow_nan=False)
         return
@@ -452,13 +587,21 @@ def run_explain(options: ExplainOptions) -> None:
 
 def run_report(
     *,
-    runs: Annotated[list[Path], Argument(metavar="RUN", help="Bundles or runs of `compare`, the baseline first.")],
+    runs: Annotated[
+        list[Path],
+        Argument(metavar="RUN", help="Bundles or runs of `compare`, the baseline first."),
+    ],
     out: Annotated[Path, Option(help="The HTML file to write.")] = Path("report.html"),
     overwrite: opt.Overwrite = False,
     slices: Annotated[
-        list[str] | None, Option("--slice", metavar="FIELD", help="Evaluate by this field's values. May be repeated.")
+        list[str] | None,
+        Option(
+            "--slice", metavar="FIELD", help="Evaluate by this field's values. May be repeated."
+        ),
     ] = None,
-    rows: Annotated[int, Option(min=1, help="Maximum number of test rows to explain, sampled at random.")] = 500,
+    rows: Annotated[
+        int, Option(min=1, help="Maximum number of test rows to explain, sampled at random.")
+    ] = 500,
     quiet: opt.Quiet = False,
     device: opt.BundleDevice = "cpu",
 ) -> None:
@@ -470,19 +613,28 @@ def run_report(
     from fieldwise.report import ReportSettings, report
 
     if out.is_dir():
-        raise ConfigError(f"--out must be a file, but {out} is a folder: give {out / 'report.html'}")
+        raise ConfigError(
+            f"--out must be a file, but {out} is a folder: give {out / 'report.html'}"
+        )
     check_output(out, overwrite=overwrite, inputs=runs)
     opt.check_device(device)
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
     page = report(runs, settings, data_dir=opt.data_folder(), cache=opt.cache_for(quiet)).encode()
-    _, unsaved = opt.save_or_keep(lambda folder: write_atomically(folder / out.name, page), out.parent, "The report")
+    _, unsaved = opt.save_or_keep(
+        lambda folder: write_atomically(folder / out.name, page), out.parent, "The report"
+    )
     if unsaved is not None:
         raise unsaved
     if not quiet:
         show.say(f"report written to {out} ({len(page) / 1024:,.0f} KiB)")
         bundles = [run for run in runs if (run / MANIFEST).is_file()]
         if bundles:
-            show.suggest("start a web page to edit rows and see their scores", "serve", bundles[0], needs="uvicorn")
+            show.suggest(
+                "start a web page to edit rows and see their scores",
+                "serve",
+                bundles[0],
+                needs="uvicorn",
+            )
 
 
 def _rows_explained(options: ExplainOptions) -> str:
@@ -494,14 +646,17 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
     """The row asked for, or a random sample of the rows in their original order, with the background rows."""
     from fieldwise.explain.subject import Subject
 
-    row, data = options.row, _rows_explained(options)
+    row = options.row
+    data = _rows_explained(options)
     if options.data is None:
         _, (frame,) = opt.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
     else:
         frame = options.reading.table(options.data, bundle.schema.text_columns)
     if usual is not None:
         if not usual.height:
-            raise DataError(f"--background {options.background} has no rows: give some to compare with")
+            raise DataError(
+                f"--background {options.background} has no rows: give some to compare with"
+            )
         try:
             bundle.encoder.transform(usual)
         except DataError as e:
@@ -511,7 +666,11 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
         raise DataError(f"--row counts from 0, and there are {count} in {data}: found {row}")
     if not frame.height:
         raise DataError(f"an explanation needs rows, but there are none in {data}")
-    chosen = show.drawn_rows(frame, options.rows, "rows sampled") if row is None else frame[row : row + 1]
+    chosen = (
+        show.drawn_rows(frame, options.rows, "rows sampled")
+        if row is None
+        else frame[row : row + 1]
+    )
     try:
         return Subject.of(bundle, chosen, background=usual, label=options.label)
     except DataError:
@@ -521,7 +680,8 @@ def _subject(bundle: "Bundle", usual: "pl.DataFrame | None", options: ExplainOpt
 
 def _print_row(plain: dict[str, Any], subject: "Subject") -> None:
     """Print the explanation of one row, whose figures `plain` holds."""
-    out, task = show.console(), subject.settings.task
+    out = show.console()
+    task = subject.settings.task
     score, prediction, base, gap = (plain[k] for k in ("score", "prediction", "base", "gap"))
     given = sum(f["contribution"] for f in plain["fields"])
     calibrated = "calibrated " if subject.calibration else ""
@@ -532,7 +692,10 @@ def _print_row(plain: dict[str, Any], subject: "Subject") -> None:
         f" + gap {gap:+.4f} ({METHOD_WORDS[plain['method']]})"
     )
     extra = [term for term in ("first_order", "attended") if term in plain["fields"][0]]
-    rows = [[f["field"], f["value"], *(f"{f[k]:+.4f}" for k in ("contribution", *extra))] for f in plain["fields"]]
+    rows = [
+        [f["field"], f["value"], *(f"{f[k]:+.4f}" for k in ("contribution", *extra))]
+        for f in plain["fields"]
+    ]
     heads = ["field", "value", "contribution", *(e.replace("_", " ") for e in extra)]
     show.print_table(heads, rows, title="\nfields, strongest first")
     _print_effects(plain["effects"], task)
@@ -570,7 +733,9 @@ def _print_effects(effects: "Sequence[dict[str, Any]]", task: "Task") -> None:
     rows = []
     for one in effects[:TOP]:
         pairs = zip(one["values"], one["predictions"], strict=True)
-        rows.append([one["field"], ", ".join(f"{value}: {prediction_text(p, task)}" for value, p in pairs)])
+        rows.append(
+            [one["field"], ", ".join(f"{value}: {prediction_text(p, task)}" for value, p in pairs)]
+        )
     if rows:
         title = "\ndirections, the mean prediction of the sample rows with each value"
         show.print_table(["field", "value: prediction"], rows, title=title)
@@ -586,10 +751,19 @@ def _print_attention(weights: object, fields: "Sequence[str]") -> None:
     if uniform := uniform_text(weights_LHFF, 1 / len(fields)):
         show.console().print(f"\n{uniform}")
         return
-    between, rows = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF), []
+    between = np.where(np.eye(len(fields), dtype=bool), -1.0, weights_LHFF)
+    rows = []
     for place in np.argsort(-between, axis=None)[: min(TOP, int((between >= 0).sum()))]:
         layer, head, i, j = np.unravel_index(place, between.shape)
-        rows.append([str(layer + 1), str(head + 1), fields[i], fields[j], f"{between[layer, head, i, j]:.4f}"])
+        rows.append(
+            [
+                str(layer + 1),
+                str(head + 1),
+                fields[i],
+                fields[j],
+                f"{between[layer, head, i, j]:.4f}",
+            ]
+        )
     title = f"\nattention, the {TOP} strongest between two fields"
     show.print_table(["layer", "head", "query field", "key field", "weight"], rows, title=title)
 
@@ -598,23 +772,37 @@ def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") 
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
     from fieldwise.explain.explanation import summary_tables
 
-    method, gap, rows = METHOD_WORDS[plain["method"]], plain["largest_gap"], show.counted(plain["rows"], "row")
-    means = f"mean score {plain['mean_score']:+.4f}, contributions by {method}, largest gap {gap:.4f}"
+    method = METHOD_WORDS[plain["method"]]
+    gap = plain["largest_gap"]
+    rows = show.counted(plain["rows"], "row")
+    means = (
+        f"mean score {plain['mean_score']:+.4f}, contributions by {method}, largest gap {gap:.4f}"
+    )
     show.console().print(f"{plain['label']}: {rows}, {means}")
     for name, table in summary_tables(plain, TOP).items():
-        show.print_table(table.columns, table.rows, title=f"\n{table.title[0].lower()}{table.title[1:]}")
+        show.print_table(
+            table.columns, table.rows, title=f"\n{table.title[0].lower()}{table.title[1:]}"
+        )
         if name == "fields":
             _print_effects(plain["effects"], task)
     if "planted_pairs" in plain:
         planted = plain["planted_pairs"]
-        show.console().print(f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}")
+        show.console().print(
+            f"\nplanted pairs among the first {planted['of']}: {planted['found']} of {planted['of']}"
+        )
     if "attention" in plain:
         _print_attention(plain["attention"]["mean"], plain["attention"]["fields"])
     orders = []
     for c in sorted(curves, key=lambda c: -c.deletion_area):
         cells = [c.order.replace("_", " ")]
-        for area, gain in ((c.deletion_area, c.deletion_gain), (c.insertion_area, c.insertion_gain)):
-            cells += [f"{area:.3f}", f"{gain[0]:+.3f} [{gain[1]:+.3f}, {gain[2]:+.3f}]" if any(gain) else ""]
+        for area, gain in (
+            (c.deletion_area, c.deletion_gain),
+            (c.insertion_area, c.insertion_gain),
+        ):
+            cells += [
+                f"{area:.3f}",
+                f"{gain[0]:+.3f} [{gain[1]:+.3f}, {gain[2]:+.3f}]" if any(gain) else "",
+            ]
         orders.append(cells)
     title = "faithfulness: areas of deletion and insertion curves (higher is better), and their gain over random order"
     if orders:

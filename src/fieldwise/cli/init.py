@@ -47,10 +47,18 @@ class InitOptions:
     table: Annotated[Path, Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
     label: Label = None
     positive: Positive = None
-    user: Annotated[str | None, Option(help="The column of user ids. Default: guessed by name.")] = None
-    item: Annotated[str | None, Option(help="The column of item ids. Default: guessed by name.")] = None
-    schema: Annotated[Path | None, Option(help="A schema to use, or the file to write. Default: schema.toml.")] = None
-    out: Annotated[Path, Option(help="Folder for the recipe and the schema; - prints the schema instead.")] = Path()
+    user: Annotated[
+        str | None, Option(help="The column of user ids. Default: guessed by name.")
+    ] = None
+    item: Annotated[
+        str | None, Option(help="The column of item ids. Default: guessed by name.")
+    ] = None
+    schema: Annotated[
+        Path | None, Option(help="A schema to use, or the file to write. Default: schema.toml.")
+    ] = None
+    out: Annotated[
+        Path, Option(help="Folder for the recipe and the schema; - prints the schema instead.")
+    ] = Path()
     overwrite: Overwrite = False
     reading: Reading
 
@@ -80,7 +88,8 @@ def id_words(ids: Mapping[Literal["user", "item"], str]) -> list[str]:
 def run(options: InitOptions) -> None:
     """Write a schema and a recipe for a table, ready to train.
 
-    The schema has a comment for each column, for you to correct. With --out - it is printed, and nothing is written.
+    The schema has a comment for each column, for you to correct. With --out - it is printed, and
+    nothing is written.
     """
     if str(options.out) == "-":
         _print_schema(options)
@@ -88,14 +97,20 @@ def run(options: InitOptions) -> None:
     from fieldwise.data.infer.schema import suggest_split
     from fieldwise.data.read.chunked_table import renumbering_rows, sample_table
 
-    file, text = find_files(options.table)[0], options.reading.text()
+    file = find_files(options.table)[0]
+    text = options.reading.text()
     if not file.exists():
         raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, given = _places(options)
     separator = None  # that is detected in the text, if it is another than a comma
-    if not (text.separator or kind_of(file) != "delimited text" or suffix_of(file)[0] in (".tsv", ".tab")):
+    if not (
+        text.separator
+        or kind_of(file) != "delimited text"
+        or suffix_of(file)[0] in (".tsv", ".tab")
+    ):
         separator = None if (result := text.separator_of(file)) == "," else result
-    sample, guess = sample_table(options.table, text), None
+    sample = sample_table(options.table, text)
+    guess = None
     with options.reading.lines(options.table):
         if given:
             schema = Schema.from_toml(schema_file)
@@ -109,8 +124,13 @@ def run(options: InitOptions) -> None:
     data["separator"] = data["separator"] or separator
     tables: dict[str, Any] = {
         "schema": _path_from(options.out, schema_file),
-        "data": {k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")},
-        "split": {"kind": split.kind, **{k: v for k, v in to_plain(split).items() if v is not False}},
+        "data": {
+            k: v for k, v in data.items() if v is not None and (k, v) != ("encoding", "utf-8")
+        },
+        "split": {
+            "kind": split.kind,
+            **{k: v for k, v in to_plain(split).items() if v is not False},
+        },
     }
     changing: list[str] = []
     if only_positives:
@@ -120,7 +140,9 @@ def run(options: InitOptions) -> None:
     if guess is not None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
-    write_atomically(recipe_file, _recipe(recipe_file.name, options.table.name, tables, why).encode())
+    write_atomically(
+        recipe_file, _recipe(recipe_file.name, options.table.name, tables, why).encode()
+    )
     print(recipe_file)
     if separator is not None:
         say(f"the fields of {options.table} are separated by {separator!r}")
@@ -147,7 +169,11 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
     from fieldwise.data.encode.columns import missing_as_null
     from fieldwise.data.prepare.splits import distinct_rows
 
-    columns = list(dict.fromkeys(f.column for f in schema.fields if f.role == "item" and f.column != schema.item))
+    columns = list(
+        dict.fromkeys(
+            f.column for f in schema.fields if f.role == "item" and f.column != schema.item
+        )
+    )
     if _has_times(schema, frame):
         return columns, []
     describing: list[str] = []
@@ -185,7 +211,9 @@ def _say_sample(sample: "Sample") -> None:
 def _print_schema(options: InitOptions) -> None:
     """Print the inferred schema as TOML."""
     if options.schema is not None:
-        raise ConfigError(f"--out - prints an inferred schema, found --schema {options.schema}: omit it")
+        raise ConfigError(
+            f"--out - prints an inferred schema, found --schema {options.schema}: omit it"
+        )
     from fieldwise.data.encode.numbers import marks_sentence
     from fieldwise.data.read.chunked_table import sample_table
 
@@ -198,18 +226,28 @@ def _print_schema(options: InitOptions) -> None:
         say(f"missing: {marks_sentence(column, marks)}")
     for doubt in guess.grouped_doubts().values():
         say(f"CHECK: {doubt}")
-    suggest("write it as schema.toml, with a recipe", "init", options.table, *options.given, *options.reading.options())
+    suggest(
+        "write it as schema.toml, with a recipe",
+        "init",
+        options.table,
+        *options.given,
+        *options.reading.options(),
+    )
 
 
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
 
-    guess = infer_schema(sample, label=options.label, positive=options.positive or (), **options.ids)
+    guess = infer_schema(
+        sample, label=options.label, positive=options.positive or (), **options.ids
+    )
     guess = _asked(guess, sample, options)
     if kind_of(find_files(options.table)[0]) == "delimited text":
         doubts = dict(guess.doubts)
-        more = _whole_numbers_with_fractions(guess.schema, sample) | _texts_of_one_number(guess.schema, sample, options)
+        more = _whole_numbers_with_fractions(guess.schema, sample) | _texts_of_one_number(
+            guess.schema, sample, options
+        )
         for column, doubt in more.items():
             doubts[column] = f"{doubts[column]}; {doubt}" if column in doubts else doubt
         guess = replace(guess, doubts=doubts)
@@ -265,7 +303,11 @@ def _texts_of_one_number(schema: Schema, sample: "Sample", options: InitOptions)
         if cells.dtype != pl.String or not cells.str.contains(_VERSION_LIKE).all():
             continue
         number = cells.cast(pl.Float64)
-        repeated = pl.DataFrame({"text": cells, "number": number}).filter(number.is_duplicated()).sort("number", "text")
+        repeated = (
+            pl.DataFrame({"text": cells, "number": number})
+            .filter(number.is_duplicated())
+            .sort("number", "text")
+        )
         if repeated.height:
             first, second = repeated["text"].head(2)
             doubts[name] = (
@@ -283,7 +325,11 @@ def _asked(guess: "Inference", sample: "Sample", options: InitOptions) -> "Infer
         return guess
     label = options.label
     ids = options.ids
-    if options.label is None and len(guess.labels) > 1 and guess.schema.label.column in guess.doubts:
+    if (
+        options.label is None
+        and len(guess.labels) > 1
+        and guess.schema.label.column in guess.doubts
+    ):
         for candidate in guess.labels:
             say(f"may be the label: {_described(candidate)}")
         names = [candidate.label.column for candidate in guess.labels]
@@ -296,7 +342,9 @@ def _asked(guess: "Inference", sample: "Sample", options: InitOptions) -> "Infer
         if getattr(guess.schema, side) is not None:
             continue
         names = [name for name in sample.frame.columns if name not in taken]
-        column = _prompt(f"{side} ids ({_NONE} for none)", [_NONE, *names], guess.possible_ids.get(side, _NONE))
+        column = _prompt(
+            f"{side} ids ({_NONE} for none)", [_NONE, *names], guess.possible_ids.get(side, _NONE)
+        )
         if column != _NONE:
             ids = ids | {side: column}
             guess = infer_schema(sample, label=label, positive=options.positive or (), **ids)
@@ -318,7 +366,9 @@ def _described(candidate: "LabelCandidate") -> str:
     return f"{candidate.label.column}, {candidate.reason.removeprefix('label: ')}"
 
 
-def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOptions) -> Iterator[str]:
+def _findings(
+    guess: "Inference", sample: "Sample", split: str, options: InitOptions
+) -> Iterator[str]:
     """The five lines about a table (label, user, item, time and split), and what the user must check."""
     from fieldwise.data.encode.numbers import marks_sentence
 
@@ -327,9 +377,17 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
     yield f"label: {_described(label)}{'' if said else f' ({label.rate:.1%} of the rows)'}"
     ids = {side: getattr(guess.schema, side) for side in _SIDES}
     for side, column in ids.items():
-        count = "" if column is None else f", {counted(sample.frame.get_column(column).n_unique(), 'value')}"
+        count = (
+            ""
+            if column is None
+            else f", {counted(sample.frame.get_column(column).n_unique(), 'value')}"
+        )
         possible = guess.possible_ids.get(side)
-        found = "none found" if possible is None else f"none, but column {possible!r} may be (see CHECK)"
+        found = (
+            "none found"
+            if possible is None
+            else f"none, but column {possible!r} may be (see CHECK)"
+        )
         yield f"{side}: {column or found}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
@@ -349,13 +407,21 @@ def _findings(guess: "Inference", sample: "Sample", split: str, options: InitOpt
         again = command("init", options.table, *words, *options.reading.options(), "--overwrite")
         yield f"CHECK: if these are the ids: {again}"
     for other in guess.labels[1 : _OTHER_LABELS + 1] if options.label is None else ():
-        again = command("init", options.table, "--label", other.label.column, *options.reading.options(), "--overwrite")
+        again = command(
+            "init",
+            options.table,
+            "--label",
+            other.label.column,
+            *options.reading.options(),
+            "--overwrite",
+        )
         yield f"CHECK: the label may also be {_described(other)}: {again}"
 
 
 def _places(options: InitOptions) -> tuple[Path, Path, bool]:
     """The files of recipe and schema, and whether the schema exists and is to be used as it is; none is overwritten."""
-    stem, table = options.table.name, options.table
+    stem = options.table.name
+    table = options.table
     if kind_of(table) is not None:
         stem = (Path(table.stem) if suffix_of(table)[1] else table).stem
     schema = options.schema or options.out / "schema.toml"
@@ -378,7 +444,8 @@ def _places(options: InitOptions) -> tuple[Path, Path, bool]:
 
 def _path_from(folder: Path, file: Path) -> str:
     """A path to `file`: relative if it is in or below `folder`, so that both can be moved together, else absolute."""
-    file, folder = Path(os.path.abspath(file)), Path(os.path.abspath(folder))
+    file = Path(os.path.abspath(file))
+    folder = Path(os.path.abspath(folder))
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else str(file)
 
 
@@ -390,7 +457,9 @@ def _recipe(name: str, table: str, tables: dict[str, Any], why: str) -> str:
 
     comments = {
         "schema": ["# What each column means: check it, and correct it where needed."],
-        "split": [f"# {one_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column."],
+        "split": [
+            f"# {one_line(why[0].upper() + why[1:])}. Other ways: random, time, leave-last-out, column."
+        ],
         "negatives": [
             "# Every row is an event that happened: for each, items are drawn that the user never used.",
             "# item_columns describe the item: a drawn row gets the drawn item's values, which are its latest ones at",
@@ -409,28 +478,44 @@ def _recipe(name: str, table: str, tables: dict[str, Any], why: str) -> str:
 
 
 def run_fetch(
-    *, name: Annotated[str | None, Argument(metavar="NAME", help="The data set. Default: all are listed.")] = None
+    *,
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="The data set. Default: all are listed.")
+    ] = None,
 ) -> None:
     """Download a public data set from its source, or list all.
 
-    Checksums are checked, and a download that broke off starts again. The files are in the folder that the environment
-    variable FIELDWISE_DATA names, else in the user's cache folder; other commands read them there.
+    Checksums are checked, and a download that broke off starts again. The files are in the folder
+    that the environment variable FIELDWISE_DATA names, else in the user's cache folder; other
+    commands read them there.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     from fieldwise.data.read.public_sets import PUBLIC_SETS, fetch
     from fieldwise.runs.recipe import recipe_names
 
-    folder, rows, absent = data_folder(), [], []
+    folder = data_folder()
+    rows = []
+    absent = []
     if name is None:
         for known, public in PUBLIC_SETS.items():
-            how, here = f"fieldwise fetch {known}" if public.origin else "by hand", public.present(folder)
+            how = f"fieldwise fetch {known}" if public.origin else "by hand"
+            here = public.present(folder)
             rows.append([known, f"{public.rows:,}", "yes" if here else "no", how, public.licence])
             absent += [known] if public.origin and not here else []
         rows.append(["simulated", "any", "yes", "fieldwise simulate", "none: synthetic data"])
         print_table(["name", "rows", "present", "how to get it", "terms"], rows)
-        console().print(f"data folder: {folder}" + ("" if folder.is_dir() else " (does not exist yet)"))
+        console().print(
+            f"data folder: {folder}" + ("" if folder.is_dir() else " (does not exist yet)")
+        )
         if absent:
             suggest("download one", "fetch", absent[0])
         return
@@ -441,11 +526,17 @@ def run_fetch(
     shown = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
     with Progress(TextColumn(name), *shown, console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=None)
-        files = fetch(public, folder, progress=lambda done, total: bar.update(task, completed=done, total=total))
+        files = fetch(
+            public,
+            folder,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
     print(*files, sep="\n")
     recipes = [recipe for recipe in recipe_names() if recipe.startswith(f"{name}/")]
     if recipes:
-        suggest("train a model on it", "train", f"{name}/fm" if f"{name}/fm" in recipes else recipes[0])
+        suggest(
+            "train a model on it", "train", f"{name}/fm" if f"{name}/fm" in recipes else recipes[0]
+        )
 
 
 def run_simulate(

@@ -38,7 +38,9 @@ def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
 
     def check(param: CallbackParam, value: str) -> str:
         if value not in known:
-            raise ConfigError(f"{param.opts[0]} must be {' or '.join(known)}, found {value!r}: {nearest(value, known)}")
+            raise ConfigError(
+                f"{param.opts[0]} must be {' or '.join(known)}, found {value!r}: {nearest(value, known)}"
+            )
         return value
 
     return check
@@ -46,23 +48,41 @@ def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
 
 Settings = Annotated[
     list[str] | None,
-    Option("--set", metavar="KEY=VALUE", help="A setting, e.g. training.epochs=3 or protocol=time. May be repeated."),
+    Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting, e.g. training.epochs=3 or protocol=time. May be repeated.",
+    ),
 ]
 BundleFolder = Annotated[Path, Argument(metavar="BUNDLE", help="The folder that `train` saved.")]
 Label = Annotated[str | None, Option(help="The label's column. Default: guessed by name.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Random seed.")]
 AsJson = Annotated[bool, Option(help="Print one JSON object on standard output.")]
 Shown = Annotated[
-    str, Option(metavar="HOW", callback=one_of("text", "json"), help="`json`: a line every few seconds, for machines.")
+    str,
+    Option(
+        metavar="HOW",
+        callback=one_of("text", "json"),
+        help="`json`: a line every few seconds, for machines.",
+    ),
 ]
 Overwrite = Annotated[bool, Option(help="Replace what exists there.")]
 Tracker = Annotated[
-    str | None, Option(metavar="NAME", help="Also log to `tensorboard`, `mlflow` or `wandb` (extras of these names).")
+    str | None,
+    Option(
+        metavar="NAME",
+        help="Also log to `tensorboard`, `mlflow` or `wandb` (extras of these names).",
+    ),
 ]
-Raw = Annotated[bool, Option(help="Write keys to text as they are, also those that a spreadsheet would run.")]
+Raw = Annotated[
+    bool, Option(help="Write keys to text as they are, also those that a spreadsheet would run.")
+]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
-    list[str] | None, Option(help="A positive value of the label. Default: known words such as yes. May be repeated.")
+    list[str] | None,
+    Option(
+        help="A positive value of the label. Default: known words such as yes. May be repeated."
+    ),
 ]
 
 
@@ -99,10 +119,19 @@ def _device_name(device: str) -> str:
 
 
 BundleDevice = Annotated[
-    str, Option(callback=_device_name, help="Where it computes: cpu, cuda, cuda:N, mps, or auto (a GPU if any).")
+    str,
+    Option(
+        callback=_device_name,
+        help="Where it computes: cpu, cuda, cuda:N, mps, or auto (a GPU if any).",
+    ),
 ]
 RecipeName = Annotated[
-    str, Argument(metavar="RECIPE", show_default=False, help="A name (`fieldwise describe` lists them) or a TOML file.")
+    str,
+    Argument(
+        metavar="RECIPE",
+        show_default=False,
+        help="A name (`fieldwise describe` lists them) or a TOML file.",
+    ),
 ]
 
 
@@ -117,7 +146,10 @@ class Reading:
 
     read: Annotated[
         list[str] | None,
-        Option(metavar="KEY=VALUE", help="For text: 'separator=;', encoding=latin-1, columns=a,b,c. May be repeated."),
+        Option(
+            metavar="KEY=VALUE",
+            help="For text: 'separator=;', encoding=latin-1, columns=a,b,c. May be repeated.",
+        ),
     ] = None
 
     def __post_init__(self) -> None:
@@ -130,7 +162,9 @@ class Reading:
         for text in self.read or ():
             key, equals, value = text.partition("=")
             if key not in results or not equals:
-                raise ConfigError(f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, results)}")
+                raise ConfigError(
+                    f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, results)}"
+                )
             results[key] = value
         if results["separator"] == r"\t":  # as shells leave it
             results["separator"] = "\t"
@@ -146,7 +180,9 @@ class Reading:
         """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
         from fieldwise.data.read.text_files import TextFormat
 
-        return TextFormat(**self.arguments, text_columns=None if text_columns is None else tuple(text_columns))
+        return TextFormat(
+            **self.arguments, text_columns=None if text_columns is None else tuple(text_columns)
+        )
 
     def check_used(self, option: str, value: object) -> None:
         """Check that there is a file to read as `--read` says; else raise a ConfigError."""
@@ -184,7 +220,11 @@ def cache_for(quiet: bool = False) -> Cache | None:
 
 def reports_for(shown: str, *, quiet: bool = False) -> AbstractContextManager[Reports]:
     """A context whose reports on long work are shown as `--progress` says."""
-    return nullcontext(NO_REPORTS) if quiet and shown == "text" else ShownReports(as_json=shown == "json")
+    return (
+        nullcontext(NO_REPORTS)
+        if quiet and shown == "text"
+        else ShownReports(as_json=shown == "json")
+    )
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
@@ -193,14 +233,18 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
     from fieldwise.training.progress import progress_for
 
     kind = None if tracker is None else check_tracker(tracker)
-    return lambda title: [progress_for(title, quiet=quiet), *([] if kind is None else [kind(title)])]
+    return lambda title: [
+        progress_for(title, quiet=quiet),
+        *([] if kind is None else [kind(title)]),
+    ]
 
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
     """Where stored runs read their data, and how they are shown."""
     from fieldwise.runs.records import RunContext
 
-    note, callbacks = (lambda _: None) if quiet else say, callbacks_for(tracker, quiet=quiet)
+    note = (lambda _: None) if quiet else say
+    callbacks = callbacks_for(tracker, quiet=quiet)
     return RunContext(data_dir=data_dir, cache=cache_for(quiet), note=note, callbacks=callbacks)
 
 
@@ -263,11 +307,13 @@ def table_files(*tables: Path | None) -> list[Path]:
     return [file for table in tables if table is not None for file in find_files(table)]
 
 
-def save_or_keep(save: Callable[[Path], object], folder: Path, what: str) -> tuple[Path, DataError | None]:
+def save_or_keep(
+    save: Callable[[Path], object], folder: Path, what: str
+) -> tuple[Path, DataError | None]:
     """Save something to a folder, or to a fallback folder if that one cannot be written after all.
 
-    Returns the folder that was used, and for the fallback the error that the command must end with. If neither is
-    writable, the error is raised.
+    Returns the folder that was used, and for the fallback the error that the command must end with.
+    If neither is writable, the error is raised.
     """
     try:
         save(folder)

@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 PER_CORE = 4  # more processes would take the machine's memory and gain nothing
-PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")  # variables that the processes on Ray get
+# variables that the processes on Ray get
+PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")
 # Only process 0 prints. After a signal, which interrupts the launcher, all have 10 minutes to save.
 LAUNCH = "--standalone --local-addr=localhost --local-ranks-filter=0 --shutdown-timeout=600 --signals-to-handle=SIGQUIT"
 
 EngineName = Annotated[
     str,
-    Option(callback=one_of("local", "ray"), help="`local`, or `ray`: the cluster in RAY_ADDRESS, else one made here."),
+    Option(
+        callback=one_of("local", "ray"),
+        help="`local`, or `ray`: the cluster in RAY_ADDRESS, else one made here.",
+    ),
 ]
 
 
@@ -53,8 +57,8 @@ def check_count(option: str, count: int) -> None:
 def launch_processes(processes: int | None) -> bool:
     """Run this command in several processes, as `--processes` says, unless this is one of them or it is not given.
 
-    A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of them with success;
-    where one failed, its sentence is printed and typer.Exit raised.
+    A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of
+    them with success; where one failed, its sentence is printed and typer.Exit raised.
     """
     environment = DistributedEnvironment.read()
     if environment is not None and processes not in (None, environment.world_size):
@@ -76,7 +80,12 @@ def launch_processes(processes: int | None) -> bool:
     logging.disable(logging.CRITICAL)  # the launcher's own log
     try:
         with tempfile.TemporaryDirectory(prefix="fieldwise-launch-") as folder:
-            options = [*LAUNCH.split(), f"--nproc-per-node={processes}", f"--log-dir={folder}", "--no-python"]
+            options = [
+                *LAUNCH.split(),
+                f"--nproc-per-node={processes}",
+                f"--log-dir={folder}",
+                "--no-python",
+            ]
             run(parse_args([*options, *command_again()]))  # type: ignore[no-untyped-call]
     except ChildFailedError as e:
         raise typer.Exit(_report(e.failures, processes)) from None
@@ -92,11 +101,14 @@ def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     # Codes that a process also has if the launcher ended it because another one failed.
     ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
     rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
-    code, message = first.exitcode, first.error_file_data["message"]
+    code = first.exitcode
+    message = first.error_file_data["message"]
     if code in ended[1:]:
         return INTERRUPTED  # which the command line says
     if isinstance(message, dict):
-        said = f"process {rank} of {processes}: {message['message']}" if rank else message["message"]
+        said = (
+            f"process {rank} of {processes}: {message['message']}" if rank else message["message"]
+        )
     else:
         how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
         said = (
@@ -110,28 +122,43 @@ def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
 def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
     """Run this command in as many processes as `--processes` says on a Ray cluster, until all have ended.
 
-    Each takes OMP_NUM_THREADS cores, and with `gpus` a GPU. All machines see `folder`, the bundle's, where Ray's files
-    lie meanwhile. The error of a process is raised; a lost one or too small a cluster are a FieldwiseError, too.
+    Each takes OMP_NUM_THREADS cores, and with `gpus` a GPU. All machines see `folder`, the
+    bundle's, where Ray's files lie meanwhile. The error of a process is raised; a lost one or too
+    small a cluster are a FieldwiseError, too.
     """
     if processes is None or DistributedEnvironment.read() is not None:
-        raise ConfigError("--engine ray starts the processes itself: give --processes N, without torchrun")
-    with ray_cluster(say), tempfile.TemporaryDirectory(dir=folder, prefix=".fieldwise-ray-") as storage:
+        raise ConfigError(
+            "--engine ray starts the processes itself: give --processes N, without torchrun"
+        )
+    with (
+        ray_cluster(say),
+        tempfile.TemporaryDirectory(dir=folder, prefix=".fieldwise-ray-") as storage,
+    ):
         import ray.train.torch
 
         cores = int(os.environ.get("OMP_NUM_THREADS") or 1)
-        resources, there = {"CPU": cores, "GPU": int(gpus)}, ray.cluster_resources()
+        resources = {"CPU": cores, "GPU": int(gpus)}
+        there = ray.cluster_resources()
         for kind, each in resources.items():
             if (has := there.get(kind, 0)) < (need := each * processes):
                 small = f"the processes need {need} {kind}s, and the Ray cluster has {has:.0f}"
                 if not os.environ.get("RAY_ADDRESS"):
-                    raise ConfigError(f"{small}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS")
+                    raise ConfigError(
+                        f"{small}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS"
+                    )
                 say(f"waiting for the Ray cluster: {small}")
         passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
         passed |= {"OMP_NUM_THREADS": str(cores), "FIELDWISE_RAY_WORKER": "1"}
         trainer = ray.train.torch.TorchTrainer(
             _train_on_worker,
-            train_loop_config={"arguments": list(GIVEN), "environment": passed, "folder": str(Path.cwd())},
-            scaling_config=ray.train.ScalingConfig(num_workers=processes, use_gpu=gpus, resources_per_worker=resources),
+            train_loop_config={
+                "arguments": list(GIVEN),
+                "environment": passed,
+                "folder": str(Path.cwd()),
+            },
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=processes, use_gpu=gpus, resources_per_worker=resources
+            ),
             run_config=ray.train.RunConfig(name="fieldwise", storage_path=storage),
         )
         try:
@@ -150,7 +177,10 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 
     os.chdir(config["folder"])
     os.environ.update(config["environment"])
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         execute(config["arguments"])
     return out.getvalue(), err.getvalue()
 
@@ -158,7 +188,9 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 def _cause(failures: dict[int, Exception]) -> Exception:
     """The root cause of the processes' errors, by rank; an unexpected error becomes a LostProcessError with advice."""
     known = (FieldwiseError, OSError, ImportError)
-    known_failures = [one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)]
+    known_failures = [
+        one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)
+    ]
     if known_failures:
         return min(known_failures, key=lambda one: isinstance(one, LostProcessError))
     rank, why = min(failures.items(), key=lambda item: item[0])

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")
-DEMOS: dict[str, tuple[Sequence[str], Sequence[str]]] = {  # recipes, and settings that keep their training short
+# recipes, and settings that keep their training short
+DEMOS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "small": (
         ("simulated/lr", "simulated/fm", "simulated/autoint"),
         ("data.rows=20_000", "data.users=200", "data.items=200", "training.epochs=10"),
@@ -38,11 +39,18 @@ DEMOS: dict[str, tuple[Sequence[str], Sequence[str]]] = {  # recipes, and settin
 def run(
     *,
     data: Annotated[
-        str, Option(help="Simulated films: small (3 models) or simulated (6); or movielens-1m (6), once fetched.")
+        str,
+        Option(
+            help="Simulated films: small (3 models) or simulated (6); or movielens-1m (6), once fetched."
+        ),
     ] = "small",
     out: Annotated[Path, Option(help="Folder for the bundles.")] = Path("runs/quickstart"),
-    serve: Annotated[bool, Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")] = True,
-    port: Annotated[int, Option(min=0, max=65535, help="Port of the page; 0: any free port.")] = 8000,
+    serve: Annotated[
+        bool, Option("--serve/--no-serve", help="Serve the page until Ctrl-C.")
+    ] = True,
+    port: Annotated[
+        int, Option(min=0, max=65535, help="Port of the page; 0: any free port.")
+    ] = 8000,
     seed: opt.Seed = 0,
     overwrite: opt.Overwrite = False,
     quiet: opt.Quiet = False,
@@ -52,7 +60,9 @@ def run(
     They are compared on test rows, and the best one recommends ten items to a user.
     """
     if data not in DEMOS:
-        raise ConfigError(f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}")
+        raise ConfigError(
+            f"--data must be a data set of the demo, found {data!r}: {nearest(data, DEMOS)}"
+        )
     absent = [name for name in SERVER if find_spec(name) is None]
     if serve and absent:  # reported before any work
         raise MissingExtraError(
@@ -91,12 +101,18 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
         opt.check_out(folder, overwrite=overwrite)
     log = out / "log.parquet"
     check_output(log, overwrite=overwrite)
-    first, runs, rows = recipes[0], [], []
+    first = recipes[0]
+    runs = []
+    rows = []
     frame = load_frame(first.data, opt.data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
     say(f"{first.data.name}: {row_counts(prepared.counts)}")
     for recipe in recipes:
-        same = (recipe.schema, recipe.split, recipe.rows_seed) == (first.schema, first.split, first.rows_seed)
+        same = (recipe.schema, recipe.split, recipe.rows_seed) == (
+            first.schema,
+            first.split,
+            first.rows_seed,
+        )
         own = prepared if same else prepare_recipe(recipe, Path(), frame)
         done = train_recipe(recipe, own, [progress_for(recipe.name, quiet=quiet)])
         _, unsaved = opt.save_or_keep(
@@ -107,19 +123,45 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
         runs.append(done)
         epoch = done.history.seconds_per_epoch
         cells = [f"{done.test['auc']:.4f}", f"{done.test['logloss']:.4f}", f"{done.parameters:,}"]
-        cells += ["-" if epoch is None else f"{epoch:.1f}", f"{done.history.epochs}", f"{done.seconds:.0f}"]
+        cells += [
+            "-" if epoch is None else f"{epoch:.1f}",
+            f"{done.history.epochs}",
+            f"{done.seconds:.0f}",
+        ]
         rows.append([recipe.name, *cells])
         if interrupted := done.history.stopped == "interrupted":
             say("interrupted: this model and those before it are saved, the others are skipped")
             break
     if (limit := done.best_possible) is not None:
-        rows.append(["best possible (true probability)", f"{limit['auc']:.4f}", f"{limit['logloss']:.4f}", *[""] * 4])
-    print_table(["model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds"], rows, right=True)
-    best, known = max(runs, key=lambda run: run.valid["auc"]), prepared.train.frame
-    user = as_text(known.get_column(id_column("user", [best.bundle.schema], known.columns))).mode().sort()[0]
-    top, name = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source"), best.recipe.name
-    console().print(f"\nten films for user {user} by {name} (best on validation rows), without films already liked:")
-    print_table(top.columns, ([f"{x:.3f}" if isinstance(x, float) else str(x) for x in row] for row in top.iter_rows()))
+        rows.append(
+            [
+                "best possible (true probability)",
+                f"{limit['auc']:.4f}",
+                f"{limit['logloss']:.4f}",
+                *[""] * 4,
+            ]
+        )
+    print_table(
+        ["model", "test AUC", "logloss", "parameters", "s/epoch", "epochs", "seconds"],
+        rows,
+        right=True,
+    )
+    best = max(runs, key=lambda run: run.valid["auc"])
+    known = prepared.train.frame
+    user = (
+        as_text(known.get_column(id_column("user", [best.bundle.schema], known.columns)))
+        .mode()
+        .sort()[0]
+    )
+    top = recommend(best.bundle, frame, Catalogue(title="title"), user).drop("source")
+    name = best.recipe.name
+    console().print(
+        f"\nten films for user {user} by {name} (best on validation rows), without films already liked:"
+    )
+    print_table(
+        top.columns,
+        ([f"{x:.3f}" if isinstance(x, float) else str(x) for x in row] for row in top.iter_rows()),
+    )
     console().print(f"bundles: {out}/")
     if interrupted:
         raise KeyboardInterrupt
@@ -132,16 +174,29 @@ class AutoOptions:
     """Options of `fieldwise auto`."""
 
     context: typer.Context  # holds the start time of the command
-    table: Annotated[Path, Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")]
+    table: Annotated[
+        Path, Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")
+    ]
     label: opt.Label = None
     positive: opt.Positive = None
-    minutes: Annotated[float, Option(min=0.01, help="Time budget of the whole run.")] = AutoSettings.minutes
-    out: Annotated[Path | None, Option(help="Folder for all results. Default: runs/auto-TABLE.")] = None
+    minutes: Annotated[float, Option(min=0.01, help="Time budget of the whole run.")] = (
+        AutoSettings.minutes
+    )
+    out: Annotated[
+        Path | None, Option(help="Folder for all results. Default: runs/auto-TABLE.")
+    ] = None
     overwrite: opt.Overwrite = False
-    schema: Annotated[Path | None, Option(help="Your own schema (TOML). Default: inferred from the table.")] = None
-    split_column: Annotated[str | None, Option(metavar="COLUMN", help="A column with train, valid or test.")] = None
+    schema: Annotated[
+        Path | None, Option(help="Your own schema (TOML). Default: inferred from the table.")
+    ] = None
+    split_column: Annotated[
+        str | None, Option(metavar="COLUMN", help="A column with train, valid or test.")
+    ] = None
     keep: Annotated[
-        list[str] | None, Option(metavar="COLUMN", help="Keep this column whatever the audit finds. May be repeated.")
+        list[str] | None,
+        Option(
+            metavar="COLUMN", help="Keep this column whatever the audit finds. May be repeated."
+        ),
     ] = None
     seed: opt.Seed = AutoSettings.seed
     reading: opt.Reading
@@ -162,7 +217,9 @@ def run_auto(options: AutoOptions) -> None:
 
     opt.check_device(options.device)
     out = options.out or Path("runs") / f"auto-{options.table.name.partition('.')[0] or 'table'}"
-    same = {name: getattr(options, name) for name in ("label", "minutes", "seed", "overwrite", "device")}
+    same = {
+        name: getattr(options, name) for name in ("label", "minutes", "seed", "overwrite", "device")
+    }
     settings = AutoSettings(
         **same,
         positive=options.positive or (),
@@ -174,16 +231,27 @@ def run_auto(options: AutoOptions) -> None:
     )
     reading = options.reading.arguments
     names = reading.pop("columns")
-    data = DataSettings(path=str(options.table), columns=None if names is None else tuple(names), **reading)
+    data = DataSettings(
+        path=str(options.table), columns=None if names is None else tuple(names), **reading
+    )
     result = automatic.run_auto(data, settings, (lambda _: None) if options.quiet else say)
     if options.json:
         print_json(result.to_plain(), default=str)
     else:
         _show_auto(result)
     if not options.quiet:
-        folder, how = result.folder or Path(), options.reading.options()
-        bundle, rows = folder / "bundle", ["--data", options.table, *how]
-        suggest("predict (--data may hold new rows)", "predict", bundle, *rows, "--out", folder / "predictions.csv")
+        folder = result.folder or Path()
+        how = options.reading.options()
+        bundle = folder / "bundle"
+        rows = ["--data", options.table, *how]
+        suggest(
+            "predict (--data may hold new rows)",
+            "predict",
+            bundle,
+            *rows,
+            "--out",
+            folder / "predictions.csv",
+        )
         recommends = {"user", "item"} <= {field.role for field in result.schema.fields}
         log = ["--log", options.table, *how] if recommends else []
         suggest("start a server with a web page", "serve", bundle, *log)
@@ -205,5 +273,7 @@ def _show_auto(result: "AutoResult") -> None:
     for sentence in result.sentences():
         out.print(f"- {sentence}")
     assert result.folder is not None, "the command always writes"
-    names = "schema.toml, recipe.toml, leaderboard.json and .md, bundle" + (", report.html" if result.report else "")
+    names = "schema.toml, recipe.toml, leaderboard.json and .md, bundle" + (
+        ", report.html" if result.report else ""
+    )
     out.print(f"\n{result.seconds:.0f} s. In {result.folder}: {names}")

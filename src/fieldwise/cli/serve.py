@@ -30,26 +30,36 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 TOKEN = "FIELDWISE_TOKEN"
-SWITCH = 0.001  # seconds until the model's thread yields to the event loop (Python's default: 0.005)
-GRACE = 8  # seconds to finish open requests when the server stops: container runtimes kill it after 10
-CONNECTIONS, IDLE = 1000, 5  # open connections of a worker; seconds of an idle one
+# seconds until the model's thread yields to the event loop (Python's default: 0.005)
+SWITCH = 0.001
+# seconds to finish open requests when the server stops: container runtimes kill it after 10
+GRACE = 8
+# open connections of a worker; seconds of an idle one
+CONNECTIONS = 1000
+IDLE = 5
 PAUSE = 1.0  # seconds before a worker that cannot start again ends, and is tried once more
 METRICS = "PROMETHEUS_MULTIPROC_DIR"  # read by prometheus_client when it is imported
-METRICS_FOLDER, SHARED = "metrics", "shared"
+METRICS_FOLDER = "metrics"
+SHARED = "shared"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     """Options of `fieldwise serve`."""
 
-    bundle: Annotated[Path | None, Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")] = (
-        None
-    )
+    bundle: Annotated[
+        Path | None, Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
+    ] = None
     prerank: Annotated[Path | None, Option(help="The IntTower that made the index.")] = None
-    index: Annotated[Path | None, Option(help="Folder of the item index; its files are mapped.")] = None
+    index: Annotated[
+        Path | None, Option(help="Folder of the item index; its files are mapped.")
+    ] = None
     nprobe: Annotated[
         int | None,
-        Option(min=1, help="Approximate search: item-head clusters probed per user head. Default: score all items."),
+        Option(
+            min=1,
+            help="Approximate search: item-head clusters probed per user head. Default: score all items.",
+        ),
     ] = None
     users: Annotated[
         str | None,
@@ -58,7 +68,9 @@ class ServeOptions:
             help="User features: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
         ),
     ] = None
-    user_id: Annotated[str | None, Option(help="Column of user ids in --users or --log. Default: the schema's.")] = None
+    user_id: Annotated[
+        str | None, Option(help="Column of user ids in --users or --log. Default: the schema's.")
+    ] = None
     items: Annotated[
         str | None,
         Option(
@@ -68,7 +80,9 @@ class ServeOptions:
             "start; with one bundle every item is ranked.",
         ),
     ] = None
-    item_id: Annotated[str | None, Option(help="Column of item ids in --items or --log. Default: the schema's.")] = None
+    item_id: Annotated[
+        str | None, Option(help="Column of item ids in --items or --log. Default: the schema's.")
+    ] = None
     log: Annotated[
         Path | None,
         Option(
@@ -79,12 +93,18 @@ class ServeOptions:
     reading: Reading
     exclude_seen: ExcludeSeen = None
     max_items: Annotated[
-        int, Option(min=1, help="Maximum number of items that one bundle ranks per request; use --prerank for more.")
+        int,
+        Option(
+            min=1,
+            help="Maximum number of items that one bundle ranks per request; use --prerank for more.",
+        ),
     ] = 20_000
-    title: Annotated[str | None, Option(help="Item column that the page shows as title. Default: detected.")] = None
-    store_timeout: Annotated[float, Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")] = (
-        0.1
-    )
+    title: Annotated[
+        str | None, Option(help="Item column that the page shows as title. Default: detected.")
+    ] = None
+    store_timeout: Annotated[
+        float, Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")
+    ] = 0.1
     on_store_failure: Annotated[
         str,
         Option(
@@ -92,9 +112,15 @@ class ServeOptions:
             help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it.",
         ),
     ] = "refuse"
-    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1"
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000
-    token: Annotated[str | None, Option(envvar=TOKEN, help="Bearer token that requests must send.")] = None
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = (
+        8000
+    )
+    token: Annotated[
+        str | None, Option(envvar=TOKEN, help="Bearer token that requests must send.")
+    ] = None
     no_token: Annotated[
         bool, Option(help="Allow access without a token although --host is not a loopback address.")
     ] = False
@@ -109,10 +135,15 @@ class ServeOptions:
     max_body: Annotated[int, Option(min=1, help="Maximum size of a request in bytes.")] = MAX_BODY
     timeout: Annotated[float, Option(min=0.01, help="Timeout in seconds of a request.")] = TIMEOUT_S
     workers: Annotated[
-        int, Option(min=1, help="Number of processes that answer requests; they share the memory of the model.")
+        int,
+        Option(
+            min=1,
+            help="Number of processes that answer requests; they share the memory of the model.",
+        ),
     ] = 1
     watch: Annotated[
-        float, Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never.")
+        float,
+        Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never."),
     ] = 2.0
     device: BundleDevice = "cpu"
 
@@ -132,15 +163,30 @@ class ServeOptions:
     def check(self) -> None:
         """Check that sources fit together, and that access is not open by mistake."""
         if self.prerank is None and self.index is not None:
-            raise ConfigError("--index is for recommendations with two bundles: also give --prerank, an IntTower")
-        if self.prerank is not None and self.index is None and self.items is None and self.log is None:
-            raise ConfigError("--prerank needs items to recommend: give --index, --items, or a --log with items")
-        if self.prerank is not None and self.index is None and self.items is not None and "://" in self.items:
+            raise ConfigError(
+                "--index is for recommendations with two bundles: also give --prerank, an IntTower"
+            )
+        if (
+            self.prerank is not None
+            and self.index is None
+            and self.items is None
+            and self.log is None
+        ):
+            raise ConfigError(
+                "--prerank needs items to recommend: give --index, --items, or a --log with items"
+            )
+        if (
+            self.prerank is not None
+            and self.index is None
+            and self.items is not None
+            and "://" in self.items
+        ):
             raise ConfigError("an index is built from a table: give --index, or a file as --items")
         self.reading.check_used("--log", self.log)
         if self.exclude_seen and self.log is None:
             raise ConfigError("--exclude-seen needs a log of interactions: give --log")
-        given = os.environ.get(TOKEN) if self.token is None else self.token  # the parser treats an empty one as none
+        # the parser treats an empty one as none
+        given = os.environ.get(TOKEN) if self.token is None else self.token
         if given is not None and not given.strip():
             raise ConfigError(
                 f"a token must be a text, found an empty one: give --token or {TOKEN} a value, or unset it"
@@ -162,7 +208,9 @@ class ServeOptions:
             return socket.create_server((self.host, self.port), family=family)
         except OSError as e:
             where = f"{self.host}:{self.port}"
-            raise ConfigError(f"cannot listen on {where}: {e.strerror or e}; give another --host or --port") from None
+            raise ConfigError(
+                f"cannot listen on {where}: {e.strerror or e}; give another --host or --port"
+            ) from None
 
 
 def run(options: ServeOptions) -> None:
@@ -178,7 +226,9 @@ def run(options: ServeOptions) -> None:
         from uvicorn.config import STARTUP_FAILURE
         from uvicorn.supervisors import Multiprocess
     except ImportError as e:
-        raise MissingExtraError(f"a server needs {e.name}: pip install 'fieldwise[serve]'") from None
+        raise MissingExtraError(
+            f"a server needs {e.name}: pip install 'fieldwise[serve]'"
+        ) from None
     restore_signals()  # uvicorn stops gracefully by itself
     configured = partial(
         uvicorn.Config,
@@ -199,19 +249,26 @@ def run(options: ServeOptions) -> None:
             uvicorn.Server(configured(app)).run(sockets=[listening])
         return
     if sys.platform == "win32":
-        raise ConfigError("--workers needs Linux or macOS: leave it out, and start several servers behind a proxy")
+        raise ConfigError(
+            "--workers needs Linux or macOS: leave it out, and start several servers behind a proxy"
+        )
     check_count("--workers", options.workers)
     with scratch_folder() as folder, options.listen() as listening:
         for name in (METRICS_FOLDER, SHARED):
             (folder / name).mkdir()
         os.environ[METRICS] = str(folder / METRICS_FOLDER)
-        # A separate process makes the shared files, so that the memory that this takes is free afterwards.
-        preparing = multiprocessing.get_context("spawn").Process(target=_make_shared, args=(options, folder))
+        # A separate process makes the shared files, so that the memory that this takes is free
+        # afterwards.
+        preparing = multiprocessing.get_context("spawn").Process(
+            target=_make_shared, args=(options, folder)
+        )
         preparing.start()
         preparing.join()
         if code := preparing.exitcode:
             if code < 0:
-                say(f"the process that loads the model ended with signal {-code}; memory may have run out")
+                say(
+                    f"the process that loads the model ended with signal {-code}; memory may have run out"
+                )
             raise typer.Exit(code if code > 0 else 128 - code)
         _say_where(options, listening)
         config = configured(partial(_worker_application, options, folder), factory=True)
@@ -238,17 +295,20 @@ def _make_shared(options: ServeOptions, folder: Path) -> None:
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
     """The application of one of several workers; a worker that cannot start exits, and is started again."""
     end_with_parent()
-    for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):  # of dead workers; counters stay
+    # of dead workers; counters stay
+    for name in glob.glob(f"{os.environ[METRICS]}/gauge_live*_*.db"):
         try:
             os.kill(int(Path(name).stem.rpartition("_")[2]), 0)
         except (ProcessLookupError, PermissionError):  # the number of another user's process now
             Path(name).unlink(missing_ok=True)
     try:
-        with ThreadPoolExecutor(1) as thread:  # uvicorn calls this in its event loop, and checks of stores need one
+        # uvicorn calls this in its event loop, and checks of stores need one
+        with ThreadPoolExecutor(1) as thread:
             return thread.submit(_application, options, folder / SHARED).result()
     except FieldwiseError as e:
         say(str(e))
-        time.sleep(PAUSE)  # others serve meanwhile: files and stores were good when the server started
+        # others serve meanwhile: files and stores were good when the server started
+        time.sleep(PAUSE)
         sys.exit(1)
 
 
@@ -262,13 +322,15 @@ def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     from fieldwise.storage.machine import return_freed_memory
 
     _divide_cores(options.workers)
-    files = [folder / BUNDLE.manifest for folder in options.folders]  # these change when they are replaced
+    # these change when they are replaced
+    files = [folder / BUNDLE.manifest for folder in options.folders]
     files += [] if options.index is None else [options.index / INDEX.manifest]
     state = Watcher.state(files)
     # With several workers, the process that made the shared files has printed the messages.
     load = Loader(options, say if shared is None else lambda _: None, shared)
     live = Live(load())
-    allowed, own = options.allow_host, options.host.lower()
+    allowed = options.allow_host
+    own = options.host.lower()
     hosts = None if allowed is None or "*" in allowed else frozenset(map(str.lower, allowed))
     if allowed is None and options.token is None and options.is_loopback:
         hosts = frozenset({"localhost", "127.0.0.1", "[::1]", own, f"[{own}]"})

@@ -41,8 +41,11 @@ class Loader:
         shared: the folder of files that a server's workers share; None with one process.
     """
 
-    def __init__(self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None) -> None:
-        self._options, self._tell = options, tell
+    def __init__(
+        self, options: ServeOptions, tell: Callable[[str], None] = say, shared: Path | None = None
+    ) -> None:
+        self._options = options
+        self._tell = tell
         self._shared = None if shared is None else SharedArrays(shared)
         self._loaded: dict[Path, Bundle] = {}  # used by the first service
         for folder in options.folders:
@@ -50,42 +53,67 @@ class Loader:
         tower = None if options.prerank is None else self._loaded[options.prerank]
         if tower is not None and not isinstance(tower.network, HeadsNetwork):
             name = type(tower.settings).__name__
-            raise ConfigError(f"--prerank must be an IntTower, found {name} in {options.prerank}: train inttower")
-        self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]  # the pre-ranking bundle's first
+            raise ConfigError(
+                f"--prerank must be an IntTower, found {name} in {options.prerank}: train inttower"
+            )
+        # the pre-ranking bundle's first
+        self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]
         self.catalogue: pl.DataFrame | None = None  # items to recommend, if no index holds them
-        self.users: TableStore | None = None  # of the log; None if they come from elsewhere, or there are none
+        # of the log; None if they come from elsewhere, or there are none
+        self.users: TableStore | None = None
         self.log: UserLog | None = None
         self._varying: list[str] = []  # of the items, if they come from the log
         self.item_id = options.item_id or ""
         if not self._schemas:  # without a bundle `Service` says what it needs
             return
         if options.items is not None and "://" not in options.items and options.index is None:
-            self.catalogue = as_table(options.items, text_columns=self._text_columns(options.item_id))
-            self.item_id = id_column("item", self._schemas, self.catalogue.columns, options.item_id, option="--item-id")
+            self.catalogue = as_table(
+                options.items, text_columns=self._text_columns(options.item_id)
+            )
+            self.item_id = id_column(
+                "item", self._schemas, self.catalogue.columns, options.item_id, option="--item-id"
+            )
         if options.log is not None:
-            log = options.reading.table(options.log, self._text_columns(options.user_id, options.item_id))
-            user = id_column("user", self._schemas, log.columns, options.user_id, option="--user-id")
-            item = id_column("item", self._schemas, log.columns, options.item_id, option="--item-id")
+            log = options.reading.table(
+                options.log, self._text_columns(options.user_id, options.item_id)
+            )
+            user = id_column(
+                "user", self._schemas, log.columns, options.user_id, option="--user-id"
+            )
+            item = id_column(
+                "item", self._schemas, log.columns, options.item_id, option="--item-id"
+            )
             items, users = tables_of_log(log, self._schemas, item, user)
             self.log = UserLog(log, self._schemas, user, item)
             people = f"users by {user!r} (--user-id), items by {item!r} (--item-id)"
             excluded = seen_words(self.log.positive, seen_rule(options.exclude_seen))
-            tell(f"{options.log}: {log.height:,} rows; {people}{'; ' if excluded else ''}{excluded}")
+            tell(
+                f"{options.log}: {log.height:,} rows; {people}{'; ' if excluded else ''}{excluded}"
+            )
             self.users = None if options.users else TableStore(user, users)
             if self.catalogue is None and options.index is None:
-                self.catalogue, self.item_id = items, item
+                self.catalogue = items
+                self.item_id = item
                 self._varying = varying_columns(log, self._schemas, item)
                 if self._varying:
-                    tell(f"each item has the latest {', '.join(self._varying)} of its rows in {options.log}")
+                    tell(
+                        f"each item has the latest {', '.join(self._varying)} of its rows in {options.log}"
+                    )
         self.item_id = self.item_id or id_column("item", self._schemas, None, None)
 
     def __call__(self) -> Service:
         """A service with the current bundles and index."""
-        options, replaces = self._options, not self._loaded
+        options = self._options
+        replaces = not self._loaded
         if self._shared is not None and replaces:
             self._shared.used.clear()
-        bundles = {one: self._loaded.pop(one) if one in self._loaded else self._bundle(one) for one in options.folders}
-        ranker, tower = (None if one is None else bundles[one] for one in (options.bundle, options.prerank))
+        bundles = {
+            one: self._loaded.pop(one) if one in self._loaded else self._bundle(one)
+            for one in options.folders
+        }
+        ranker, tower = (
+            None if one is None else bundles[one] for one in (options.bundle, options.prerank)
+        )
         recommends: Ranker[Bundle] | None = None
         if tower is not None:
             if options.index is not None:
@@ -109,11 +137,17 @@ class Loader:
             recommends = self._whole(ranker, self.catalogue)
         seen = seen_rule(options.exclude_seen)
         service = Service(
-            ranker, recommends, log=self.log, exclude_seen=seen, title=options.title, varying=self._varying
+            ranker,
+            recommends,
+            log=self.log,
+            exclude_seen=seen,
+            title=options.title,
+            varying=self._varying,
         )
         service.warm_up()
         if self._shared is not None and replaces:
-            self._shared.remove_unused()  # files that the former service has mapped stay until it ends
+            # files that the former service has mapped stay until it ends
+            self._shared.remove_unused()
         return service
 
     def stores(self) -> Stores:
@@ -124,7 +158,10 @@ class Loader:
             sources["users"] = self._store(options.users, "user", options.user_id)
         if options.items is not None and (options.prerank is None or options.index is not None):
             sources["items"] = self._store(options.items, "item", options.item_id)
-        results = {name: Lookup(name, store, timeout=options.store_timeout) for name, store in sources.items()}
+        results = {
+            name: Lookup(name, store, timeout=options.store_timeout)
+            for name, store in sources.items()
+        }
         stores = Stores(**results, on_failure=cast(OnFailure, options.on_store_failure))
 
         async def check() -> None:
@@ -132,7 +169,8 @@ class Loader:
                 pass
 
         asyncio.run(check())
-        logging.getLogger("psycopg").setLevel(logging.ERROR)  # lookups report failures of a store themselves
+        # lookups report failures of a store themselves
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
         return stores
 
     def _text_columns(self, *ids: str | None) -> list[str]:
@@ -174,7 +212,8 @@ class Loader:
         except FieldwiseError as e:
             if self._options.log is not None:
                 raise
-            self._tell(f"no recommendations: {e}")  # --items still completes rows that only have an item id
+            # --items still completes rows that only have an item id
+            self._tell(f"no recommendations: {e}")
             return None
 
 
@@ -183,13 +222,21 @@ def share_weights(network: nn.Module, shared: SharedArrays) -> None:
     done: dict[int, torch.Tensor] = {}
     with torch.no_grad():
         for weight in [*network.parameters(), *network.buffers()]:
-            plain = weight.device.type == "cpu" and weight.dtype != torch.bfloat16 and weight.is_contiguous()
+            plain = (
+                weight.device.type == "cpu"
+                and weight.dtype != torch.bfloat16
+                and weight.is_contiguous()
+            )
             if weight.nbytes < LEAST or not plain:
                 continue
             address = weight.data_ptr()
             if address not in done:
                 values = weight.detach().numpy()
-                digest = hashlib.sha256(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data).hexdigest()
-                kept = shared.array(f"weights-{digest}-{values.dtype.str[1:]}", partial(np.asarray, values))
+                digest = hashlib.sha256(
+                    np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+                ).hexdigest()
+                kept = shared.array(
+                    f"weights-{digest}-{values.dtype.str[1:]}", partial(np.asarray, values)
+                )
                 done[address] = torch.from_numpy(kept)
             weight.data = done[address].view(weight.shape)

@@ -56,14 +56,19 @@ def console(width: int | None = None) -> "Console":
 
 
 def print_table(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None, right: bool = False
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    right: bool = False,
 ) -> None:
     """Print a table without a frame; `right` aligns all columns but the first, and keeps long lines whole."""
     from rich.table import Table
 
     table = Table(*heads, title=title, title_justify="left", box=None)
     for column in table.columns[1:] if right else ():
-        column.justify, column.no_wrap = "right", True
+        column.justify = "right"
+        column.no_wrap = True
     for row in rows:
         table.add_row(*row)
     console(WIDTH if right else None).print(table)
@@ -100,7 +105,9 @@ def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
 def say_guarded(writer: "TableWriter") -> None:
     """Say how many cells were escaped so that a spreadsheet does not run them as formulas, if there are any."""
     if writer.guarded:
-        say(f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)")
+        say(
+            f"{writer.guarded:,} cells that a spreadsheet would run as a formula begin with ' now (--raw: as they are)"
+        )
 
 
 def print_json(plain: Mapping[str, Any], **how: Any) -> None:
@@ -108,17 +115,25 @@ def print_json(plain: Mapping[str, Any], **how: Any) -> None:
     print(json.dumps(plain, indent=1, **how))
 
 
-def show_metrics(columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None) -> None:
+def show_metrics(
+    columns: Mapping[str, Mapping[str, float]], remarks_on: Iterable[str] | None = None
+) -> None:
     """Print a table with metrics as rows and splits as columns, then remarks on some or all of the columns."""
     from fieldwise.evaluation.words import remarks
 
-    def shown(name: str, metrics: Mapping[str, float]) -> str:  # the name may have a label's prefix: liked.auc
+    # the name may have a label's prefix: liked.auc
+    def shown(name: str, metrics: Mapping[str, float]) -> str:
         if name not in metrics:
             return ""
-        return f"{metrics[name]:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{metrics[name]:.4f}"
+        return (
+            f"{metrics[name]:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{metrics[name]:.4f}"
+        )
 
     names = dict.fromkeys(name for metrics in columns.values() for name in metrics)
-    print_table(["metric", *columns], ([name, *(shown(name, m) for m in columns.values())] for name in names))
+    print_table(
+        ["metric", *columns],
+        ([name, *(shown(name, m) for m in columns.values())] for name in names),
+    )
     for name in columns if remarks_on is None else remarks_on:
         for sentence in remarks(columns[name], f"{name} rows" if name in PARTS else name):
             console().print(sentence)
@@ -137,7 +152,12 @@ def row_counts(counts: Mapping[str, int]) -> str:
         "negatives_without_value": "of these without a value that changes, as their item has none before their time",
     }
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
-    return "; ".join([f"{parts} rows", *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key))])
+    return "; ".join(
+        [
+            f"{parts} rows",
+            *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key)),
+        ]
+    )
 
 
 def command_name() -> list[str]:
@@ -147,7 +167,8 @@ def command_name() -> list[str]:
     result = shutil.which("fieldwise")
     if result is not None and Path(result).resolve().parent in scripts:
         return ["fieldwise"]
-    python, shown = Path(sys.executable), sys.executable
+    python = Path(sys.executable)
+    shown = sys.executable
     if shutil.which(python.name) == str(python):
         shown = python.name
     elif python.is_relative_to(Path.cwd()):
@@ -171,10 +192,15 @@ def suggest(what: str, *parts: object, needs: str | None = None) -> None:
 def log_words(bundle: "Bundle") -> list[str]:
     """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
     data = bundle.about.get("recipe", {}).get("settings", {}).get("data", {})
-    path, roles = data.get("path"), {field.role for field in bundle.schema.fields}
+    path = data.get("path")
+    roles = {field.role for field in bundle.schema.fields}
     if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
         return []
-    return ["--log", path, *reading_words(data.get("separator"), data.get("encoding", "utf-8"), data.get("columns"))]
+    return [
+        "--log",
+        path,
+        *reading_words(data.get("separator"), data.get("encoding", "utf-8"), data.get("columns")),
+    ]
 
 
 def suggest_report(bundle: "Bundle", folder: Path) -> bool:
@@ -188,13 +214,16 @@ def suggest_report(bundle: "Bundle", folder: Path) -> bool:
 def command_again() -> list[str]:
     """The command line of this command, for another process that runs it.
 
-    Like this process, it imports nothing from the working directory, unless `python -m fieldwise` was called.
+    Like this process, it imports nothing from the working directory, unless `python -m fieldwise`
+    was called.
     """
     safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
     return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
 
 
-def reading_words(separator: str | None, encoding: str, columns: "Sequence[str] | None" = None) -> list[str]:
+def reading_words(
+    separator: str | None, encoding: str, columns: "Sequence[str] | None" = None
+) -> list[str]:
     """The options for reading a text file that differ from their defaults, as typed on the command line."""
     given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
     given |= {} if encoding == "utf-8" else {"encoding": encoding}

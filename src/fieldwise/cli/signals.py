@@ -11,27 +11,31 @@ from collections.abc import Iterator
 from types import FrameType
 
 CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training for a checkpoint
-END_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]  # not all on Windows
+# not all on Windows
+END_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextlib.contextmanager
 def as_interrupts() -> Iterator[list[int]]:
     """A context in which SIGTERM and SIGHUP raise `KeyboardInterrupt`; yields a list that receives the first of them.
 
-    Further signals are ignored, because the first has already begun the shutdown, and a stopping system sends several.
-    A signal that is ignored from the start (`nohup`) stays ignored. SIGUSR1, which asks a training for a checkpoint and
-    would end any other process, is ignored where nothing is trained.
+    Further signals are ignored, because the first has already begun the shutdown, and a stopping
+    system sends several. A signal that is ignored from the start (`nohup`) stays ignored. SIGUSR1,
+    which asks a training for a checkpoint and would end any other process, is ignored where nothing
+    is trained.
     """
     received: list[int] = []
     owner = os.getpid()
 
     def interrupt(number: int, _: FrameType | None) -> None:
-        if os.getpid() != owner:  # a child that was forked off: it ends as if this handler were not there
+        # a child that was forked off: it ends as if this handler were not there
+        if os.getpid() != owner:
             die_by(number)
         if received:
             return
         received.append(number)
-        if number == getattr(signal, "SIGHUP", None):  # the terminal is gone, and a failed write would end the saving
+        # the terminal is gone, and a failed write would end the saving
+        if number == getattr(signal, "SIGHUP", None):
             with contextlib.suppress(OSError, ValueError):
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 for stream in (sys.stdout, sys.stderr):

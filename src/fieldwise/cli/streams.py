@@ -1,7 +1,8 @@
 """Standard output and error as every command has them: no text and no reader that has gone ends a command.
 
-Characters that the encoding of the terminal or file lacks are written as Python escapes them. Where the reader of a
-pipe has gone (`| head`), the rest is dropped: the command does its work and ends with its own code.
+Characters that the encoding of the terminal or file lacks are written as Python escapes them. Where
+the reader of a pipe has gone (`| head`), the rest is dropped: the command does its work and ends
+with its own code.
 """
 
 import contextlib

@@ -33,25 +33,34 @@ class ShownReports(Reports):
     """A context whose thread prints the state of the work on standard error, also while no rows are done.
 
     Args:
-        as_json: print lines of JSON, also at the end of each phase and for each note; else sentences, none for work
-            that is done sooner.
+        as_json: print lines of JSON, also at the end of each phase and for each note; else
+            sentences, none for work that is done sooner.
         every: seconds between two lines.
         out: where they go instead.
     """
 
     def __init__(self, *, as_json: bool, every: float = EVERY, out: IO[str] | None = None) -> None:
-        self._as_json, self._every, self._out = as_json, every, out
-        self._phase, self._rows, self._began = "", 0, time.perf_counter()
+        self._as_json = as_json
+        self._every = every
+        self._out = out
+        self._phase = ""
+        self._rows = 0
+        self._began = time.perf_counter()
         self._facts: dict[str, Any] = {}
-        self._lock, self._ended = threading.RLock(), threading.Event()
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
         self._total: int | None = None
-        self._thread = threading.Thread(target=self._show_regularly, name="fieldwise-reports", daemon=True)
+        self._thread = threading.Thread(
+            target=self._show_regularly, name="fieldwise-reports", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         self._ended.set()
         self._thread.join()
         self.begin("")
@@ -61,7 +70,10 @@ class ShownReports(Reports):
         with self._lock:
             if self._as_json and self._phase:
                 self._show(self.state())
-            self._phase, self._rows, self._total, self._facts = phase, 0, rows, facts
+            self._phase = phase
+            self._rows = 0
+            self._total = rows
+            self._facts = facts
             self._began = time.perf_counter()
 
     def add(self, rows: int, **facts: Any) -> None:
@@ -83,7 +95,9 @@ class ShownReports(Reports):
         """
         seconds = time.perf_counter() - self._began
         rate = self._rows / seconds if self._rows and seconds > 0 else None
-        left = None if rate is None or self._total is None else max(0, self._total - self._rows) / rate
+        left = (
+            None if rate is None or self._total is None else max(0, self._total - self._rows) / rate
+        )
         memory = memory_mib()
         return {
             "phase": self._phase,
@@ -107,9 +121,17 @@ class ShownReports(Reports):
             text = json.dumps(facts)
         else:
             of = "" if facts["rows_total"] is None else f" of {facts['rows_total']:,}"
-            parts = [f"{facts['rows']:,}{of} rows" if facts["rows"] else f"{facts['seconds']:,.0f} s so far"]
+            parts = [
+                f"{facts['rows']:,}{of} rows"
+                if facts["rows"]
+                else f"{facts['seconds']:,.0f} s so far"
+            ]
             units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
-            parts += [f"{facts[name]:,.0f} {unit}" for name, unit in units.items() if facts[name] is not None]
+            parts += [
+                f"{facts[name]:,.0f} {unit}"
+                for name, unit in units.items()
+                if facts[name] is not None
+            ]
             text = f"{facts['phase']}: {', '.join(parts)}"
         print(text, file=self._out or sys.stderr, flush=True)
 

@@ -1,14 +1,15 @@
 """Encoded rows as arrays, in memory or mapped from disk, batches of them, and the order of training rows in an epoch.
 
-On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one `.npy` file per array:
-`ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32, `bag_offsets` [N * G + 1] int64, and `y` [N] float32,
-or [N, T] for several labels, if there are targets, and `weight` [N] float32, if rows have weights. Row ids include
-their field's offset.
+On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one
+`.npy` file per array: `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32,
+`bag_offsets` [N * G + 1] int64, and `y` [N] float32, or [N, T] for several labels, if there are
+targets, and `weight` [N] float32, if rows have weights. Row ids include their field's offset.
 
-An epoch is a full shuffle, or goes window by window for a table larger than memory: the table is cut into blocks of
-consecutive rows, and each epoch permutes the blocks. As many blocks as fill a window are read into memory in that
-order, and their rows are permuted. Seed, epoch and the window's number alone decide the order, so a run that is resumed
-reads only the window that it had reached. Each row comes once an epoch, and batches run across the borders of windows.
+An epoch is a full shuffle, or goes window by window for a table larger than memory: the table is
+cut into blocks of consecutive rows, and each epoch permutes the blocks. As many blocks as fill a
+window are read into memory in that order, and their rows are permuted. Seed, epoch and the window's
+number alone decide the order, so a run that is resumed reads only the window that it had reached.
+Each row comes once an epoch, and batches run across the borders of windows.
 """
 
 import contextlib
@@ -28,7 +29,13 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage import scratch
-from fieldwise.storage.arrays import map_array, mapped_array, write_array, write_header, write_values
+from fieldwise.storage.arrays import (
+    map_array,
+    mapped_array,
+    write_array,
+    write_header,
+    write_values,
+)
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.machine import ahead, return_freed_memory
 
@@ -42,11 +49,13 @@ def row_slices(rows: int) -> Iterator[slice]:
 
 def mean_target(y: np.ndarray, weight: np.ndarray | None = None, *, scale: float = 1.0) -> float:
     """The weighted mean of targets [N] over their scale, in float64."""
-    sums, masses = 0.0, 0.0
+    sums = 0.0
+    masses = 0.0
     for rows in row_slices(len(y)):
         values = np.asarray(y[rows], np.float64) / scale
         w = np.ones(len(values)) if weight is None else weight[rows].astype(np.float64)
-        sums, masses = sums + float((values * w).sum()), masses + float(w.sum())
+        sums = sums + float((values * w).sum())
+        masses = masses + float(w.sum())
     return sums / masses
 
 
@@ -55,7 +64,10 @@ def deviations(y: np.ndarray) -> tuple[float, ...]:
     if len(y) <= SLICE_ROWS:
         return tuple(np.asarray(y, np.float64).std(axis=0).tolist())
     means = [mean_target(column) for column in y.T]
-    squares = sum(np.square(np.asarray(y[rows], np.float64) - means).sum(axis=0) for rows in row_slices(len(y)))
+    squares = sum(
+        np.square(np.asarray(y[rows], np.float64) - means).sum(axis=0)
+        for rows in row_slices(len(y))
+    )
     return tuple(np.sqrt(np.asarray(squares) / len(y)).tolist())
 
 
@@ -88,8 +100,9 @@ class EncodedTable:
         y: float32 targets, [N] of one label and [N, T] of several, or None; [N, 1] becomes [N].
         weight: [N] float32, row weights for loss and metrics, or None.
 
-    It is a map-style dataset of PyTorch: `table[i]` is one row and its targets, `table[2:5]` and `table[[4, 0]]` are
-    batches of rows, which networks read. A table without targets gives rows alone.
+    It is a map-style dataset of PyTorch: `table[i]` is one row and its targets, `table[2:5]` and
+    `table[[4, 0]]` are batches of rows, which networks read. A table without targets gives rows
+    alone.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> ids = np.array([[0, 3], [2, 6], [1, 5]], np.int32)
@@ -115,21 +128,28 @@ class EncodedTable:
     def __len__(self) -> int:
         return int(self.ids.shape[0])
 
-    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray | Tensor) -> "tuple[Batch, Tensor] | Batch":
+    def __getitem__(
+        self, rows: int | slice | Sequence[int] | np.ndarray | Tensor
+    ) -> "tuple[Batch, Tensor] | Batch":
         """Rows and their targets by number, a slice, an array of numbers or one of truth values.
 
-        One row by its number has no dimension of rows (ids [S], values [V], targets of no dimension or [T]).
+        One row by its number has no dimension of rows (ids [S], values [V], targets of no dimension
+        or [T]).
         """
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows)
         if numbers.dtype == np.bool_:
             if numbers.shape != (len(self),):
-                raise IndexError(f"a mask must have a value for each of the table's {len(self)} rows")
+                raise IndexError(
+                    f"a mask must have a value for each of the table's {len(self)} rows"
+                )
             numbers = np.flatnonzero(numbers)
         if not np.issubdtype(numbers.dtype, np.integer) and numbers.size:
             raise TypeError(f"rows must be whole numbers, a slice or a mask, found {rows!r}")
         is_out = (numbers < -len(self)) | (numbers >= len(self))
         if is_out.any():
-            raise IndexError(f"a row must be one of the table's {len(self)}, found {numbers[is_out].flat[0]}")
+            raise IndexError(
+                f"a row must be one of the table's {len(self)}, found {numbers[is_out].flat[0]}"
+            )
         numbers = numbers.astype(np.int64) % max(len(self), 1)
         batch, y = self.batch(torch.from_numpy(numbers.reshape(-1)))
         if numbers.ndim == 0:
@@ -162,26 +182,34 @@ class EncodedTable:
     def mean_weight(self) -> np.float64 | None:
         """What the rows' weights are divided by in a loss; None if all are equal."""
         weight = self.weight
-        if weight is None or all((weight[rows] == weight[0]).all() for rows in row_slices(len(weight))):
+        if weight is None or all(
+            (weight[rows] == weight[0]).all() for rows in row_slices(len(weight))
+        ):
             return None
         mean: np.float64 = weight.mean(dtype=np.float64)
         return mean
 
-    def batches(self, batch_size: int, *, order: Tensor | None = None) -> Iterator[tuple[Batch, Tensor | None]]:
+    def batches(
+        self, batch_size: int, *, order: Tensor | None = None
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
         """Batches of rows and their targets: in the table's order, or in `order` (row numbers, int64).
 
-        A last batch of one row is merged into the one before, since batch normalization cannot train on one row.
+        A last batch of one row is merged into the one before, since batch normalization cannot
+        train on one row.
         """
         rows = len(self) if order is None else int(order.shape[0])
         starts = batch_starts(rows, batch_size)
         together = max(1, STRETCH // batch_size)
         for k in range(0, len(starts), together):
             some = [*starts[k : k + together + 1], rows][: together + 1]
-            first, last = some[0], some[-1]
+            first = some[0]
+            last = some[-1]
             # Rows of several batches are gathered at once, so that each batch is a view.
             picked = self._picked(slice(first, last) if order is None else order[first:last])
             for start, end in pairwise(some):
-                ids, values, y = (None if x is None else x[start - first : end - first] for x in picked)
+                ids, values, y = (
+                    None if x is None else x[start - first : end - first] for x in picked
+                )
                 assert ids is not None
                 assert values is not None
                 bags = self._bags(slice(start, end) if order is None else order[start:end])
@@ -206,9 +234,15 @@ class EncodedTable:
         )
 
     def _picked(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        arrays = (torch.from_numpy(array) for array in (self.ids, self.values, self.y) if array is not None)
+        arrays = (
+            torch.from_numpy(array)
+            for array in (self.ids, self.values, self.y)
+            if array is not None
+        )
         # index_select copies whole rows; general indexing copies single numbers.
-        ids, values, *y = (a[rows] if isinstance(rows, slice) else a.index_select(0, rows) for a in arrays)
+        ids, values, *y = (
+            a[rows] if isinstance(rows, slice) else a.index_select(0, rows) for a in arrays
+        )
         return ids, values, y[0] if y else None
 
     @property
@@ -240,10 +274,17 @@ class EncodedTable:
         """Save the table to a folder, replacing an older one in one step.
 
         Errors:
-            DataError: the folder holds something else, the disk is full or the place is not writable; an older table
-                is then unchanged.
+            DataError: the folder holds something else, the disk is full or the place is not
+                writable; an older table is then unchanged.
         """
-        save_chunks(folder, self.layout, len(self), [(slice(0, len(self)), self)], self.y, weight=self.weight)
+        save_chunks(
+            folder,
+            self.layout,
+            len(self),
+            [(slice(0, len(self)), self)],
+            self.y,
+            weight=self.weight,
+        )
 
     @classmethod
     def open(cls, folder: Path) -> "EncodedTable":
@@ -276,7 +317,12 @@ Chunks = Iterable[tuple[slice, EncodedTable]]
 
 
 def save_chunks(
-    folder: Path, layout: Layout, rows: int, chunks: Chunks, y: np.ndarray | None, weight: np.ndarray | None = None
+    folder: Path,
+    layout: Layout,
+    rows: int,
+    chunks: Chunks,
+    y: np.ndarray | None,
+    weight: np.ndarray | None = None,
 ) -> EncodedTable:
     """The table of consecutive chunks, N rows in all with their targets, saved to a folder and mapped.
 
@@ -286,7 +332,8 @@ def save_chunks(
     offsets = scratch.empty(rows * groups + 1, np.int64)
     offsets[0] = 0
     with writing(TABLE, folder) as writer:
-        with writer.open("values") as numbers, writer.open("ids") as ids:  # the manifest names first what closes first
+        # the manifest names first what closes first
+        with writer.open("values") as numbers, writer.open("ids") as ids:
             write_header(ids, np.dtype(np.int32), (rows, len(layout.fields) - groups))
             write_header(numbers, np.dtype(np.float32), (rows, values))
 
@@ -295,11 +342,18 @@ def save_chunks(
                     write_values(ids, table.ids)
                     write_values(numbers, table.values)
                     start = offsets[at.start * groups]
-                    offsets[at.start * groups + 1 : at.stop * groups + 1] = table.bag_offsets[1:] + start
+                    offsets[at.start * groups + 1 : at.stop * groups + 1] = (
+                        table.bag_offsets[1:] + start
+                    )
                     yield table.bag_ids
 
             bag_ids = scratch.concatenate(bags(), np.int32)
-        for name, array in (("bag_ids", bag_ids), ("bag_offsets", offsets), ("y", y), ("weight", weight)):
+        for name, array in (
+            ("bag_ids", bag_ids),
+            ("bag_offsets", offsets),
+            ("y", y),
+            ("weight", weight),
+        ):
             if array is not None:
                 with writer.open(name) as file:
                     write_array(file, array)
@@ -323,7 +377,9 @@ def batch_starts(rows: int, batch_size: int) -> range:
 
 
 BLOCK_ROWS = 4_096
-BLOCKS = 1_024  # in a window, at least: rows of a user or an hour stand together in many logs; windows must be alike
+# in a window, at least: rows of a user or an hour stand together in many logs; windows must be
+# alike
+BLOCKS = 1_024
 WHOLE_BYTES = 1 << 30
 WINDOW_BYTES = 1 << 28
 BATCHES_KEPT = 256  # of a window, after which freed memory goes back to the system
@@ -368,7 +424,8 @@ def window_rows(table: EncodedTable, wanted: int | None = None) -> int:
 def epoch_windows(rows: int, *, window: int, seed: int, epoch: int) -> list[list[slice]]:
     """The blocks of each window of an epoch, in the order in which they are read; a window has `window` rows at most.
 
-    A block has 4,096 rows, or a 1,024th of a window if that is less; only the table's last block has fewer.
+    A block has 4,096 rows, or a 1,024th of a window if that is less; only the table's last block
+    has fewer.
 
     >>> windows = epoch_windows(10, window=4, seed=0, epoch=1)
     >>> sorted(row for spans in windows for span in spans for row in range(10)[span])
@@ -433,9 +490,15 @@ class ShuffledRows:
             for table, order in windows:
                 at = 0
                 while at < len(order):
-                    if not held and (several := min((len(order) - at) // self.size, self.steps - 1 - step)) > 0:
+                    if (
+                        not held
+                        and (several := min((len(order) - at) // self.size, self.steps - 1 - step))
+                        > 0
+                    ):
                         whole = order[at : at + several * self.size]
-                        at, step, (low, high) = at + len(whole), step + several, self.shard.of(self.size)
+                        at = at + len(whole)
+                        step = step + several
+                        (low, high) = self.shard.of(self.size)
                         if high - low < self.size:
                             whole = whole.view(-1, self.size)[:, low:high].reshape(-1)
                         for k, (batch, y) in enumerate(table.batches(high - low, order=whole)):
@@ -449,15 +512,20 @@ class ShuffledRows:
                     low, high = (max(0, row - taken) for row in self.shard.of(wanted))
                     some = order[at : at + take][low:high]
                     held.append(self._rows(table, *table.batch(some), some))
-                    at, taken = at + take, taken + take
+                    at = at + take
+                    taken = taken + take
                     if taken == wanted:
                         yield self._joined(held)
-                        held, taken, step = [], 0, step + 1
+                        held = []
+                        taken = 0
+                        step = step + 1
                 del table, order  # before the window after the next is read
 
     def _windows(self, epoch: int, step: int) -> Iterator[tuple[EncodedTable, Tensor]]:
         windows = epoch_windows(len(self.table), window=self.window, seed=self.seed, epoch=epoch)
-        starts = np.cumsum([0, *(sum(span.stop - span.start for span in spans) for spans in windows)])
+        starts = np.cumsum(
+            [0, *(sum(span.stop - span.start for span in spans) for spans in windows)]
+        )
         done = self.done(step)
         for number in range(int(np.searchsorted(starts, done, side="right")) - 1, len(windows)):
             return_freed_memory()
@@ -479,11 +547,16 @@ class ShuffledRows:
         if len(parts) == 1:
             return parts[0]
         ids, values = (torch.cat([rows.batch[k] for rows in parts]) for k in range(2))
-        batch, groups = Batch(ids, values), self.table.bags_per_row
+        batch = Batch(ids, values)
+        groups = self.table.bags_per_row
         if groups:
-            batch = Batch.of_bags(ids, values, Bags.joined(rows.batch.bags(groups) for rows in parts))
+            batch = Batch.of_bags(
+                ids, values, Bags.joined(rows.batch.bags(groups) for rows in parts)
+            )
         weights = [rows.weight for rows in parts if rows.weight is not None]
-        return Rows(batch, torch.cat([rows.y for rows in parts]), torch.cat(weights) if weights else None)
+        return Rows(
+            batch, torch.cat([rows.y for rows in parts]), torch.cat(weights) if weights else None
+        )
 
 
 def read_spans(table: EncodedTable, spans: list[slice]) -> EncodedTable:
@@ -495,7 +568,10 @@ def read_spans(table: EncodedTable, spans: list[slice]) -> EncodedTable:
         layout=table.layout,
         ids=_read(table.ids, spans),
         values=_read(table.values, spans),
-        bag_ids=_read(table.bag_ids, [slice(int(part[0]), int(part[-1])) for part in offsets] if groups else []),
+        bag_ids=_read(
+            table.bag_ids,
+            [slice(int(part[0]), int(part[-1])) for part in offsets] if groups else [],
+        ),
         bag_offsets=np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum(),
         y=None if table.y is None else _read(table.y, spans),
         weight=None if table.weight is None else _read(table.weight, spans),
@@ -503,5 +579,7 @@ def read_spans(table: EncodedTable, spans: list[slice]) -> EncodedTable:
 
 
 def _read(array: np.ndarray, spans: list[slice]) -> np.ndarray:
-    read = mapped_array((sum(span.stop - span.start for span in spans), *array.shape[1:]), array.dtype)
+    read = mapped_array(
+        (sum(span.stop - span.start for span in spans), *array.shape[1:]), array.dtype
+    )
     return np.concatenate([array[:0], *(array[span] for span in spans)], out=read)

@@ -1,7 +1,8 @@
 """Work on chunks of a table that several machines may share: here those of a Ray cluster, by Ray Data.
 
-A piece of work is a function of this package and plain values: paths, numbers and texts go to where it is done, numbers
-and texts come back, and rows lie in files of a folder that all machines see. So the same functions serve any engine.
+A piece of work is a function of this package and plain values: paths, numbers and texts go to where
+it is done, numbers and texts come back, and rows lie in files of a folder that all machines see. So
+the same functions serve any engine.
 """
 
 import contextlib
@@ -65,25 +66,41 @@ def answered(text: str) -> dict[str, Any]:
 def ray_cluster(say: Callable[[str], None]) -> Iterator[Engine]:
     """A context that is connected to the Ray cluster in RAY_ADDRESS; gives its engine.
 
-    Without RAY_ADDRESS a cluster is started on this machine, which `say` prints, and ends with the context.
+    Without RAY_ADDRESS a cluster is started on this machine, which `say` prints, and ends with the
+    context.
 
     Errors:
-        ConfigError: no cluster can be reached, or started. LostProcessError: Ray could not finish the context's work.
+        ConfigError: no cluster can be reached, or started. LostProcessError: Ray could not finish
+            the context's work.
     """
     os.environ |= QUIET | os.environ
     import ray.exceptions
 
-    address, handler = os.environ.get("RAY_ADDRESS") or "local", signal.getsignal(signal.SIGTERM)
-    local, owned = address == "local", not ray.is_initialized()  # a test may be connected already
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    handler = signal.getsignal(signal.SIGTERM)
+    # a test may be connected already
+    local = address == "local"
+    owned = not ray.is_initialized()
     try:
-        if owned and address not in ("auto", "local"):  # Ray itself would try for minutes, and then end the process
+        # Ray itself would try for minutes, and then end the process
+        if owned and address not in ("auto", "local"):
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         if owned:
-            about = {"log_to_driver": False, "logging_level": logging.WARNING, "runtime_env": {"env_vars": WORKERS}}
+            about = {
+                "log_to_driver": False,
+                "logging_level": logging.WARNING,
+                "runtime_env": {"env_vars": WORKERS},
+            }
             ray.init(address=address, include_dashboard=False if local else None, **about)
-    except Exception as e:  # Ray raises `Exception` itself where a process of its own does not start in time
-        failed = "Ray could not start a cluster on this machine" if local else f"there is no Ray cluster at {address}"
+    except (
+        Exception
+    ) as e:  # Ray raises `Exception` itself where a process of its own does not start in time
+        failed = (
+            "Ray could not start a cluster on this machine"
+            if local
+            else f"there is no Ray cluster at {address}"
+        )
         raise ConfigError(
             f"{failed} ({type(e).__name__}: {first_line(e)}): set RAY_ADDRESS to HOST:PORT, or to auto on a machine of "
             f"a cluster that runs{'' if local else ', or unset it to start one here'}"
@@ -95,7 +112,9 @@ def ray_cluster(say: Callable[[str], None]) -> Iterator[Engine]:
     try:
         yield _done_by_ray
     except ray.exceptions.RayError as e:
-        why = ([line.strip() for line in str(e).splitlines() if line.strip()] or [type(e).__name__])[-1]
+        why = (
+            [line.strip() for line in str(e).splitlines() if line.strip()] or [type(e).__name__]
+        )[-1]
         raise LostProcessError(
             f"Ray could not finish the work ({why}): all machines of the cluster need this version of fieldwise, the "
             "same files by the same paths and enough memory; the same command goes on at the stage that was reached"

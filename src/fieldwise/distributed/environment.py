@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from fieldwise.errors import ConfigError
 
-LAUNCHED = "FIELDWISE_LAUNCHED"  # set in processes that `--processes` has started: their launcher prints errors
+# set in processes that `--processes` has started: their launcher prints errors
+LAUNCHED = "FIELDWISE_LAUNCHED"
 
 
 class DistributedEnvironment(NamedTuple):

@@ -1,6 +1,7 @@
 """The processes of one training and their collectives, by `torch.distributed`: Gloo on CPUs, NCCL on GPUs.
 
-`torchrun`, `fieldwise train --processes` and Ray Train start the processes. Only tensors and JSON go between them.
+`torchrun`, `fieldwise train --processes` and Ray Train start the processes. Only tensors and JSON
+go between them.
 
 Letters: B rows of this process, A rows of all processes.
 """
@@ -30,20 +31,24 @@ from fieldwise.errors import ConfigError, LostProcessError, first_line
 
 TIMEOUT = timedelta(minutes=10)
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
-current_group = CURRENT.get  # the processes that compute the present batch together; None if it is one alone
+# the processes that compute the present batch together; None if it is one alone
+current_group = CURRENT.get
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ProcessGroup:
     """The processes of one training, seen from one of them: all call the same methods in the same order.
 
-    Numbers count from 0, and process 0 alone writes files; `pending_signals` are those that the others do not know of.
+    Numbers count from 0, and process 0 alone writes files; `pending_signals` are those that the
+    others do not know of.
     """
 
     rank: int
     size: int
     local_rank: int
-    machine: str = field(default_factory=lambda: f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}")
+    machine: str = field(
+        default_factory=lambda: f"{socket.gethostname()}/{os.environ.get('GROUP_RANK', '')}"
+    )
     pending_signals: list[int] = field(default_factory=list)
 
     def all_gather(self, tensor: Tensor) -> Tensor:
@@ -62,7 +67,10 @@ class ProcessGroup:
         """The values of all processes, which JSON can hold; `torch.distributed` would unpickle them."""
         text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         lengths = self.all_gather(torch.tensor(len(text))).tolist()
-        return [json.loads(bytes(part.tolist())) for part in torch.split(self.all_gather_v(text, lengths), lengths)]
+        return [
+            json.loads(bytes(part.tolist()))
+            for part in torch.split(self.all_gather_v(text, lengths), lengths)
+        ]
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -77,11 +85,12 @@ class ProcessGroup:
     def first(self, what: str, *, on_machine: bool = False) -> Iterator[None]:
         """A context that process 0 goes through before the others, or `on_machine` the first process of each machine.
 
-        The others wait for as long as it takes: a barrier of PyTorch's would give up, and ignore signals. Each name,
-        `what`, is used once.
+        The others wait for as long as it takes: a barrier of PyTorch's would give up, and ignore
+        signals. Each name, `what`, is used once.
         """
         goes = (self.local_rank if on_machine else self.rank) == 0
-        store, key = dist.distributed_c10d._get_default_store(), f"{what}/{self.machine if on_machine else ''}"
+        store = dist.distributed_c10d._get_default_store()
+        key = f"{what}/{self.machine if on_machine else ''}"
         while not (goes or store.check([key])):
             time.sleep(0.1)
         yield
@@ -95,7 +104,8 @@ def explained_loss(size: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as e:
-        if not isinstance(e, dist.DistError) and "gloo" not in str(e):  # which has no class of its own
+        # which has no class of its own
+        if not isinstance(e, dist.DistError) and "gloo" not in str(e):
             raise
         why = first_line(e)
         did = f"not answered for {TIMEOUT.seconds // 60} minutes" if "imed out" in why else "ended"
@@ -120,12 +130,15 @@ def process_group() -> Iterator[ProcessGroup | None]:
         if not dist.is_initialized():  # Ray Train has set it up
             _init_process_group(place.world_size)
             stack.push(_leave_group)
-        if torch.cuda.is_available():  # a launcher may show each process its own GPU alone; one for two is found later
+        # a launcher may show each process its own GPU alone; one for two is found later
+        if torch.cuda.is_available():
             torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
         yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
 
 
-def _leave_group(_: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+def _leave_group(
+    _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
+) -> None:
     """Leave PyTorch's process group; an error of that does not replace the one that ends the training."""
     with contextlib.suppress(*() if error is None else (RuntimeError,)):
         dist.destroy_process_group()
@@ -133,13 +146,18 @@ def _leave_group(_: type[BaseException] | None, error: BaseException | None, __:
 
 def _init_process_group(size: int) -> None:
     """Set up PyTorch's process group. Ctrl-C and SIGTERM end this process at once: PyTorch would go on waiting."""
-    # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an accelerator
+    # what is exchanged of the hosts' tensors takes Gloo; PyTorch's default has only that of an
+    # accelerator
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    handled = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
-    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in handled}  # an ignored one stays ignored
+    handled = [
+        number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))
+    ]
+    # an ignored one stays ignored
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in handled}
     try:
         store, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun keeps one store over its restarts
+        # torchrun keeps one store over its restarts
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = dist.PrefixStore(f"attempt_{attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as e:

@@ -20,7 +20,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from fieldwise.bundle.bundle import TRAINED_ROWS, Bundle, rows_trained, sample_rows, trained_rows, trained_words
+from fieldwise.bundle.bundle import (
+    TRAINED_ROWS,
+    Bundle,
+    rows_trained,
+    sample_rows,
+    trained_rows,
+    trained_words,
+)
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain
@@ -44,7 +51,7 @@ from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.subject import Method
 from fieldwise.models import ModelSettings
-from fieldwise.models.own import as_settings
+from fieldwise.models.registry import as_settings
 from fieldwise.ops.devices import open_device
 from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
@@ -63,7 +70,11 @@ def is_array(X: Any) -> bool:
     """Whether X is an array or a list of rows without names, rather than a table."""
     if isinstance(X, list | tuple) or issparse(X):
         return not (isinstance(X, list) and X and isinstance(X[0], Mapping))
-    return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow")
+    return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in (
+        "pandas",
+        "polars",
+        "pyarrow",
+    )
 
 
 def array_columns(count: int) -> list[str]:
@@ -81,7 +92,9 @@ def estimator_table(X: Any, schema: Schema | None = None) -> pl.DataFrame:
     try:
         array = check_array(X, dtype=None, ensure_all_finite=False)
     except (TypeError, ValueError) as e:
-        raise DataError(f"X must be a table, or rows of equal length: {' '.join(str(e).split())}") from None
+        raise DataError(
+            f"X must be a table, or rows of equal length: {' '.join(str(e).split())}"
+        ) from None
     columns = []
     for name, values in zip(array_columns(array.shape[1]), array.T, strict=True):
         try:
@@ -99,7 +112,8 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
     """A table's rows with targets, from the label's column or from raw labels `y`, and with row weights.
 
     Errors:
-        DataError: labels, weights or the table do not fit each other or the schema; rows are counted from 0 in X.
+        DataError: labels, weights or the table do not fit each other or the schema; rows are
+            counted from 0 in X.
     """
     frame = estimator_table(X, schema)
     check_table(frame, schema)
@@ -113,7 +127,9 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
         if absent := [name for name in names if name not in table.columns]:
             raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
         if table.height != frame.height:
-            raise DataError(f"{rule}, one row for each of the table's {frame.height} rows, found {table.height} rows")
+            raise DataError(
+                f"{rule}, one row for each of the table's {frame.height} rows, found {table.height} rows"
+            )
         for name in names:
             frame = _with_label(frame, table.get_column(name))
     elif y is not None:
@@ -130,7 +146,9 @@ def _with_label(frame: pl.DataFrame, given: pl.Series) -> pl.DataFrame:
     if given.name in frame.columns:
         own = frame.get_column(given.name)
         # true and 1 are one label, as in a column without a rule
-        texts = [as_text(one.cast(pl.Int8) if one.dtype == pl.Boolean else one) for one in (own, given)]
+        texts = [
+            as_text(one.cast(pl.Int8) if one.dtype == pl.Boolean else one) for one in (own, given)
+        ]
         differs = texts[0].ne_missing(texts[1])
         if differs.any():
             row = int(differs.arg_max() or 0)
@@ -147,7 +165,9 @@ def label_column(y: Any, name: str, rows: int) -> pl.Series:
     try:
         values = np.asarray(y)
         if values.shape != (rows,):
-            raise DataError(f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}")
+            raise DataError(
+                f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}"
+            )
         return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
     except (TypeError, pl.exceptions.PolarsError) as e:
         raise DataError(f"y must hold labels of one kind: {first_line(e)}; convert them") from e
@@ -158,14 +178,19 @@ def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
     count = len(bundle.schema.labels)
     saved = bundle.about.get("classes", [{}] * count)
     if not isinstance(saved, list) or len(saved) != count:
-        raise BundleError(f"the bundle {folder}: its classes must be a list with one entry for each of {count} labels")
-    return [parse(LabelClasses, one, f"the bundle {folder}: its classes", BundleError) for one in saved]
+        raise BundleError(
+            f"the bundle {folder}: its classes must be a list with one entry for each of {count} labels"
+        )
+    return [
+        parse(LabelClasses, one, f"the bundle {folder}: its classes", BundleError) for one in saved
+    ]
 
 
 Plot = Literal["training", "roc", "calibration"]
 _MODEL = as_settings("autoint+")
 _TRAINING = TrainingSettings()
-# The parameters that a bundle's manifest keeps; schema and model are saved separately, the others not at all.
+# The parameters that a bundle's manifest keeps; schema and model are saved separately, the others
+# not at all.
 SAVED = ("training", "valid_share", "valid_by", "negatives", "warm_start", "seed")
 NESTED = ("model", "training", "negatives")
 
@@ -179,38 +204,52 @@ def _all_binary(estimator: "Recommender") -> bool:
 class Recommender(BaseEstimator):  # type: ignore[misc]
     """A recommender with scikit-learn's interface: a classifier or, for a regression label, a regressor.
 
-    With several labels (multi-task) outputs have a column per label, the main label's first, as in scikit-learn's
-    multi-output estimators. The main label makes it a classifier or a regressor; `score` and `recommend` use it.
+    With several labels (multi-task) outputs have a column per label, the main label's first, as in
+    scikit-learn's multi-output estimators. The main label makes it a classifier or a regressor;
+    `score` and `recommend` use it.
 
-    Tables are polars, pandas or pyarrow frames, dicts of lists, lists of dicts, or paths of files; columns that are not
-    in the schema are ignored. An array [N, K] is a table with the columns x0, x1 and so on.
+    Tables are polars, pandas or pyarrow frames, dicts of lists, lists of dicts, or paths of files;
+    columns that are not in the schema are ignored. An array [N, K] is a table with the columns x0,
+    x1 and so on.
 
-    `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to single settings:
-    `model__embedding_dim`, `training__epochs`.
+    `clone`, `get_params`, `set_params`, pipelines, cross-validation and searches work, down to
+    single settings: `model__embedding_dim`, `training__epochs`.
 
-    `fit` holds out validation rows for early stopping; nothing else is fitted on them. There is no test part: keep the
-    test rows out of `fit`, and pass them to `evaluate` or `score`.
+    `fit` holds out validation rows for early stopping; nothing else is fitted on them. There is no
+    test part: keep the test rows out of `fit`, and pass them to `evaluate` or `score`.
 
     Args:
-        schema: the schema of the columns; `fit` infers it if omitted, for a binary label (`fieldwise.infer_schema`).
-        model: settings of a model (a dataclass with `build(layout)`), its name, or your `torch.nn.Module` class.
-        training: settings of the training run; those not given are chosen from the rows, see `bundle_.settings`.
-        valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets `valid`.
-        valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by the schema's time.
-        negatives: settings for sampling negatives for training and validation rows of an implicit log.
-        warm_start: folder of a bundle with initial weights, as `warm_start` of a recipe; fresh ones if False.
-        checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after a kill.
+        schema: the schema of the columns; `fit` infers it if omitted, for a binary label
+            (`fieldwise.infer_schema`).
+        model: settings of a model (a dataclass with `build(layout)`), its name, or your
+            `torch.nn.Module` class.
+        training: settings of the training run; those not given are chosen from the rows, see
+            `bundle_.settings`.
+        valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets
+            `valid`.
+        valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by
+            the schema's time.
+        negatives: settings for sampling negatives for training and validation rows of an implicit
+            log.
+        warm_start: folder of a bundle with initial weights, as `warm_start` of a recipe; fresh ones
+            if False.
+        checkpoint: an empty or new folder for checkpoints, from which the same `fit` resumes after
+            a kill.
         seed: seed of validation rows, negatives, initial weights, row order and dropout.
-        device: where `fit` trains and the fitted network computes, as `cuda`; `training.device` if omitted.
-        verbose: show progress, in a notebook cell or on standard error, and the schema if it is inferred.
+        device: where `fit` trains and the fitted network computes, as `cuda`; `training.device` if
+            omitted.
+        verbose: show progress, in a notebook cell or on standard error, and the schema if it is
+            inferred.
 
     Attributes:
         schema_: the schema that `fit` used.
         inference_: the reasons for the inferred schema; only if `schema` was omitted.
         bundle_: after `fit`, the fitted network with everything for scoring and saving.
-        history_: the training's evaluations, the best one, what ended it; missing for a recipe's loaded bundle.
-        classes_: the label's two values, ascending, or 0 and 1 where its rule puts several values into one class
-            (ratings, several `positive_values`); a list of them with several labels (binary labels only).
+        history_: the training's evaluations, the best one, what ended it; missing for a recipe's
+            loaded bundle.
+        classes_: the label's two values, ascending, or 0 and 1 where its rule puts several values
+            into one class (ratings, several `positive_values`); a list of them with several labels
+            (binary labels only).
         feature_names_in_: the columns that the fields read; missing for an array.
         n_features_in_: their number.
 
@@ -248,13 +287,17 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """Change parameters, then nested settings, all of a dataclass together; if one is wrong, nothing is changed.
 
         Errors:
-            ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of range.
+            ConfigError: an unknown name (the nearest is named), a value of the wrong type or out of
+                range.
         """
-        changes, settings = self.get_params(deep=False), dict[str, dict[str, Any]]()
+        changes = self.get_params(deep=False)
+        settings = dict[str, dict[str, Any]]()
         for key, value in params.items():
             name, nested, setting = key.partition("__")
             if name not in changes or (nested and name not in NESTED):
-                raise ConfigError(f"a Recommender has no parameter {key!r}: {nearest(key, self.get_params())}")
+                raise ConfigError(
+                    f"a Recommender has no parameter {key!r}: {nearest(key, self.get_params())}"
+                )
             # Searches pass NumPy numbers; settings hold Python's.
             plain = value.item() if isinstance(value, np.generic) else value
             if nested:
@@ -262,7 +305,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             else:
                 changes[name] = plain
         for name, values in settings.items():
-            old = as_settings(changes[name]) if isinstance(changes[name], str) and name == "model" else changes[name]
+            old = (
+                as_settings(changes[name])
+                if isinstance(changes[name], str) and name == "model"
+                else changes[name]
+            )
             if not dataclasses.is_dataclass(old) or isinstance(old, type):
                 raise ConfigError(
                     f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
@@ -283,19 +330,24 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     ) -> "Recommender":
         """Fit the encoder and the network.
 
-        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and KeyboardInterrupt is
-        raised again, so that a search or a script stops.
+        Ctrl-C ends training early: the estimator is then fitted with the best weights so far, and
+        KeyboardInterrupt is raised again, so that a search or a script stops.
 
         Args:
             X: a table; it needs the label's column only if `y` is omitted.
-            y: raw labels [N], or a table of several. If X has the label's column too, both must agree.
-            sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were repeated) and the
-                metrics of held-out rows; vocabularies, scalers and auxiliary losses do not use them.
-            valid: a table with the label's column for early stopping, instead of rows held out of X; of equal weights.
-            callbacks: called at the start, after every step and evaluation, and at the end (`fieldwise.Callback`).
+            y: raw labels [N], or a table of several. If X has the label's column too, both must
+                agree.
+            sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were
+                repeated) and the metrics of held-out rows; vocabularies, scalers and auxiliary
+                losses do not use them.
+            valid: a table with the label's column for early stopping, instead of rows held out of
+                X; of equal weights.
+            callbacks: called at the start, after every step and evaluation, and at the end
+                (`fieldwise.Callback`).
 
         Errors:
-            SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit together.
+            SchemaError, DataError, ConfigError: the table, the schema and the settings do not fit
+                together.
             TrainingError: the loss is not finite.
         """
         self._check_params()
@@ -311,7 +363,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             parts = self._held_out(rows, schema)
         else:
             parts = {"train": rows, "valid": labelled(valid, None, schema)}
-        preparation = Preparation(schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives)
+        preparation = Preparation(
+            schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives
+        )
         complete, result = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **result}
@@ -323,7 +377,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             else:
                 self._say(sentence)
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
-        samples, about = sample_rows(schema, encoded["valid"].frame), self._about(trained, encoded, counts)
+        samples = sample_rows(schema, encoded["valid"].frame)
+        about = self._about(trained, encoded, counts)
         classes = classes_of(rows.frame, rows.y, schema)
         about["classes"] = [to_plain(one) for one in classes]
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
@@ -347,7 +402,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return {"train": rows.take(stay), "valid": rows.take(held)}
 
     def _trained(
-        self, schema: Schema, encoder: Encoder, train: SplitPart, valid: SplitPart, callbacks: Sequence[Callback]
+        self,
+        schema: Schema,
+        encoder: Encoder,
+        train: SplitPart,
+        valid: SplitPart,
+        callbacks: Sequence[Callback],
     ) -> TrainingResult:
         """The trained network; given a folder, with checkpoints there, which stay after Ctrl-C."""
         training = self.training
@@ -363,7 +423,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             seed=self.seed,
         )
         callbacks = (progress_for(type(recipe.model).__name__, quiet=not self.verbose), *callbacks)
-        unfinished = None if self.checkpoint is None else CheckpointFolder(folder=Path(self.checkpoint), note=self._say)
+        unfinished = (
+            None
+            if self.checkpoint is None
+            else CheckpointFolder(folder=Path(self.checkpoint), note=self._say)
+        )
         with nullcontext() if unfinished is None else unfinished.claimed():
             trained = fit_recipe(recipe, encoder, train, valid, callbacks, unfinished)
             if trained.recipe.training.refit:
@@ -382,7 +446,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """What the bundle keeps about its training, as plain values."""
         own = {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
         saved = {name: getattr(self, name) for name in SAVED} | own
-        train, valid, refit = parts["train"].frame, parts["valid"].frame, trained.refit is not None
+        train = parts["train"].frame
+        valid = parts["valid"].frame
+        refit = trained.refit is not None
         about = {
             "estimator": {name: value for name, value in saved.items() if value is not None},
             "defaults": trained.chosen,
@@ -401,8 +467,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: TableLike) -> np.ndarray:
         """Classes [N], the positive one from a probability of .5; for a regression numbers within the label's range.
 
-        With several labels [N, T], each by its own task; Python objects (dtype `object`) where some are text and others
-        numbers.
+        With several labels [N, T], each by its own task; Python objects (dtype `object`) where some
+        are text and others numbers.
         """
         predicted = self._fitted().predict(self._checked_rows(X))
         columns = []
@@ -422,13 +488,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: TableLike) -> np.ndarray | list[np.ndarray]:
         """Probabilities [N, 2], a column per class of `classes_`; with several labels a list of them.
 
-        Binary labels only. The second column is the positive class's, unless its value sorts first (see `classes_`).
+        Binary labels only. The second column is the positive class's, unless its value sorts first
+        (see `classes_`).
         """
         bundle = self._fitted()
         logit = bundle.calibrated(bundle.score(self._checked_rows(X)))
         if not bundle.schema.more_labels:
             return self._classes[0].probabilities(logit)
-        return [classes.probabilities(own) for classes, own in zip(self._classes, logit.T, strict=True)]
+        return [
+            classes.probabilities(own) for classes, own in zip(self._classes, logit.T, strict=True)
+        ]
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
     def decision_function(self, X: TableLike) -> np.ndarray:
@@ -436,18 +505,24 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         logit = self._fitted().score(self._table(X))
         if logit.ndim == 1:
             return self._classes[0].logit_of_last(logit)
-        return np.stack([one.logit_of_last(own) for one, own in zip(self._classes, logit.T, strict=True)], axis=1)
+        return np.stack(
+            [one.logit_of_last(own) for one, own in zip(self._classes, logit.T, strict=True)],
+            axis=1,
+        )
 
-    def score_candidates(self, context: Mapping[str, Any] | TableLike, candidates: TableLike) -> np.ndarray:
+    def score_candidates(
+        self, context: Mapping[str, Any] | TableLike, candidates: TableLike
+    ) -> np.ndarray:
         """Scores of one context (a mapping or a row) with candidates [N], or [N, T]: see `Bundle.score_candidates`."""
         return self._fitted().score_candidates(context, candidates)
 
     def evaluate(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> dict[str, float]:
         """All metrics of the label's task over the rows of X, without those that the label's rule drops.
 
-        With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the label's rule dropped
-        rows, if rows of X were used in training, or if most ids of users or items are unknown to the model. The
-        arguments are as in `fit`; group AUC needs the group's column.
+        With several labels, the main one's by name and the others' as `NAME.metric`. Warns if the
+        label's rule dropped rows, if rows of X were used in training, or if most ids of users or
+        items are unknown to the model. The arguments are as in `fit`; group AUC needs the group's
+        column.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -463,7 +538,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def score(self, X: TableLike, y: Any = None, sample_weight: Any = None) -> float:
         """The score that searches maximize: AUC for a binary label, R² for a regression label, of the main label.
 
-        This differs from scikit-learn's classifiers, which return accuracy: that says little about a ranking.
+        This differs from scikit-learn's classifiers, which return accuracy: that says little about
+        a ranking.
         """
         bundle = self._fitted()
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
@@ -483,7 +559,14 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
     ) -> Explanation:
         """Explain the scores of the rows of X, compared with validation rows: see `fieldwise.explain.explain`."""
-        return explain(self._fitted(), self._table(X), background=background, method=method, label=label, seed=seed)
+        return explain(
+            self._fitted(),
+            self._table(X),
+            background=background,
+            method=method,
+            label=label,
+            seed=seed,
+        )
 
     def recommend(
         self,
@@ -496,22 +579,28 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         exclude_seen: Seen = EXCLUDE_SEEN,
     ) -> Any:
         """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
-        return recommend(self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen)
+        return recommend(
+            self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen
+        )
 
     def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None) -> Chart:
         """A chart, which a notebook shows and `save` writes as an SVG file.
 
         Args:
-            kind: `training`: learning curves; `roc`, `calibration`: for a binary main label, on the rows of X.
+            kind: `training`: learning curves; `roc`, `calibration`: for a binary main label, on the
+                rows of X.
             X: a table, as in `evaluate`.
             y: raw labels, as in `fit`.
 
         Errors:
-            ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning curves.
+            ConfigError: an unknown kind, no rows, a regression, or a loaded bundle without learning
+                curves.
         """
         bundle = self._fitted()
         if kind not in get_args(Plot):
-            raise ConfigError(f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}")
+            raise ConfigError(
+                f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}"
+            )
         if kind == "training":
             if not hasattr(self, "history_"):
                 raise ConfigError(
@@ -520,7 +609,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             return self.history_.plot()
         if X is None or bundle.schema.label.task != "binary":
             result = "none" if X is None else "a regression"
-            raise ConfigError(f"a {kind} plot needs labelled rows of a binary label, found {result}: give X")
+            raise ConfigError(
+                f"a {kind} plot needs labelled rows of a binary label, found {result}: give X"
+            )
         rows = labelled(self._table(X), y, bundle.schema)
         score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
         if kind == "calibration":
@@ -537,17 +628,21 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             overwrite: whether a bundle that is there is replaced, atomically.
 
         Errors:
-            ConfigError: the folder has a bundle that is not to be replaced. BundleError: it has files but no bundle.
+            ConfigError: the folder has a bundle that is not to be replaced. BundleError: it has
+                files but no bundle.
             DataError: it cannot be written.
         """
         self._fitted().save(Path(folder), overwrite=overwrite)
 
     @classmethod
-    def load(cls, folder: str | Path, *, model: type | None = None, device: str = "cpu") -> "Recommender":
+    def load(
+        cls, folder: str | Path, *, model: type | None = None, device: str = "cpu"
+    ) -> "Recommender":
         """A fitted estimator from a bundle written by `save` or by training a recipe.
 
-        All parameters but `device` and `verbose` are restored. For a recipe's bundle, `valid_share` and `valid_by` are
-        not: its split has no equivalent here. Nor have its histories: a table for `fit` must have their column.
+        All parameters but `device` and `verbose` are restored. For a recipe's bundle, `valid_share`
+        and `valid_by` are not: its split has no equivalent here. Nor have its histories: a table
+        for `fit` must have their column.
 
         Args:
             folder: folder of the bundle.
@@ -562,7 +657,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         recipe = about.get("recipe", {}).get("settings", {})
         saved = about.get("estimator", {name: recipe[name] for name in SAVED if name in recipe})
         loaded = parse(cls, saved, f"the bundle {folder}: its estimator", BundleError)
-        loaded.schema, loaded.model = bundle.schema, bundle.settings
+        loaded.schema = bundle.schema
+        loaded.model = bundle.settings
         loaded._set_fitted(bundle, _saved_classes(bundle, folder))
         if "result" in about:
             loaded.history_ = History.from_plain(about["result"], "the bundle's result")
@@ -571,9 +667,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         if self._labels is None or self._labels[0].task == "binary":
-            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=False)
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=False)
         else:
-            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+            tags.estimator_type = "regressor"
+            tags.regressor_tags = RegressorTags()
         tags.target_tags.required = False  # the label may be a column of X
         tags.target_tags.multi_output = self.schema is not None and bool(self.schema.more_labels)
         tags.input_tags.allow_nan = tags.input_tags.categorical = tags.input_tags.string = True
@@ -581,7 +679,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """As scikit-learn has it; once fitted, with the settings that were used, also those chosen from the data."""
-        return super().__repr__(N_CHAR_MAX) if not hasattr(self, "bundle_") else f"Recommender({self.bundle_!r})"
+        return (
+            super().__repr__(N_CHAR_MAX)
+            if not hasattr(self, "bundle_")
+            else f"Recommender({self.bundle_!r})"
+        )
 
     def _fitted(self) -> Bundle:
         check_is_fitted(self, "bundle_")
@@ -597,7 +699,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """A table unchanged, or an array as a table with the columns that the model was fitted on."""
         if not is_array(X):
             return X
-        frame, columns = estimator_table(X), set(self._fitted().schema.columns)
+        frame = estimator_table(X)
+        columns = set(self._fitted().schema.columns)
         others = columns.symmetric_difference(frame.columns)
         was_array = columns == set(array_columns(len(columns)))
         if others & columns and not was_array:
@@ -637,9 +740,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def _inferred(self, X: Any, y: Any) -> Schema:
         """The inferred schema, for a binary label; an array of numbers has a numeric field per column."""
-        frame, array = estimator_table(X), is_array(X)
+        frame = estimator_table(X)
+        array = is_array(X)
         if y is None and array:
-            raise DataError("an array has no label: Recommender requires y to be passed, but the target y is None")
+            raise DataError(
+                "an array has no label: Recommender requires y to be passed, but the target y is None"
+            )
         numbers = array and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes)
         if y is None:
             result = infer_schema(frame)
@@ -650,7 +756,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             column = label_column(y, str(name) if named else "y", frame.height)
             if not numbers:
                 result = infer_schema(frame.with_columns(column), label=column.name)
-        if (numbers or result.schema.label.task != "binary") and (values := as_text(column).n_unique()) != 2:
+        if (numbers or result.schema.label.task != "binary") and (
+            values := as_text(column).n_unique()
+        ) != 2:
             kind = type_of_target(column.drop_nulls().to_numpy()) if values > 2 else "one class"
             raise DataError(
                 f"Only binary classification is supported without a schema, found {kind} labels of {values} "
@@ -661,7 +769,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             guess = guess_label(column)
             notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
             result = Inference(
-                schema=Schema(fields=tuple(Numeric(name) for name in frame.columns), label=guess.label),
+                schema=Schema(
+                    fields=tuple(Numeric(name) for name in frame.columns), label=guess.label
+                ),
                 notes=notes | {column.name: guess.reason},
                 doubts={column.name: guess.doubt} if guess.doubt else {},
             )
@@ -673,20 +783,33 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def _check_params(self) -> None:
         """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not."""
-        warm, kept = self.warm_start, self.checkpoint
+        warm = self.warm_start
+        kept = self.checkpoint
         rules = {
-            "schema": (isinstance(self.schema, Schema | None), "be a fieldwise Schema, or None to infer one"),
+            "schema": (
+                isinstance(self.schema, Schema | None),
+                "be a fieldwise Schema, or None to infer one",
+            ),
             "training": (isinstance(self.training, TrainingSettings), "be TrainingSettings"),
-            "negatives": (isinstance(self.negatives, NegativeSampling | None), "be NegativeSampling, or None"),
+            "negatives": (
+                isinstance(self.negatives, NegativeSampling | None),
+                "be NegativeSampling, or None",
+            ),
             "valid_share": (
                 isinstance(self.valid_share, Real) and 0 < self.valid_share < 1,
                 "lie between 0 and 1, both excluded",
             ),
             "valid_by": (self.valid_by in ("random", "time"), "be 'random' or 'time'"),
-            "warm_start": (warm is False or isinstance(warm, str | Path | None), "be the folder of a bundle"),
+            "warm_start": (
+                warm is False or isinstance(warm, str | Path | None),
+                "be the folder of a bundle",
+            ),
             "checkpoint": (isinstance(kept, str | Path | None) and kept != "", "be a folder"),
             "device": (isinstance(self.device, str | None), "be a name such as 'cpu' or 'cuda'"),
-            "seed": (isinstance(self.seed, int) and not isinstance(self.seed, bool), "be a whole number"),
+            "seed": (
+                isinstance(self.seed, int) and not isinstance(self.seed, bool),
+                "be a whole number",
+            ),
         }
         for name, (holds, rule) in rules.items():
             if not holds:

@@ -1,6 +1,7 @@
 """Checks of the arrays given to metrics, and metrics of logits over a whole split. Letter: N rows.
 
-`weight` holds row weights. For metrics of probabilities see scikit-learn: `log_loss`, `accuracy_score` and others.
+`weight` holds row weights. For metrics of probabilities see scikit-learn: `log_loss`,
+`accuracy_score` and others.
 """
 
 import numpy as np
@@ -13,11 +14,17 @@ def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDAr
     """The values as finite float64 [N], `rows` of them if that is given; `what` names them in errors."""
     array = np.asarray(values)
     if array.ndim != 1:
-        raise DataError(f"{what} must be one-dimensional, found shape {array.shape}; flatten them first")
+        raise DataError(
+            f"{what} must be one-dimensional, found shape {array.shape}; flatten them first"
+        )
     if array.size == 0:
-        raise DataError(f"a metric needs at least one row, but {what} are empty; check the split they come from")
+        raise DataError(
+            f"a metric needs at least one row, but {what} are empty; check the split they come from"
+        )
     if array.dtype.kind not in "biuf":
-        raise DataError(f"{what} must be numbers, found an array of {array.dtype}; convert them first")
+        raise DataError(
+            f"{what} must be numbers, found an array of {array.dtype}; convert them first"
+        )
     numbers = array.astype(np.float64, copy=False)
     broken = ~np.isfinite(numbers)
     if broken.any():
@@ -27,11 +34,15 @@ def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDAr
             "such rows; fix their origin"
         )
     if rows is not None and rows != len(numbers):
-        raise DataError(f"{what} must be as many as the labels, found {len(numbers)} for {rows} labels")
+        raise DataError(
+            f"{what} must be as many as the labels, found {len(numbers)} for {rows} labels"
+        )
     return numbers
 
 
-def paired_columns(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def paired_columns(
+    y: ArrayLike, other: ArrayLike, what: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Labels and other values, both as finite float64 [N] of the same length."""
     labels = finite_column(y, "labels")
     return labels, finite_column(other, what, len(labels))
@@ -41,25 +52,32 @@ def labels_of(y: ArrayLike) -> NDArray[np.bool_]:
     """Which rows are positive, [N]; labels other than 0 and 1 raise a DataError."""
     labels = finite_column(y, "labels")
     positive: NDArray[np.bool_] = labels == 1
-    rule, fix = "labels of a binary metric must be 0 or 1", "; apply the label's positive rule first"
+    rule = "labels of a binary metric must be 0 or 1"
+    fix = "; apply the label's positive rule first"
     _refuse(~(positive | (labels == 0)), labels, rule, fix)
     return positive
 
 
-def _refuse(wrong: NDArray[np.bool_], values: NDArray[np.float64], rule: str, fix: str = "") -> None:
+def _refuse(
+    wrong: NDArray[np.bool_], values: NDArray[np.float64], rule: str, fix: str = ""
+) -> None:
     """Raise a DataError that names the first of the rows with a wrong value, if there is one."""
     if wrong.any():
         row = int(wrong.argmax())
         raise DataError(f"{rule}, found {values[row]:g} in row {row} (counting from 0){fix}")
 
 
-def labelled_column(y: ArrayLike, other: ArrayLike, what: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def labelled_column(
+    y: ArrayLike, other: ArrayLike, what: str
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which rows are positive, and the other values as finite float64, both [N]."""
     positive = labels_of(y)
     return positive, finite_column(other, what, len(positive))
 
 
-def probability_column(y: ArrayLike, probability: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def probability_column(
+    y: ArrayLike, probability: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Which rows are positive, and the probabilities, each within [0, 1]; both [N]."""
     positive, p = labelled_column(y, probability, "probabilities")
     fix = "; if these are logits, apply the sigmoid or use the metric for logits"
@@ -73,11 +91,15 @@ def weight_column(weight: ArrayLike | None, rows: int) -> NDArray[np.float64] | 
         return None
     array = np.asarray(weight)
     if array.shape != (rows,):
-        raise DataError(f"weights must be one number for each of {rows} rows, found shape {array.shape}")
+        raise DataError(
+            f"weights must be one number for each of {rows} rows, found shape {array.shape}"
+        )
     numbers = finite_column(array, "weights")
     _refuse(numbers < 0, numbers, "weights must not be negative")
     if not numbers.any():
-        raise DataError(f"some row must have a weight above 0, but the weights of all {rows} rows are zero")
+        raise DataError(
+            f"some row must have a weight above 0, but the weights of all {rows} rows are zero"
+        )
     return numbers
 
 
@@ -104,7 +126,9 @@ def sigmoid(logit: ArrayLike) -> NDArray[np.float64]:
     return p
 
 
-def logloss_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None) -> float:
+def logloss_from_logits(
+    y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None
+) -> float:
     """Mean negative log-likelihood in nats, from logits: log(1 + exp(-z)) for positives, log(1 + exp(z)) for negatives.
 
     Args:
@@ -122,10 +146,13 @@ def logloss_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | N
     return float(np.average(row_losses(positive, z), weights=weight_column(weight, len(positive))))
 
 
-def normalized_entropy_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None) -> float:
+def normalized_entropy_from_logits(
+    y: ArrayLike, logit: ArrayLike, *, weight: ArrayLike | None = None
+) -> float:
     """Logloss divided by the entropy of the positive rate: below 1 is better than always predicting that rate.
 
-    He et al., Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014, eq. 1. The rate is that of `y`.
+    He et al., Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014, eq. 1. The
+    rate is that of `y`.
 
     Errors:
         DataError: as for `logloss_from_logits`, and one class only (the entropy is then 0).
@@ -137,7 +164,9 @@ def normalized_entropy_from_logits(y: ArrayLike, logit: ArrayLike, *, weight: Ar
     positive, z = labelled_column(y, logit, "logits")
     w = weight_column(weight, len(positive))
     require_both_classes(positive if w is None else positive[w > 0], "normalized entropy")
-    return float(np.average(row_losses(positive, z), weights=w)) / entropy(float(np.average(positive, weights=w)))
+    return float(np.average(row_losses(positive, z), weights=w)) / entropy(
+        float(np.average(positive, weights=w))
+    )
 
 
 def entropy(rate: float) -> float:

@@ -13,7 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import finite_column, labels_of, require_both_classes, row_losses, sigmoid
+from fieldwise.evaluation.binary import (
+    finite_column,
+    labels_of,
+    require_both_classes,
+    row_losses,
+    sigmoid,
+)
 from fieldwise.evaluation.calibration import BINS, mass_bins
 from fieldwise.evaluation.ranking import values_by_group
 
@@ -47,11 +53,11 @@ class Estimate:
 def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.inf) -> Estimate:
     """The mean over seeds with a 95 % interval for both sources of variance.
 
-    The variance is that of the replicates (other rows, these seeds) plus s^2 / S, with s^2 the variance over seeds on
-    these rows. The interval uses Student's t with Satterthwaite's degrees of freedom (Biometrics Bulletin 2(6), 1946),
-    since s^2 is uncertain with few seeds. With one seed, the variance over seeds is unknown and not included. There is
-    no correction for few rows: with 100 to 300 rows, intervals of one seed cover the true value in about 94 of 100
-    cases, not 95.
+    The variance is that of the replicates (other rows, these seeds) plus s^2 / S, with s^2 the
+    variance over seeds on these rows. The interval uses Student's t with Satterthwaite's degrees of
+    freedom (Biometrics Bulletin 2(6), 1946), since s^2 is uncertain with few seeds. With one seed,
+    the variance over seeds is unknown and not included. There is no correction for few rows: with
+    100 to 300 rows, intervals of one seed cover the true value in about 94 of 100 cases, not 95.
 
     Args:
         by_seed: the metric, or the difference of two models', per seed, [S].
@@ -62,8 +68,10 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     >>> round(result.value, 3), round(result.standard_error, 3), round(result.low, 3), round(result.high, 3)
     (2.0, 0.594, -0.306, 4.306)
     """
-    values, drawn = np.asarray(by_seed, dtype=np.float64), np.asarray(replicates, dtype=np.float64)
-    seeds, value = len(values), float(values.mean())
+    values = np.asarray(by_seed, dtype=np.float64)
+    drawn = np.asarray(replicates, dtype=np.float64)
+    seeds = len(values)
+    value = float(values.mean())
     of_rows = float(drawn.var(ddof=1))
     of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
     error = math.sqrt(of_rows + of_seeds)
@@ -71,7 +79,9 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     reach = float(stdtrit(min(freedom, 1e9), 0.975)) * error
     p_without_error = 1.0 if value == 0 else 0.0
     p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else p_without_error
-    return Estimate(value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p)
+    return Estimate(
+        value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p
+    )
 
 
 def resampled(
@@ -79,7 +89,8 @@ def resampled(
 ) -> NDArray[np.float64]:
     """Bootstrap replicates of a metric for several scores of the same rows (Efron, 1979).
 
-    Every replicate draws N rows with replacement, once for all scores, so that differences between them are paired.
+    Every replicate draws N rows with replacement, once for all scores, so that differences between
+    them are paired.
 
     Args:
         y: labels 0 and 1, or numbers (`rmse`, `mae`), [N].
@@ -92,20 +103,23 @@ def resampled(
         returns [R, K].
 
     Errors:
-        DataError: only one class (`auc`, `average_precision`), no row, lengths that differ, NaN or infinity.
+        DataError: only one class (`auc`, `average_precision`), no row, lengths that differ, NaN or
+            infinity.
 
     >>> resampled([0, 1], [[-1.0, 1.0]], "auc", replicates=3).tolist()
     [[1.0], [1.0], [1.0]]
     """
     columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     measure = _measure(y, columns, metric)
-    positive, rows = labels_of(y) if metric in RANKS else None, columns.shape[1]
+    positive = labels_of(y) if metric in RANKS else None
+    rows = columns.shape[1]
     rng = np.random.default_rng(seed)
     out = np.empty((replicates, len(columns)))
     for r in range(replicates):
         for _ in range(TRIES):
             times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
-            if positive is None or 0 < int(times[positive].sum()) < rows:  # AUC requires both classes
+            # AUC requires both classes
+            if positive is None or 0 < int(times[positive].sum()) < rows:
                 break
         else:
             raise DataError(
@@ -129,7 +143,8 @@ def _measure(
     for column in columns:
         finite_column(column, "scores")
     positive = target == 1 if metric in NUMBERS else labels_of(y)
-    per_row: Mapping[str, Callable[[], NDArray[np.float64]]] = {  # the metrics that are means over rows
+    # the metrics that are means over rows
+    per_row: Mapping[str, Callable[[], NDArray[np.float64]]] = {
         "mae": lambda: np.abs(columns - target),
         "rmse": lambda: np.square(columns - target),
         "logloss": lambda: row_losses(positive, columns),
@@ -145,7 +160,9 @@ def _measure(
         columns = sigmoid(columns)
     else:
         require_both_classes(positive, "AUC")
-    ranked = []  # the rows of each column from low to high, where runs of ties begin [T], and what to sum in each
+    # the rows of each column from low to high, where runs of ties begin [T], and what to sum in
+    # each
+    ranked = []
     for column in columns:
         order = np.argsort(column, kind="stable")
         own = column - positive if metric == "ece" else positive
@@ -153,7 +170,8 @@ def _measure(
 
     def of_column(times: NDArray[np.int64], order: Any, ties: Any, own: Any) -> float:
         drawn = times[order]
-        every, summed = np.add.reduceat(drawn, ties), np.add.reduceat(drawn * own, ties)
+        every = np.add.reduceat(drawn, ties)
+        summed = np.add.reduceat(drawn * own, ties)
         if metric == "ece":
             return float(np.abs(np.bincount(mass_bins(every, BINS), summed)).sum() / drawn.sum())
         if metric == "auc":  # pairs are counted in integers, as in `auc`
@@ -161,7 +179,8 @@ def _measure(
             below = np.cumsum(negatives) - negatives
             wins = int((summed * (2 * below + negatives)).sum())
             return wins / (2 * int(summed.sum()) * int(negatives.sum()))
-        # Average precision: the mean over positives of the precision among rows with at least their score.
+        # Average precision: the mean over positives of the precision among rows with at least their
+        # score.
         right = summed[::-1]
         precision = np.cumsum(right) / np.maximum(np.cumsum(every[::-1]), 1)
         return float((right * precision).sum() / right.sum())
@@ -182,15 +201,20 @@ def resampled_gauc(
     """
     _, rows, positives, _, values = values_by_group(y, score, group)
     mixed = (positives > 0) & (positives < rows)
-    values, rows = values[mixed], rows[mixed]
+    values = values[mixed]
+    rows = rows[mixed]
     if not len(values):
-        raise DataError("group AUC needs a group with rows of both classes, found none; omit the group")
+        raise DataError(
+            "group AUC needs a group with rows of both classes, found none; omit the group"
+        )
     rng = np.random.default_rng(seed)
     drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
     return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
 
 
-def resampled_means(values: ArrayLike, *, replicates: int = 1000, seed: int = 0) -> NDArray[np.float64]:
+def resampled_means(
+    values: ArrayLike, *, replicates: int = 1000, seed: int = 0
+) -> NDArray[np.float64]:
     """Bootstrap replicates of the means of several columns, such as users' metrics.
 
     Every replicate draws once for all columns, so that differences between them are paired.

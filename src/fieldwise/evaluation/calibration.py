@@ -45,29 +45,45 @@ class Reliability:
 
     def plot(self, name: str = "", *, edge: float | None = None, colour: int = 0) -> Chart:
         """A chart of shares of positives by predicted probability, with 95 % intervals; `edge` ends both axes."""
-        line = Line(x=self.predicted, y=self.observed, low=self.low, high=self.high, colour=colour, joined=False)
+        line = Line(
+            x=self.predicted,
+            y=self.observed,
+            low=self.low,
+            high=self.high,
+            colour=colour,
+            joined=False,
+        )
         span = 0, self.edge() if edge is None else edge
         title = f"Reliability diagram{name and f', {name}'}: positive rate by mean prediction"
-        x, y = "mean prediction of a bin", "positive rate"
+        x = "mean prediction of a bin"
+        y = "positive rate"
         return line_chart([line], x, y, title=title, x_span=span, y_span=span, diagonal=True)
 
 
-def reliability(y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count") -> Reliability:
+def reliability(
+    y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count"
+) -> Reliability:
     """The share of positive rows by predicted probability, in bins.
 
-    Bins of equal `count` never split rows of equal probability, so there may be fewer; those of equal `width` divide
-    [0, 1] (Guo et al., ICML 2017).
+    Bins of equal `count` never split rows of equal probability, so there may be fewer; those of
+    equal `width` divide [0, 1] (Guo et al., ICML 2017).
     """
     positive, p = probability_column(y, probability)
     if bins < 1:
         raise DataError(f"bins must be at least 1, found {bins}")
     rows, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64), bins, binning)
     low, high = wilson(positives, rows)
-    return Reliability(rows=rows, predicted=predicted, observed=positives / rows, low=low, high=high)
+    return Reliability(
+        rows=rows, predicted=predicted, observed=positives / rows, low=low, high=high
+    )
 
 
 def _binned(
-    positive: NDArray[np.bool_], p: NDArray[np.float64], weight: NDArray[Any], bins: int, binning: Binning
+    positive: NDArray[np.bool_],
+    p: NDArray[np.float64],
+    weight: NDArray[Any],
+    bins: int,
+    binning: Binning,
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
     """Weight, mean probability and weight of positives of each bin with rows [B].
 
@@ -107,24 +123,26 @@ def calibration_error(
 ) -> float:
     """Expected calibration error (ECE): the mean difference of probabilities and shares of positives, over bins.
 
-    The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI 2015), with the bins
-    of `reliability`. Sampling noise keeps it above 0, more so with few rows: see `calibration_error_by_chance`. With
-    row weights `weight` [N], bins have equal weight.
+    The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI
+    2015), with the bins of `reliability`. Sampling noise keeps it above 0, more so with few rows:
+    see `calibration_error_by_chance`. With row weights `weight` [N], bins have equal weight.
 
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
     """
     positive, p = probability_column(y, probability)
     w = weight_column(weight, len(p))
-    mass, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64) if w is None else w, bins, binning)
+    mass, predicted, positives = _binned(
+        positive, p, np.ones(len(p), np.int64) if w is None else w, bins, binning
+    )
     return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
 
 
 def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:
     """The expected `calibration_error` of these probabilities if they were correct, due to sampling noise only.
 
-    A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard deviation. Only an error
-    above this is evidence of miscalibration.
+    A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard
+    deviation. Only an error above this is evidence of miscalibration.
     """
     p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
     edges = np.arange(bins + 1) * len(p) // bins
@@ -132,9 +150,12 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
     return float(math.sqrt(2 / math.pi) * np.sqrt(variance).sum() / len(p))
 
 
-def wilson(positives: ArrayLike, rows: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def wilson(
+    positives: ArrayLike, rows: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both ends of a share's 95 % Wilson interval (JASA 22, 1927), which stays within 0 and 1."""
-    k, n = np.asarray(positives, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    k = np.asarray(positives, dtype=np.float64)
+    n = np.asarray(rows, dtype=np.float64)
     z = NORMAL_975
     middle = (k + z * z / 2) / (n + z * z)
     reach = z / (n + z * z) * np.sqrt(k * (n - k) / n + z * z / 4)
@@ -176,7 +197,8 @@ class Isotonic:
     kind: Literal["isotonic"] = "isotonic"
 
     def __post_init__(self) -> None:
-        at, p = np.asarray(self.at), np.asarray(self.probability)
+        at = np.asarray(self.at)
+        p = np.asarray(self.probability)
         rising = np.isfinite(at).all() and (np.diff(at) > 0).all() and (np.diff(p) >= 0).all()
         if not (len(at) == len(p) > 0 and rising and ((p > 0) & (p < 1)).all()):
             raise DataError(
@@ -197,19 +219,23 @@ Calibration = Platt | Isotonic
 def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     """The maximum-likelihood line over logits (Platt scaling).
 
-    Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P + 2) for the P
-    positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores separate the classes; fitted
-    by scikit-learn's logistic regression on both classes of every row, weighted by its target. The rows must be others
-    than those of training.
+    Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P +
+    2) for the P positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores
+    separate the classes; fitted by scikit-learn's logistic regression on both classes of every row,
+    weighted by its target. The rows must be others than those of training.
 
     Errors:
-        DataError: one class only, one score only, scores that decrease with the label, lengths that differ, NaN.
+        DataError: one class only, one score only, scores that decrease with the label, lengths that
+            differ, NaN.
     """
-    from sklearn.linear_model import LogisticRegression  # here, since metrics do not need scikit-learn
+    # here, since metrics do not need scikit-learn
+    from sklearn.linear_model import LogisticRegression
 
     z, target = _rows_to_fit(y, logit)
-    center, scale = float(z.mean()), float(z.std())
-    x, labels = np.tile((z - center) / scale, 2)[:, None], np.repeat([1, 0], len(z))
+    center = float(z.mean())
+    scale = float(z.std())
+    x = np.tile((z - center) / scale, 2)[:, None]
+    labels = np.repeat([1, 0], len(z))
     fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
     fitted.fit(x, labels, np.concatenate([target, 1 - target]))
     slope = float(fitted.coef_[0, 0]) / scale
@@ -224,8 +250,9 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
 def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     """Isotonic regression of the labels on the logit, with linear interpolation between its steps.
 
-    Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's targets (`fit_platt`),
-    so that no probability is 0 or 1, which would make the logloss infinite if it is wrong once.
+    Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's
+    targets (`fit_platt`), so that no probability is 0 or 1, which would make the logloss infinite
+    if it is wrong once.
 
     Errors:
         DataError: one class only, one score only, lengths that differ, NaN.
@@ -239,14 +266,20 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     )
 
 
-METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {"platt": fit_platt, "isotonic": fit_isotonic}
+METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {
+    "platt": fit_platt,
+    "isotonic": fit_isotonic,
+}
 
 
-def before_and_after(y: ArrayLike, logit: ArrayLike, calibration: Calibration) -> dict[str, dict[str, float]]:
+def before_and_after(
+    y: ArrayLike, logit: ArrayLike, calibration: Calibration
+) -> dict[str, dict[str, float]]:
     """Metrics of a model's probabilities `before` and `after` calibration."""
     from sklearn.metrics import brier_score_loss  # here, since metrics do not need scikit-learn
 
-    labels, z = np.asarray(y, dtype=np.float64), np.asarray(logit, dtype=np.float64)
+    labels = np.asarray(y, dtype=np.float64)
+    z = np.asarray(logit, dtype=np.float64)
     figures = {}
     for when, score in {"before": z, "after": calibration.logit(z)}.items():
         p = sigmoid(score)
@@ -265,6 +298,8 @@ def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.float64], N
     positive, z = labelled_column(y, logit, "logits")
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
-        raise DataError(f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}")
+        raise DataError(
+            f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}"
+        )
     ones = int(positive.sum())
     return z, np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))

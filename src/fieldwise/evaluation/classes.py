@@ -16,8 +16,9 @@ ClassValue = bool | int | float | str
 class LabelClasses:
     """The values that stand for a label's negative and its positive rows.
 
-    scikit-learn sorts a classifier's classes, and its scorers take the last one for positive. Where the positive value
-    sorts first, as "click" does before "skip", the last class is therefore the negative one.
+    scikit-learn sorts a classifier's classes, and its scorers take the last one for positive. Where
+    the positive value sorts first, as "click" does before "skip", the last class is therefore the
+    negative one.
 
     >>> LabelClasses(negative="skip", positive="click").values
     array(['click', 'skip'], dtype='<U5')
@@ -29,7 +30,11 @@ class LabelClasses:
     @property
     def values(self) -> np.ndarray:
         """Both values, ascending [2]."""
-        return np.array([self.positive, self.negative] if self._positive_is_first else [self.negative, self.positive])
+        return np.array(
+            [self.positive, self.negative]
+            if self._positive_is_first
+            else [self.negative, self.positive]
+        )
 
     def predicted(self, is_positive: np.ndarray) -> np.ndarray:
         """The class of each row, of its truth values."""
@@ -54,8 +59,8 @@ class LabelClasses:
 def label_classes(column: pl.Series, target: np.ndarray) -> LabelClasses:
     """The classes of a binary label, from the cells of its column and their targets [N].
 
-    These are its own values if each class has exactly one. Where the label's rule puts several values into one class,
-    they are 0 and 1.
+    These are its own values if each class has exactly one. Where the label's rule puts several
+    values into one class, they are 0 and 1.
 
     >>> label_classes(pl.Series(["yes", "no", "yes"]), np.array([1, 0, 1]))
     LabelClasses(negative='no', positive='yes')
@@ -64,13 +69,17 @@ def label_classes(column: pl.Series, target: np.ndarray) -> LabelClasses:
     """
     by_rule = LabelClasses()
     cells = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
-    if not (cells.dtype in (pl.String, pl.Boolean) or cells.dtype.is_integer() or cells.dtype.is_float()):
+    if not (
+        cells.dtype in (pl.String, pl.Boolean) or cells.dtype.is_integer() or cells.dtype.is_float()
+    ):
         return by_rule
     negative = cells.filter(pl.Series(target == 0)).drop_nulls().unique().to_list()
     positive = cells.filter(pl.Series(target == 1)).drop_nulls().unique().to_list()
     if len(negative) != 1 or len(positive) != 1:
         return by_rule
-    if any(isinstance(value, float) and not math.isfinite(value) for value in (*negative, *positive)):
+    if any(
+        isinstance(value, float) and not math.isfinite(value) for value in (*negative, *positive)
+    ):
         return by_rule
     return LabelClasses(negative=negative[0], positive=positive[0])
 
@@ -78,7 +87,8 @@ def label_classes(column: pl.Series, target: np.ndarray) -> LabelClasses:
 def classes_of(frame: pl.DataFrame, targets: np.ndarray, schema: Schema) -> list[LabelClasses]:
     """The classes of every label, from raw rows and their targets [N, T].
 
-    They are 0 and 1 for a regression, which does not read them, and for a label without a column in the table.
+    They are 0 and 1 for a regression, which does not read them, and for a label without a column in
+    the table.
     """
     classes = []
     for label, target in zip(schema.labels, targets.T, strict=True):

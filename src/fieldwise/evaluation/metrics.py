@@ -40,7 +40,9 @@ METRICS: Mapping[str, Metric] = {
         Metric(name="auc", shown="AUC", tasks=("binary",), higher=True, compared=True),
         Metric(name="logloss", shown="logloss", tasks=("binary",), higher=False, compared=True),
         Metric(name="gauc", shown="group AUC", tasks=("binary",), higher=True),
-        Metric(name="ece", shown="ECE", tasks=("binary",), higher=False, watched=False, compared=True),
+        Metric(
+            name="ece", shown="ECE", tasks=("binary",), higher=False, watched=False, compared=True
+        ),
         Metric(name="rmse", shown="RMSE", tasks=("regression",), higher=False, compared=True),
         Metric(name="mae", shown="MAE", tasks=("regression",), higher=False),
         Metric(name="loss", shown="loss", tasks=("binary", "regression"), higher=False),
@@ -51,7 +53,9 @@ METRICS: Mapping[str, Metric] = {
 
 def compared(task: str) -> tuple[MetricName, ...]:
     """Names of the metrics that `compare` shows, the main one first."""
-    return tuple(cast(MetricName, m.name) for m in METRICS.values() if task in m.tasks and m.compared)
+    return tuple(
+        cast(MetricName, m.name) for m in METRICS.values() if task in m.tasks and m.compared
+    )
 
 
 def shown_name(name: str) -> str:
@@ -73,16 +77,19 @@ def binary_metrics(
         y: labels 0 and 1, [N].
         logit: finite logits, [N].
         group: optional group of each row, [N]; groups of one class are skipped and counted.
-        weight: optional row weights, at least 0, [N]; `rows` then counts those with a positive weight.
-        one_class: for rows of only one class, return the metrics that are defined instead of raising an error.
+        weight: optional row weights, at least 0, [N]; `rows` then counts those with a positive
+            weight.
+        one_class: for rows of only one class, return the metrics that are defined instead of
+            raising an error.
 
     Returns:
-        auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of equally many rows,
-        `fieldwise.evaluation.calibration.calibration_error`), and at probability .5 accuracy, precision, recall and f1
-        (each 0 if it would divide by zero), positive_rate, mean_prediction (equal to positive_rate if
-        calibrated), rows; with groups also gauc, gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or only
-        gauc_groups = 0 if every group has one class. Rows of one class, if allowed, have no auc, normalized_entropy or
-        group metrics.
+        auc, logloss (nats), normalized_entropy, ece (expected calibration error over 15 bins of
+        equally many rows, `fieldwise.evaluation.calibration.calibration_error`), and at probability
+        .5 accuracy, precision, recall and f1 (each 0 if it would divide by zero), positive_rate,
+        mean_prediction (equal to positive_rate if calibrated), rows; with groups also gauc,
+        gauc_groups, gauc_skipped_groups and gauc_skipped_rows, or only gauc_groups = 0 if every
+        group has one class. Rows of one class, if allowed, have no auc, normalized_entropy or group
+        metrics.
 
     Errors:
         DataError: one class only, unless `one_class`; no row; lengths that differ; NaN or infinity.
@@ -94,17 +101,21 @@ def binary_metrics(
     positive, z = labelled_column(y, logit, "logits")
     w = weight_column(weight, len(z))
     if w is not None and not w.all():
-        positive, z, group = positive[w > 0], z[w > 0], None if group is None else np.asarray(group)[w > 0]
+        positive = positive[w > 0]
+        z = z[w > 0]
+        group = None if group is None else np.asarray(group)[w > 0]
         w = w[w > 0]
     both = 0 < positive.sum() < len(positive)
     if not one_class:
         require_both_classes(positive, "evaluation of a binary label")
-    p, rate = sigmoid(z), float(np.average(positive, weights=w))
+    p = sigmoid(z)
+    rate = float(np.average(positive, weights=w))
     metrics: dict[str, float] = {"auc": auc(positive, z, weight=w)} if both else {}
     metrics["logloss"] = float(np.average(row_losses(positive, z), weights=w))
     if both:
         metrics["normalized_entropy"] = metrics["logloss"] / entropy(rate)
-    predicted = p >= 0.5  # of a million rows scikit-learn's four functions take five to eight times as long
+    # of a million rows scikit-learn's four functions take five to eight times as long
+    predicted = p >= 0.5
     kinds = (positive & predicted, predicted, positive)
     right, chosen, positives = (float((kind if w is None else w[kind]).sum()) for kind in kinds)
     metrics |= {
@@ -120,15 +131,22 @@ def binary_metrics(
     return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
 
 
-def _group_metrics(positive: ArrayLike, z: ArrayLike, group: ArrayLike, w: ArrayLike | None) -> dict[str, float]:
+def _group_metrics(
+    positive: ArrayLike, z: ArrayLike, group: ArrayLike, w: ArrayLike | None
+) -> dict[str, float]:
     try:
         within = asdict(group_auc(positive, z, group, weight=w))
     except NoMixedGroupError:
         return {"gauc_groups": 0}
-    return {"gauc": within.pop("value"), **{f"gauc_{name}": value for name, value in within.items()}}
+    return {
+        "gauc": within.pop("value"),
+        **{f"gauc_{name}": value for name, value in within.items()},
+    }
 
 
-def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> dict[str, float]:
+def regression_metrics(
+    y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None
+) -> dict[str, float]:
     """All metrics of a regression label: rmse and mae (in the targets' unit) and rows; `weight` as in `binary_metrics`.
 
     >>> regression_metrics([1, 2], [1, 4])["mae"]
@@ -136,7 +154,11 @@ def regression_metrics(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike
     """
     w = weight_column(weight, len(np.asarray(y)))
     rows = len(np.asarray(y)) if w is None else int((w > 0).sum())
-    return {"rmse": rmse(y, prediction, weight=weight), "mae": mae(y, prediction, weight=weight), "rows": rows}
+    return {
+        "rmse": rmse(y, prediction, weight=weight),
+        "mae": mae(y, prediction, weight=weight),
+        "rows": rows,
+    }
 
 
 def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:

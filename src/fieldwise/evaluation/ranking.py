@@ -13,7 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.charts import Chart, Line, line_chart
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import labelled_column, labels_of, require_both_classes, weight_column
+from fieldwise.evaluation.binary import (
+    labelled_column,
+    labels_of,
+    require_both_classes,
+    weight_column,
+)
 
 TOP_K = ("hr", "ndcg", "recall")
 
@@ -21,13 +26,14 @@ TOP_K = ("hr", "ndcg", "recall")
 def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> float:
     """AUC, the area under the ROC curve: the probability that a positive row scores above a negative one.
 
-    Ties count half. Pairs are counted in integers, so only the final division rounds. Give logits rather than
-    probabilities: the sigmoid rounds high logits to 1, which makes ties.
+    Ties count half. Pairs are counted in integers, so only the final division rounds. Give logits
+    rather than probabilities: the sigmoid rounds high logits to 1, which makes ties.
 
     Args:
         y: labels 0 and 1, [N].
         score: finite numbers that increase with the probability of a positive, [N].
-        weight: row weights, at least 0, [N]: a pair counts as the product of its rows' weights; equal if omitted.
+        weight: row weights, at least 0, [N]: a pair counts as the product of its rows' weights;
+            equal if omitted.
 
     Errors:
         DataError: one class only, no row, lengths that differ, NaN or infinity, a weight below 0.
@@ -37,12 +43,15 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
     """
     positive, scores = labelled_column(y, score, "scores")
     if (w := weight_column(weight, len(positive))) is not None:
-        positive, scores, w = positive[w > 0], scores[w > 0], w[w > 0]
+        positive = positive[w > 0]
+        scores = scores[w > 0]
+        w = w[w > 0]
         require_both_classes(positive, "AUC")
         wins = _twice_wins(positive, scores, np.zeros(len(w), np.int64), 1, w)
         return float(wins[0] / (2 * w[positive].sum() * w[~positive].sum()))
     require_both_classes(positive, "AUC")
-    high, low = np.sort(scores[positive]), np.sort(scores[~positive])
+    high = np.sort(scores[positive])
+    low = np.sort(scores[~positive])
     # Sorted queries make the searches cache-friendly. Each pair won counts 2 and each tie 1.
     below = int(np.searchsorted(low, high, side="left").sum())
     below_or_tied = int(np.searchsorted(low, high, side="right").sum())
@@ -52,8 +61,12 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
 def roc_chart(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Chart:
     """A chart of ROC curves: false and true positive rates by name (without a legend if it is empty)."""
     lines = [Line(name=name, x=x, y=y, colour=k) for k, (name, (x, y)) in enumerate(curves.items())]
-    x, y, unit = "false positive rate", "true positive rate", (0, 1)
-    return line_chart(lines, x, y, title=f"ROC curve: {y} by {x}", x_span=unit, y_span=unit, diagonal=True)
+    x = "false positive rate"
+    y = "true positive rate"
+    unit = (0, 1)
+    return line_chart(
+        lines, x, y, title=f"ROC curve: {y} by {x}", x_span=unit, y_span=unit, diagonal=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,20 +100,21 @@ def group_auc(
 ) -> GroupAUC:
     """AUC within each group (usually a user), averaged with the groups' rows as weights.
 
-    Sum of n_g AUC_g over sum of n_g, where n_g is all rows (impressions) of group g: Zhou et al., Deep Interest
-    Network, KDD 2018, eq. 7.
+    Sum of n_g AUC_g over sum of n_g, where n_g is all rows (impressions) of group g: Zhou et al.,
+    Deep Interest Network, KDD 2018, eq. 7.
 
     Args:
         y: labels 0 and 1, [N].
         score: finite numbers, [N].
         group: the group of each row, integers or text, [N].
-        one_class: how to treat a group of only one class, for which AUC is undefined: `skip` excludes it from both sums
-            and counts it, `half` gives it .5, `error` raises.
-        weight: row weights above 0, [N]: n_g is then the sum of a group's weights, and AUC_g is weighted too.
+        one_class: how to treat a group of only one class, for which AUC is undefined: `skip`
+            excludes it from both sums and counts it, `half` gives it .5, `error` raises.
+        weight: row weights above 0, [N]: n_g is then the sum of a group's weights, and AUC_g is
+            weighted too.
 
     Errors:
-        DataError: as for `auc`; a missing group; no group with both classes (except with `half`); with `error`, any
-            group of one class.
+        DataError: as for `auc`; a missing group; no group with both classes (except with `half`);
+            with `error`, any group of one class.
 
     >>> group_auc([0, 1, 1, 0, 1], [0.1, 0.9, 0.2, 0.8, 0.5], ["a", "a", "b", "b", "c"])
     GroupAUC(value=0.5, groups=2, skipped_groups=1, skipped_rows=1)
@@ -132,29 +146,39 @@ def group_auc(
 
 def values_by_group(
     y: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
-) -> tuple[NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]]:
+) -> tuple[
+    NDArray[np.generic], NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[np.float64]
+]:
     """Each group's name, rows, positives, sum of weights, and AUC (.5 if it has one class): all [G]."""
     positive, scores = labelled_column(y, score, "scores")
     column = np.asarray(group)
     if column.shape != positive.shape:
-        raise DataError(f"groups must be as many as the labels, found shape {column.shape} for {len(positive)} labels")
+        raise DataError(
+            f"groups must be as many as the labels, found shape {column.shape} for {len(positive)} labels"
+        )
     absent = column != column  # NaN and NaT are the values that differ from themselves
     if column.dtype == np.object_:
         absent = absent.astype(bool) | np.equal(column, np.array(None)).astype(bool)
     if absent.any():
-        raise DataError(f"every row needs a group, but row {int(absent.argmax())} (counting from 0) has none; fill it")
+        raise DataError(
+            f"every row needs a group, but row {int(absent.argmax())} (counting from 0) has none; fill it"
+        )
     try:
         names, code = np.unique(column, return_inverse=True)
     except TypeError as e:
-        raise DataError("groups must be all numbers or all text, found a mixture; convert them to text") from e
+        raise DataError(
+            "groups must be all numbers or all text, found a mixture; convert them to text"
+        ) from e
     code = code.astype(np.int64, copy=False)
     rows = np.bincount(code)
     positives = np.bincount(code[positive], minlength=len(names))
     if (w := weight_column(weight, len(positive))) is None:
-        mass, pairs = rows, positives * (rows - positives)
+        mass = rows
+        pairs = positives * (rows - positives)
     else:
         of_class = [np.bincount(code, w * kind, len(names)) for kind in (positive, ~positive)]
-        mass, pairs = of_class[0] + of_class[1], of_class[0] * of_class[1]
+        mass = of_class[0] + of_class[1]
+        pairs = of_class[0] * of_class[1]
     mixed = (positives > 0) & (positives < rows)
     wins = _twice_wins(positive, scores, code, len(names), w)
     return names, rows, positives, mass, np.where(mixed, wins / np.where(mixed, 2 * pairs, 1), 0.5)
@@ -172,7 +196,9 @@ def _twice_wins(
     Counted in integers, or weighted by the product of both rows' weights.
     """
     order = np.lexsort((score, code))
-    code, score, positive = code[order], score[order], positive[order]
+    code = code[order]
+    score = score[order]
+    positive = positive[order]
     mass = np.ones(len(code), dtype=np.int64) if weight is None else weight[order]
     new_tie = np.ones(len(code), dtype=bool)
     new_tie[1:] = (code[1:] != code[:-1]) | (score[1:] != score[:-1])
@@ -183,7 +209,9 @@ def _twice_wins(
     first_tie = np.searchsorted(code[start], np.arange(groups))  # [G], where each group starts
     ties_per_group = np.diff(first_tie, append=len(start))
     negatives_before -= np.repeat(negatives_before[first_tie], ties_per_group)
-    wins: NDArray[Any] = np.add.reduceat(tied_positives * (2 * negatives_before + tied_negatives), first_tie)
+    wins: NDArray[Any] = np.add.reduceat(
+        tied_positives * (2 * negatives_before + tied_negatives), first_tie
+    )
     return wins
 
 
@@ -209,8 +237,9 @@ class DeLong:
 def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
     """DeLong's test of the difference between the AUCs of two scores on the same rows.
 
-    DeLong et al., Biometrics 44(3), 1988, with mid-ranks. With several seeds the mean AUC is tested: each row's
-    contribution is averaged over seeds, so the test covers variance over rows but not over seeds.
+    DeLong et al., Biometrics 44(3), 1988, with mid-ranks. With several seeds the mean AUC is
+    tested: each row's contribution is averaged over seeds, so the test covers variance over rows
+    but not over seeds.
 
     Args:
         y: labels 0 and 1, [N].
@@ -236,7 +265,8 @@ def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
         parts.append([np.mean(column, axis=0) for column in zip(*of_seeds, strict=True)])
     means = [float(wins.mean()) for wins, _ in parts]
     variance = sum(float(np.var(parts[0][k] - parts[1][k], ddof=1)) / counts[k] for k in range(2))
-    difference, error = means[0] - means[1], math.sqrt(variance)
+    difference = means[0] - means[1]
+    error = math.sqrt(variance)
     certain = 1.0 if difference == 0 else 0.0
     p = math.erfc(abs(difference) / error / math.sqrt(2)) if error > 0 else certain
     return DeLong(first=means[0], second=means[1], difference=difference, standard_error=error, p=p)
@@ -269,23 +299,30 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
     scores = np.asarray(score, dtype=np.float64)
     if not np.isfinite(scores).all():
         row = int((~np.isfinite(scores)).argmax())
-        raise DataError(f"scores to rank by must be finite, found {scores[row]} for candidate {row} (counting from 0)")
+        raise DataError(
+            f"scores to rank by must be finite, found {scores[row]} for candidate {row} (counting from 0)"
+        )
     order = top_k_indices(scores, len(scores), tie)
     place = np.empty(len(scores), np.int64)
     place[order] = np.arange(1, len(scores) + 1)
     return place[np.asarray(chosen, dtype=np.int64)]
 
 
-def top_k_metrics(place: ArrayLike, user: ArrayLike, users: int, k: int) -> dict[str, NDArray[np.float64]]:
+def top_k_metrics(
+    place: ArrayLike, user: ArrayLike, users: int, k: int
+) -> dict[str, NDArray[np.float64]]:
     """Metrics of every user's first k candidates.
 
     - `hr`, hit rate: 1 if one of the user's positives is among them, else 0.
-    - `ndcg`: the sum of 1 / log2(1 + rank) over the positives among them, divided by the maximum for the user's
-      number of positives (Järvelin and Kekäläinen, TOIS 20(4), 2002, with gains of 0 and 1).
-    - `recall`: the share of the user's positives that are among them; at most k / positives if there are more.
+    - `ndcg`: the sum of 1 / log2(1 + rank) over the positives among them, divided by the maximum
+      for the user's number of positives (Järvelin and Kekäläinen, TOIS 20(4), 2002, with gains of 0
+      and 1).
+    - `recall`: the share of the user's positives that are among them; at most k / positives if
+      there are more.
 
-    `place` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose it is, from 0 to
-    U - 1, [P]; every user has at least one. The metrics have a value per user, [U].
+    `place` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose
+    it is, from 0 to U - 1, [P]; every user has at least one. The metrics have a value per user,
+    [U].
 
     >>> result = top_k_metrics([1, 5, 3], [0, 0, 1], users=2, k=3)
     >>> result["hr"].tolist(), result["recall"].tolist(), result["ndcg"].round(3).tolist()
@@ -293,10 +330,13 @@ def top_k_metrics(place: ArrayLike, user: ArrayLike, users: int, k: int) -> dict
     """
     if k < 1:
         raise DataError(f"k must be at least 1, found {k}")
-    places_P, user_P = np.asarray(place, dtype=np.int64), np.asarray(user, dtype=np.int64)
+    places_P = np.asarray(place, dtype=np.int64)
+    user_P = np.asarray(user, dtype=np.int64)
     positives = np.bincount(user_P, minlength=users)
     if len(positives) != users or not positives.all():
-        raise DataError(f"each of the {users} users must have a positive, found users without one, or more users")
+        raise DataError(
+            f"each of the {users} users must have a positive, found users without one, or more users"
+        )
     inside = places_P <= k
     hits = np.bincount(user_P, inside, minlength=users)
     gain = np.bincount(user_P, np.where(inside, 1 / np.log2(1.0 + places_P), 0.0), minlength=users)

@@ -53,7 +53,9 @@ def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[S
     """
     code = np.asarray(codes, dtype=np.int64)
     counts = np.bincount(code, minlength=len(names) + 1)
-    order = sorted(np.flatnonzero(counts[: len(names)]).tolist(), key=lambda k: (-counts[k], names[k]))
+    order = sorted(
+        np.flatnonzero(counts[: len(names)]).tolist(), key=lambda k: (-counts[k], names[k])
+    )
     shown = order if len(order) <= most + 1 else order[:most]
     results = [Slice(names[k], np.flatnonzero(code == k)) for k in shown]
     rest = len(order) - len(shown)
@@ -71,7 +73,8 @@ def by_quantile(
 ) -> list[Slice]:
     """Slices of similar size by increasing number, and one for rows without a number (NaN).
 
-    Equal numbers are never split, so there may be fewer than `bins`; `word` writes a number in a name.
+    Equal numbers are never split, so there may be fewer than `bins`; `word` writes a number in a
+    name.
 
     >>> [(s.name, len(s.rows)) for s in by_quantile([1.0, 2.0, 3.0, 9.0, np.nan], bins=2)]
     [('1 to 2', 2), ('3 to 9', 2), ('(absent)', 1)]
@@ -94,20 +97,24 @@ def by_quantile(
 def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
     """Metrics of each slice for a binary label.
 
-    `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and `off`, the mean
-    prediction minus the positive rate (normal intervals of means); with at least 10 rows of each class `auc` (DeLong's
-    variance, interval on the logit scale; one-sided if all pairs are in order).
+    `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and
+    `off`, the mean prediction minus the positive rate (normal intervals of means); with at least 10
+    rows of each class `auc` (DeLong's variance, interval on the logit scale; one-sided if all pairs
+    are in order).
     """
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)
     loss = row_losses(positive, z)
     results = []
     for one in slices:
-        rows, positives = len(one.rows), int(positive[one.rows].sum())
+        rows = len(one.rows)
+        positives = int(positive[one.rows].sum())
         metrics: dict[str, Interval] = {}
         if rows:
             low, high = wilson(positives, rows)
-            metrics["positive_rate"] = Interval(value=positives / rows, low=float(low), high=float(high))
+            metrics["positive_rate"] = Interval(
+                value=positives / rows, low=float(low), high=float(high)
+            )
         if rows >= LEAST_ROWS:
             metrics["mean_prediction"] = _mean(p[one.rows])
             metrics["logloss"] = _mean(loss[one.rows])
@@ -118,21 +125,31 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     return results
 
 
-def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
+def regression_slices(
+    y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slice]
+) -> list[SliceMetrics]:
     """Metrics of each slice with at least 30 rows for a regression label.
 
-    `mean_target`, `mean_prediction`, `off` (the mean prediction minus the mean target), `mae` and `rmse`, in the
-    targets' unit, with normal intervals of means; that of `rmse` is the root of the interval of its square.
+    `mean_target`, `mean_prediction`, `off` (the mean prediction minus the mean target), `mae` and
+    `rmse`, in the targets' unit, with normal intervals of means; that of `rmse` is the root of the
+    interval of its square.
     """
     target, predicted = paired_columns(y, prediction, "predictions")
     results = []
     for one in slices:
         metrics: dict[str, Interval] = {}
         if len(one.rows) >= LEAST_ROWS:
-            t, error = target[one.rows], predicted[one.rows] - target[one.rows]
-            columns = {"mean_target": t, "mean_prediction": predicted[one.rows], "off": error, "mae": np.abs(error)}
+            t = target[one.rows]
+            error = predicted[one.rows] - target[one.rows]
+            columns = {
+                "mean_target": t,
+                "mean_prediction": predicted[one.rows],
+                "off": error,
+                "mae": np.abs(error),
+            }
             square = _mean(error**2)
-            low, high = math.sqrt(max(0.0, square.low)), math.sqrt(square.high)
+            low = math.sqrt(max(0.0, square.low))
+            high = math.sqrt(square.high)
             metrics = {name: _mean(values) for name, values in columns.items()}
             metrics["rmse"] = Interval(value=math.sqrt(square.value), low=low, high=high)
         results.append(SliceMetrics(name=one.name, rows=len(one.rows), metrics=metrics))
@@ -140,7 +157,8 @@ def regression_slices(y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slic
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values))
+    mean = float(values.mean())
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
     return Interval(value=mean, low=mean - NORMAL_975 * error, high=mean + NORMAL_975 * error)
 
 
@@ -153,6 +171,7 @@ def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
         reach = 3 / min(len(wins), len(losses))
         return Interval(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))
     error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))
-    middle, reach = math.log(value / (1 - value)), NORMAL_975 * error / (value * (1 - value))
+    middle = math.log(value / (1 - value))
+    reach = NORMAL_975 * error / (value * (1 - value))
     low, high = (1 / (1 + math.exp(-(middle + side * reach))) for side in (-1, 1))
     return Interval(value=value, low=low, high=high)

@@ -29,7 +29,11 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     """
     results: dict[str, str] = {}
     rule = label.rule or "a positive label"
-    pair = f"a row with {rule} and one without" if not rule.startswith("“") else f"a row where {rule} and one where not"
+    pair = (
+        f"a row with {rule} and one without"
+        if not rule.startswith("“")
+        else f"a row where {rule} and one where not"
+    )
     if "auc" in metrics:
         results["auc"] = (
             f"Of {pair}, sampled at random, the model scores the first higher {of_100(metrics['auc'])} times of 100; "
@@ -41,11 +45,16 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
         )
     rate = metrics.get("positive_rate")
     if {"logloss", "normalized_entropy"} <= metrics.keys():
-        loss, entropy = metrics["logloss"], metrics["normalized_entropy"]
+        loss = metrics["logloss"]
+        entropy = metrics["normalized_entropy"]
         results["logloss"] = f"The penalty for wrong probabilities: {loss:.3f}, 0 at best."
         if entropy > 0:
             less = 100 * abs(1 - entropy)
-            better = f"{less:.0f} % less" if entropy < 1 else f"{less:.0f} % more, so the model is worse than no model"
+            better = (
+                f"{less:.0f} % less"
+                if entropy < 1
+                else f"{less:.0f} % more, so the model is worse than no model"
+            )
             better = "the same, so the model is no better" if less < 0.5 else better
             share = "" if rate is None else f" ({of_100(rate)} of 100)"
             results["logloss"] = (
@@ -63,7 +72,9 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
             f"{of_100(rate)} of 100 are."
         )
     if metrics.get("precision") == 0 and metrics.get("recall") == 0:
-        rare = "" if rate is None else f", as is usual where {of_100(rate)} of 100 rows are positive"
+        rare = (
+            "" if rate is None else f", as is usual where {of_100(rate)} of 100 rows are positive"
+        )
         results["precision"] = results["recall"] = (
             f"With a threshold of 50 %, no row that it predicts positive is, or it predicts none{rare}: rank "
             "by the score, or use another threshold."
@@ -72,7 +83,9 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
         results["precision"] = (
             f"Of the rows that it predicts at 50 % or more, {of_100(metrics['precision'])} of 100 are positive."
         )
-        results["recall"] = f"Of the positive rows it predicts {of_100(metrics['recall'])} of 100 at 50 % or more."
+        results["recall"] = (
+            f"Of the positive rows it predicts {of_100(metrics['recall'])} of 100 at 50 % or more."
+        )
     if "accuracy" in metrics and rate is not None:
         results["accuracy"] = (
             f"With a threshold of 50 % it is right for {of_100(metrics['accuracy'])} of 100 rows; always predicting "
@@ -81,7 +94,9 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
     return results
 
 
-def regression_words(metrics: Mapping[str, float], label: Label, *, spread: float | None = None) -> dict[str, str]:
+def regression_words(
+    metrics: Mapping[str, float], label: Label, *, spread: float | None = None
+) -> dict[str, str]:
     """A sentence about each of `rmse` and `mae`; `spread` is the RMSE of always predicting the targets' mean.
 
     >>> regression_words({"mae": 0.71}, Label("rating", task="regression", range=(1, 5)))["mae"]
@@ -97,7 +112,11 @@ def regression_words(metrics: Mapping[str, float], label: Label, *, spread: floa
         words = f"A typical error, large ones counted more, is {metrics['rmse']:.3g}, of {of}"
         if spread is not None and spread > 0:
             share = 100 * abs(1 - metrics["rmse"] / spread)
-            better = "smaller" if metrics["rmse"] < spread else "larger, so the model is worse than no model"
+            better = (
+                "smaller"
+                if metrics["rmse"] < spread
+                else "larger, so the model is worse than no model"
+            )
             words += f"; always predicting the mean has {spread:.3g}, the model's is {share:.0f} % {better}"
         results["rmse"] = f"{words}."
     return results
@@ -110,7 +129,9 @@ def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]
     ['On test rows the logloss 0.9000 is worse than 0.6923, that of always predicting the share of positives (50.0 %).']
     """
     results = []
-    for prefix in dict.fromkeys(name.removesuffix("logloss") for name in metrics if name.endswith("logloss")):
+    for prefix in dict.fromkeys(
+        name.removesuffix("logloss") for name in metrics if name.endswith("logloss")
+    ):
         own = {name: metrics[prefix + name] for name in _KNOWN if prefix + name in metrics}
         if "rows" in metrics:
             own["rows"] = metrics["rows"]
@@ -128,7 +149,16 @@ def remarks_on_means(runs: Sequence[Mapping[str, float]], rows: str) -> list[str
 
 MOST_DIGITS = 12
 """Of a logloss that is compared with another, which needs more than four digits to differ."""
-_KNOWN = ("auc", "logloss", "normalized_entropy", "accuracy", "precision", "recall", "positive_rate", "mean_prediction")
+_KNOWN = (
+    "auc",
+    "logloss",
+    "normalized_entropy",
+    "accuracy",
+    "precision",
+    "recall",
+    "positive_rate",
+    "mean_prediction",
+)
 
 
 def _sentences(own: Mapping[str, float]) -> list[str]:
@@ -138,14 +168,25 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
         return []
     if rate in (0, 1):
         which = "positive" if rate else "negative"
-        return [f"all labels are {which}: AUC and other metrics that compare two classes are undefined"]
-    result, auc, ratio = [], own.get("auc"), own.get("normalized_entropy", 0.0)
+        return [
+            f"all labels are {which}: AUC and other metrics that compare two classes are undefined"
+        ]
+    result = []
+    auc = own.get("auc")
+    ratio = own.get("normalized_entropy", 0.0)
     if ratio > 1:
         digits = 4
-        while digits < MOST_DIGITS and f"{own['logloss']:.{digits}f}" == f"{own['logloss'] / ratio:.{digits}f}":
+        while (
+            digits < MOST_DIGITS
+            and f"{own['logloss']:.{digits}f}" == f"{own['logloss'] / ratio:.{digits}f}"
+        ):
             digits += 1
-        constant = f"{own['logloss'] / ratio:.{digits}f}, that of always predicting the share of positives"
-        text = f"the logloss {own['logloss']:.{digits}f} is worse than {constant} ({100 * rate:.1f} %)"
+        constant = (
+            f"{own['logloss'] / ratio:.{digits}f}, that of always predicting the share of positives"
+        )
+        text = (
+            f"the logloss {own['logloss']:.{digits}f} is worse than {constant} ({100 * rate:.1f} %)"
+        )
         mean = own.get("mean_prediction")
         if mean is not None and abs(mean - rate) > 0.1 * min(rate, 1 - rate):
             text += f"; the mean prediction is {100 * mean:.1f} %"
@@ -166,10 +207,16 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
     if auc is not None and "rows" in own:
         positives = round(own["rows"] * rate)
         negatives = round(own["rows"]) - positives
-        # The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored.
+        # The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5
+        # mirrored.
         area = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
-        one, two = area / (2 - area), 2 * area**2 / (1 + area)
-        spread = area * (1 - area) + (positives - 1) * (one - area**2) + (negatives - 1) * (two - area**2)
+        one = area / (2 - area)
+        two = 2 * area**2 / (1 + area)
+        spread = (
+            area * (1 - area)
+            + (positives - 1) * (one - area**2)
+            + (negatives - 1) * (two - area**2)
+        )
         half = 1.96 * float(np.sqrt(spread / max(positives * negatives, 1)))
         if half > WIDE:
             few, which = min((positives, "positive"), (negatives, "negative"))
@@ -178,5 +225,7 @@ def _sentences(own: Mapping[str, float]) -> list[str]:
                 f"{half:.2f} higher or lower (95 % interval)"
             )
         if auc + half < 0.5:
-            result.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
+            result.append(
+                "the AUC is below 0.5, so the ranking is reversed: check the label's rule"
+            )
     return result

@@ -1,7 +1,7 @@
 """Attributions of a logit to fields: integrated gradients, and occlusion by background rows' values.
 
-Letters: N rows, M mixed rows, F fields, P = F(F-1)/2 pairs, D embedding size, S single-valued fields, G bags, K
-background rows.
+Letters: N rows, M mixed rows, F fields, P = F(F-1)/2 pairs, D embedding size, S single-valued
+fields, G bags, K background rows.
 """
 
 import copy
@@ -35,18 +35,20 @@ def integrated_gradients(
 ) -> tuple[np.ndarray, float]:
     """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit for every field's vectors.
 
-    All tables' vectors move along the path together, from the background's average vectors; the integral uses
-    Gauss-Legendre quadrature. A field's contribution is the sum over its vectors' entries.
+    All tables' vectors move along the path together, from the background's average vectors; the
+    integral uses Gauss-Legendre quadrature. A field's contribution is the sum over its vectors'
+    entries.
 
     Returns:
-        The contributions [N, F] float64, and the logit of the average vectors. The rest of a row's logit is the
-        quadrature error.
+        The contributions [N, F] float64, and the logit of the average vectors. The rest of a row's
+        logit is the quadrature error.
     """
     # A copy that shares the weights: hooks on the network itself would affect concurrent scoring.
     kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
     network = copy.deepcopy(network, kept).eval()
     with flushed_denormals():
-        sums: list[Tensor] = []  # of the outputs [F, D] of each call of an embedding, in the order of the calls
+        # of the outputs [F, D] of each call of an embedding, in the order of the calls
+        sums: list[Tensor] = []
 
         def add(x: Tensor, call: int) -> Tensor:
             if call == len(sums):
@@ -72,7 +74,9 @@ def integrated_gradients(
     return np.concatenate(parts), base
 
 
-def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> list[tuple[Tensor, Tensor]]:
+def _at(
+    network: nn.Module, batch: Batch, average: list[Tensor], at: float
+) -> list[tuple[Tensor, Tensor]]:
     """For each call of an embedding, the difference of actual and average vectors, and the gradient on the path."""
     points: list[Tensor] = []
     ways: list[Tensor] = []
@@ -84,7 +88,11 @@ def _at(network: nn.Module, batch: Batch, average: list[Tensor], at: float) -> l
 
     with _vectors(network, move), torch.enable_grad():
         gradients = torch.autograd.grad(network(batch).sum(), points, allow_unused=True)
-    return [(way, gradient) for way, gradient in zip(ways, gradients, strict=True) if gradient is not None]
+    return [
+        (way, gradient)
+        for way, gradient in zip(ways, gradients, strict=True)
+        if gradient is not None
+    ]
 
 
 def device_batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
@@ -124,7 +132,9 @@ class Mixer:
     """Computes logits of a table's rows with some fields from background rows of the same layout."""
 
     def __init__(self, network: nn.Module, table: EncodedTable, background: EncodedTable) -> None:
-        self.network, self.rows, self.layout = network, len(table), table.layout
+        self.network = network
+        self.rows = len(table)
+        self.layout = table.layout
         self.ids = np.concatenate([table.ids, background.ids])
         self.values = np.concatenate([table.values, background.values])
         self.bags = Bags.joined([table.bags, background.bags])
@@ -136,7 +146,10 @@ class Mixer:
     def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
         """The logits [M] of rows [M] of the table with the fields `taken_MF` from rows [M] of the background."""
         blocks = (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
-        mixed = (self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH) for part in blocks)
+        mixed = (
+            self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH)
+            for part in blocks
+        )
         return finite(score_batches(self.network, chain.from_iterable(mixed)))
 
     def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
@@ -144,7 +157,11 @@ class Mixer:
         results = []
         for sets in np.array_split(taken_SF, max(1, taken_SF.size * others.size // MOST_CELLS)):
             number = np.tile(np.repeat(rows, others.shape[1]), len(sets))
-            results.append(self.score(number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)))
+            results.append(
+                self.score(
+                    number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)
+                )
+            )
         return np.concatenate(results).reshape(len(taken_SF), *others.shape)
 
     def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
@@ -160,22 +177,30 @@ class Mixer:
 
 def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The logit [N] minus its mean with other rows' values [N, K] in one field, for every field [N, F]."""
-    without = mixer.without(np.arange(len(logit)), others, np.eye(mixer.layout.num_fields, dtype=bool))
+    without = mixer.without(
+        np.arange(len(logit)), others, np.eye(mixer.layout.num_fields, dtype=bool)
+    )
     lost: np.ndarray = logit[:, None] - without.mean(2).T
     return lost
 
 
 def pair_interactions(
-    mixer: Mixer, logit: np.ndarray, others: np.ndarray, rows: np.ndarray, fields: np.ndarray | None = None
+    mixer: Mixer,
+    logit: np.ndarray,
+    others: np.ndarray,
+    rows: np.ndarray,
+    fields: np.ndarray | None = None,
 ) -> np.ndarray:
     """Interaction effects of all pairs of fields, or of chosen ones, [M, K, P], in the order of `pair_indices`.
 
-    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects of single fields,
-    such as first-order terms, cancel. `others` are the background rows [M, K] of the chosen `rows` [M].
+    `f(x) - f(x without i) - f(x without j) + f(x without both)` for every background row: effects
+    of single fields, such as first-order terms, cancel. `others` are the background rows [M, K] of
+    the chosen `rows` [M].
     """
     one_SF = np.eye(mixer.layout.num_fields, dtype=bool)
     one_SF = one_SF if fields is None else one_SF[fields]
     left, right = np.triu_indices(len(one_SF), 1)
     without = mixer.without(rows, others, np.concatenate([one_SF, one_SF[left] | one_SF[right]]))
-    alone, both = without[: len(one_SF)], without[len(one_SF) :]
+    alone = without[: len(one_SF)]
+    both = without[len(one_SF) :]
     return np.moveaxis(logit[rows, None] - alone[left] - alone[right] + both, 0, 2)

@@ -20,7 +20,9 @@ NUMBERS = 8  # maximum number of quantiles of a numeric field
 VALUES = 10  # maximum number of values of another field
 
 
-def effects(bundle: Bundle, rows: TableLike | None = None, *, label: str | None = None) -> list[dict[str, Any]]:
+def effects(
+    bundle: Bundle, rows: TableLike | None = None, *, label: str | None = None
+) -> list[dict[str, Any]]:
     """The `effect` of every field that is no id, the one with the widest range of predictions first.
 
     >>> from fieldwise import LR, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
@@ -30,7 +32,9 @@ def effects(bundle: Bundle, rows: TableLike | None = None, *, label: str | None 
     >>> sorted(effects(model.bundle_)[0])
     ['field', 'predictions', 'values']
     """
-    return widest_first([effect(bundle, field, rows, label=label) for field in shown_fields(bundle.schema)])
+    return widest_first(
+        [effect(bundle, field, rows, label=label) for field in shown_fields(bundle.schema)]
+    )
 
 
 def widest_first(effects: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -43,18 +47,27 @@ def shown_fields(schema: Schema) -> list[Field]:
     """The fields that are no ids of users or items, nor lists of such ids: those say nothing about other ids."""
     ids = {named_id("user", schema), named_id("item", schema)}
     names = {field.name for field in schema.fields if field.column in ids}
-    return [field for field in schema.fields if field.name not in names and field.shares not in names]
+    return [
+        field for field in schema.fields if field.name not in names and field.shares not in names
+    ]
 
 
-def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label: str | None = None) -> dict[str, Any]:
+def effect(
+    bundle: Bundle, field: Field, rows: TableLike | None = None, *, label: str | None = None
+) -> dict[str, Any]:
     """The mean prediction over sample rows that all have one value of a field, for several of its values.
 
-    Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`), else the ten most
-    frequent ones, for a list each of them alone. Other fields that read the same column change with it.
+    Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`),
+    else the ten most frequent ones, for a list each of them alone. Other fields that read the same
+    column change with it.
     """
-    rows = bundle.samples if rows is None else as_table(rows, text_columns=bundle.schema.text_columns)
+    rows = (
+        bundle.samples if rows is None else as_table(rows, text_columns=bundle.schema.text_columns)
+    )
     if not rows.height:
-        raise DataError("a field's effect is a mean over rows, but the bundle has no sample rows: give some")
+        raise DataError(
+            "a field's effect is a mean over rows, but the bundle has no sample rows: give some"
+        )
     texts, cells, numbers = _values(bundle, field, rows)
     repeated = pl.concat([rows] * len(texts)) if texts else rows.head(0)
     places = np.repeat(np.arange(len(texts)), rows.height)
@@ -67,26 +80,40 @@ def effect(bundle: Bundle, field: Field, rows: TableLike | None = None, *, label
     return {"field": field.name, "values": texts, **more, "predictions": mean.tolist()}
 
 
-def _values(bundle: Bundle, field: Field, rows: pl.DataFrame) -> tuple[list[str], pl.Series, list[float] | None]:
+def _values(
+    bundle: Bundle, field: Field, rows: pl.DataFrame
+) -> tuple[list[str], pl.Series, list[float] | None]:
     """Values as text and as cells [V], and as numbers if they are."""
     column = rows.get_column(field.column)
     if field.cell == "number":
-        what, missing = f"column {field.column!r}", bundle.schema.missing
+        what = f"column {field.column!r}"
+        missing = bundle.schema.missing
         number = as_number(column, what, form=field.number_format, missing=missing).to_numpy()
         order = np.argsort(number, kind="stable")[: np.count_nonzero(~np.isnan(number))]
-        order = order[np.unique(np.linspace(0, max(len(order) - 1, 0), min(NUMBERS, len(order))).round().astype(int))]
+        order = order[
+            np.unique(
+                np.linspace(0, max(len(order) - 1, 0), min(NUMBERS, len(order))).round().astype(int)
+            )
+        ]
         numbers, first = np.unique(number[order], return_index=True)
         cells = column.gather(order[first])
         texts = [
-            str(cell) if column.dtype.is_temporal() else f"{n:.6g}" for cell, n in zip(cells, numbers, strict=True)
+            str(cell) if column.dtype.is_temporal() else f"{n:.6g}"
+            for cell, n in zip(cells, numbers, strict=True)
         ]
         return texts, cells, numbers.tolist()
     fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
     if isinstance(fitted, Vocabulary):
         texts = list(fitted.values[:VALUES])
     else:
-        each = as_list(column, field.separator).explode() if field.cell == "list" else as_text(column)
-        counts = each.drop_nulls().value_counts(name="rows").sort("rows", each.name, descending=[True, False])
+        each = (
+            as_list(column, field.separator).explode() if field.cell == "list" else as_text(column)
+        )
+        counts = (
+            each.drop_nulls()
+            .value_counts(name="rows")
+            .sort("rows", each.name, descending=[True, False])
+        )
         texts = counts.get_column(each.name).head(VALUES).to_list()
     if field.cell == "list":
         return texts, pl.Series([[text] for text in texts], dtype=pl.List(pl.String)), None

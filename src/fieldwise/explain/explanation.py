@@ -18,7 +18,12 @@ from fieldwise.display import SHOWN_ROWS, Table, number, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.slices import ABSENT
-from fieldwise.explain.attribution import has_gradients, integrated_gradients, occlusion, pair_interactions
+from fieldwise.explain.attribution import (
+    has_gradients,
+    integrated_gradients,
+    occlusion,
+    pair_interactions,
+)
 from fieldwise.explain.subject import METHODS, UNSEEN, Method, Subject
 from fieldwise.models.build import part_of_mean
 from fieldwise.schema import Task
@@ -54,10 +59,11 @@ class Explanation:
 
     Args:
         subject: the rows, their values and their scores.
-        method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM), added to w0; exact.
-            `integrated_gradients`: a field's part along the path from the background's average vectors; the gap is
-            the quadrature error. `occlusion`: the logit's drop when the field has background rows' values, added to
-            their mean logit; the gap is due to interactions of fields.
+        method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM),
+            added to w0; exact. `integrated_gradients`: a field's part along the path from the
+            background's average vectors; the gap is the quadrature error. `occlusion`: the logit's
+            drop when the field has background rows' values, added to their mean logit; the gap is
+            due to interactions of fields.
         contributions: [N, F].
         base: [N].
         gap: [N].
@@ -72,7 +78,8 @@ class Explanation:
     @property
     def prediction(self) -> np.ndarray:
         """Probabilities or numbers [N], as `Bundle.predict` returns them."""
-        number, calibration = self.subject.settings.predicted(self.subject.logit), self.subject.calibration
+        number = self.subject.settings.predicted(self.subject.logit)
+        calibration = self.subject.calibration
         number = number if calibration is None else calibration.logit(number)
         return sigmoid(number) if self.subject.settings.task == "binary" else number
 
@@ -81,13 +88,14 @@ class Explanation:
 
         Args:
             row: number of the row.
-            pairs: also measure pairs of fields if the model has no pair terms (`measured_pairs`), so that the sentence
-                names them too.
+            pairs: also measure pairs of fields if the model has no pair terms (`measured_pairs`),
+                so that the sentence names them too.
 
         Errors:
             DataError: no such row.
         """
-        subject, rows = self.subject, len(self.contributions)
+        subject = self.subject
+        rows = len(self.contributions)
         if not 0 <= row < rows:
             raise DataError(f"rows are numbered from 0 to {rows - 1}, found row {row}")
         values = list(subject.values.row(row))
@@ -114,9 +122,12 @@ class Explanation:
         if "pairs" in added:
             results["pairs"] = []
             for p in np.argsort(-np.abs(added["pairs"]), kind="stable"):
-                names, own = [subject.fields[f] for f in subject.pairs[p]], [values[f] for f in subject.pairs[p]]
+                names = [subject.fields[f] for f in subject.pairs[p]]
+                own = [values[f] for f in subject.pairs[p]]
                 pair = {"fields": names, "values": own, "contribution": float(added["pairs"][p])}
-                pair |= {name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown}
+                pair |= {
+                    name: float(shown[part][p]) for name, part in _OF_PAIRS.items() if part in shown
+                }
                 results["pairs"].append(pair)
         elif "attention" in shown:
             results["attention"] = shown["attention"].tolist()
@@ -131,43 +142,61 @@ class Explanation:
     def measured_pairs(self, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
         """The pairs among the row's twelve strongest fields by interaction effect, strongest first, in any model.
 
-        `effect` is the mean over background rows of `f(x) - f(x without i) - f(x without j) + f(x without both)`, where
-        "without" means with the background row's value (`fieldwise.explain.attribution`): effects of
-        single fields cancel. Effects need not add up to the score.
+        `effect` is the mean over background rows of
+        `f(x) - f(x without i) - f(x without j) + f(x without both)`, where "without" means with the
+        background row's value (`fieldwise.explain.attribution`): effects of single fields cancel.
+        Effects need not add up to the score.
 
         Args:
             row: number of the row.
             seed: seed for sampling background rows, if there are more than 32.
         """
-        subject, number = self.subject, np.array([row])
-        chosen = np.sort(np.argsort(-np.abs(self.contributions[row]), kind="stable")[:PAIRED_FIELDS])
+        subject = self.subject
+        number = np.array([row])
+        chosen = np.sort(
+            np.argsort(-np.abs(self.contributions[row]), kind="stable")[:PAIRED_FIELDS]
+        )
         pairs = chosen[np.stack(np.triu_indices(len(chosen), 1), axis=1)]
         others = subject.others(DRAWS, seed)[number]
         effect = pair_interactions(subject.mixer, subject.logit, others, number, chosen)[0].mean(0)
-        values, result = subject.values.row(row), []
+        values = subject.values.row(row)
+        result = []
         for p in np.argsort(-np.abs(effect), kind="stable"):
-            names, own = [subject.fields[f] for f in pairs[p]], [values[f] for f in pairs[p]]
+            names = [subject.fields[f] for f in pairs[p]]
+            own = [values[f] for f in pairs[p]]
             result.append({"fields": names, "values": own, "effect": float(effect[p])})
         return result
 
     def __repr__(self) -> str:
-        rows, subject = len(self.contributions), self.subject
+        rows = len(self.contributions)
+        subject = self.subject
         about = f"Explanation of {rows:,} row{'' if rows == 1 else 's'}: label {subject.label!r}, by {self.method}"
         if rows == 1:
-            score, prediction, base = subject.logit[0], self.prediction[0], self.base[0]
+            score = subject.logit[0]
+            prediction = self.prediction[0]
+            base = self.base[0]
             about += f"; score {score:+.4f}, prediction {prediction:.4f}, base {base:+.4f}"
         else:
             about += "; mean absolute contribution of each field"
         sizes = self._sizes(0 if rows == 1 else None)
-        lines = [f"  {name}: {size:{'+.4f' if rows == 1 else '.4f'}}" for name, size in sizes[:SHOWN_FIELDS]]
-        more = [f"  and {len(sizes) - SHOWN_FIELDS} more fields"] if len(sizes) > SHOWN_FIELDS else []
+        lines = [
+            f"  {name}: {size:{'+.4f' if rows == 1 else '.4f'}}"
+            for name, size in sizes[:SHOWN_FIELDS]
+        ]
+        more = (
+            [f"  and {len(sizes) - SHOWN_FIELDS} more fields"] if len(sizes) > SHOWN_FIELDS else []
+        )
         return "\n".join([about, *lines, *more])
 
     def _sizes(self, row: int | None) -> list[tuple[str, float]]:
         """The contributions of a row by `FIELD = VALUE`, or all rows' mean absolute ones by field, largest first."""
-        names, sizes = self.subject.fields, np.abs(self.contributions).sum(0) / max(len(self.contributions), 1)
+        names = self.subject.fields
+        sizes = np.abs(self.contributions).sum(0) / max(len(self.contributions), 1)
         if row is not None:
-            names = tuple(f"{f} = {value}" for f, value in zip(names, self.subject.values.row(row), strict=True))
+            names = tuple(
+                f"{f} = {value}"
+                for f, value in zip(names, self.subject.values.row(row), strict=True)
+            )
             sizes = self.contributions[row]
         return [(names[f], float(sizes[f])) for f in np.argsort(-np.abs(sizes), kind="stable")]
 
@@ -192,9 +221,13 @@ class Explanation:
             plain = self.row(row)
             title = f"contribution to the score of {plain['score']:.3g} (base {plain['base']:.3g})"
         names, sizes = zip(*self._sizes(row)[:SHOWN_ROWS], strict=True)
-        low, high, colours = np.minimum(sizes, 0.0), np.maximum(sizes, 0.0), np.less(sizes, 0)
+        low = np.minimum(sizes, 0.0)
+        high = np.maximum(sizes, 0.0)
+        colours = np.less(sizes, 0)
         span = wider(low.min(), high.max())
-        return dot_chart(names, sizes, span, title=title, low=low, high=high, colours=colours, rule=0.0)
+        return dot_chart(
+            names, sizes, span, title=title, low=low, high=high, colours=colours, rule=0.0
+        )
 
     def plot_attention(self, row: int | None = None) -> Chart:
         """A heat map of AFM's or AutoInt's attention over fields, of one row or averaged over rows, layers and heads.
@@ -202,7 +235,8 @@ class Explanation:
         Errors:
             DataError: the model has no attention over fields.
         """
-        subject, fields = self.subject, self.subject.fields
+        subject = self.subject
+        fields = self.subject.fields
         weights = subject.terms.shown.get("attention")
         if weights is None:
             name = type(part_of_mean(subject.network)).__name__.removesuffix("Network")
@@ -212,11 +246,13 @@ class Explanation:
         self.row(0 if row is None else row)  # raises an error with the valid rows
         mean = weights.mean(0) if row is None else weights[row]
         if mean.ndim == 1:
-            equal, square = 1 / len(subject.pairs), np.full((len(fields), len(fields)), np.nan)
+            equal = 1 / len(subject.pairs)
+            square = np.full((len(fields), len(fields)), np.nan)
             for weight, (i, j) in zip(mean, subject.pairs, strict=True):
                 square[i, j] = square[j, i] = weight
         else:
-            equal, square = 1 / len(fields), mean.mean((0, 1))
+            equal = 1 / len(fields)
+            square = mean.mean((0, 1))
         known = square[~np.isnan(square)]
         title = uniform_text(known, equal) or "attention between fields"
         return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
@@ -229,24 +265,46 @@ class Explanation:
             fields = [[f["field"], f["value"], f["contribution"]] for f in result["fields"]]
             title = f"{result['label']}: prediction {result['prediction']:.4g}, score {result['score']:.4g}"
             note = f"base {result['base']:.4g}, gap {result['gap']:.4g}; by {self.method}"
-            return Table(["field", "value", "contribution"], fields[:SHOWN_ROWS], title, note)._repr_html_()
+            return Table(
+                ["field", "value", "contribution"], fields[:SHOWN_ROWS], title, note
+            )._repr_html_()
         means = dict(zip(self.subject.fields, self.contributions.mean(0).tolist(), strict=True))
         table = [[name, size, means[name]] for name, size in self._sizes(None)[:SHOWN_ROWS]]
         title = f"{self.subject.label}: contributions of {rows:,} rows"
-        return Table(["field", "mean absolute", "mean"], table, title, f"by {self.method}")._repr_html_()
+        return Table(
+            ["field", "mean absolute", "mean"], table, title, f"by {self.method}"
+        )._repr_html_()
 
-    def _matches(self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]) -> dict[str, Any]:
+    def _matches(
+        self, matches_LH: np.ndarray, shown: dict[str, np.ndarray], values: list[str]
+    ) -> dict[str, Any]:
         """IntTower's levels with the matched heads, and both sides' gates."""
-        levels, gates = [], {}
-        for level, (products, matched) in enumerate(zip(matches_LH, shown["matched_head"], strict=True)):
+        levels = []
+        gates = {}
+        for level, (products, matched) in enumerate(
+            zip(matches_LH, shown["matched_head"], strict=True)
+        ):
             of_heads = enumerate(zip(matched, products, strict=True))
-            heads = [{"user_head": h, "item_head": int(i), "product": float(product)} for h, (i, product) in of_heads]
-            levels.append({"level": level + 1, "contribution": float(products.sum()), "heads": heads})
+            heads = [
+                {"user_head": h, "item_head": int(i), "product": float(product)}
+                for h, (i, product) in of_heads
+            ]
+            levels.append(
+                {"level": level + 1, "contribution": float(products.sum()), "heads": heads}
+            )
         for side in ("user", "item"):
-            fields, weights = self.subject.tower_fields(side), shown[f"{side}_gates"]
+            fields = self.subject.tower_fields(side)
+            weights = shown[f"{side}_gates"]
             gates[f"{side}_gates"] = [
-                {"field": self.subject.fields[f], "value": values[f], "gate": float(gate), "effect": float(effect)}
-                for f, gate, effect in zip(fields, weights, shown[f"{side}_gate_effects"], strict=True)
+                {
+                    "field": self.subject.fields[f],
+                    "value": values[f],
+                    "gate": float(gate),
+                    "effect": float(effect),
+                }
+                for f, gate, effect in zip(
+                    fields, weights, shown[f"{side}_gate_effects"], strict=True
+                )
             ]
         return {"levels": levels, **gates}
 
@@ -289,7 +347,9 @@ def explain(
 def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Explanation:
     """`explain` for encoded rows."""
     if method not in METHODS:
-        raise ConfigError(f"method must be a known method, found {method!r}: {nearest(method, METHODS)}")
+        raise ConfigError(
+            f"method must be a known method, found {method!r}: {nearest(method, METHODS)}"
+        )
     name = type(part_of_mean(subject.network)).__name__.removesuffix("Network")
     if method == "terms":
         if not subject.terms.pairwise:
@@ -300,34 +360,42 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
         # Each field's first-order term and half of its pairs', and the bias.
         added = subject.terms.added
         pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
-        contributions, base = added["first_order"] + pairs, added["bias"]
+        contributions = added["first_order"] + pairs
+        base = added["bias"]
     elif method == "integrated_gradients":
         if not has_gradients(subject.network):
             raise ConfigError(
                 f"integrated gradients need a model that reads its fields' vectors from whole tables, found {name}: "
                 f"use {subject.usual_method!r}"
             )
-        contributions, start = integrated_gradients(subject.network, subject.table, subject.background)
+        contributions, start = integrated_gradients(
+            subject.network, subject.table, subject.background
+        )
         base = np.full(len(subject.table), start)
     else:
         others = subject.others(DRAWS, seed)
         contributions = occlusion(subject.mixer, subject.logit, others)
-        base = score_batches(subject.network, subject.background.batches(SCORING_BATCH))[others].mean(1)
+        base = score_batches(subject.network, subject.background.batches(SCORING_BATCH))[
+            others
+        ].mean(1)
     gap = subject.logit - base - contributions.sum(1)
-    return Explanation(subject=subject, method=method, contributions=contributions, base=base, gap=gap)
+    return Explanation(
+        subject=subject, method=method, contributions=contributions, base=base, gap=gap
+    )
 
 
 MAIN = 3  # maximum number of reasons
-HALF = 0.5  # minimum size of a further reason, and of one against, as a share of the strongest one's
+# minimum size of a further reason, and of one against, as a share of the strongest one's
+HALF = 0.5
 LONGEST = 60  # characters of a value
 
 
 def sentence(explanation: Explanation, row: int, measured: Sequence[Mapping[str, Any]] = ()) -> str:
     """The prediction, its main reasons (at most three), and the strongest one against it if it is half as strong.
 
-    A reason is a field or a pair of fields whose part of the score differs from its mean over the background rows: of
-    the model's own terms with the method `terms`, else a field's contribution or the effect of a pair of `measured`
-    (`Explanation.measured_pairs`).
+    A reason is a field or a pair of fields whose part of the score differs from its mean over the
+    background rows: of the model's own terms with the method `terms`, else a field's contribution
+    or the effect of a pair of `measured` (`Explanation.measured_pairs`).
     """
     parts = _parts(explanation, row)
     total = sum(amount for _, amount in parts)
@@ -342,17 +410,26 @@ def sentence(explanation: Explanation, row: int, measured: Sequence[Mapping[str,
     reasons: list[str] = []
     against = ""
     for fields, amount in ordered:
-        if len(reasons) < MAIN and sign * amount >= HALF * most > 0 and not named.issuperset(fields):
+        if (
+            len(reasons) < MAIN
+            and sign * amount >= HALF * most > 0
+            and not named.issuperset(fields)
+        ):
             reasons.append(_clause(explanation, row, fields, amount > 0))
             named |= set(fields)
-    if ordered and -sign * ordered[-1][1] >= HALF * most > 0 and not named.issuperset(ordered[-1][0]):
+    if (
+        ordered
+        and -sign * ordered[-1][1] >= HALF * most > 0
+        and not named.issuperset(ordered[-1][0])
+    ):
         against = ", although " + _clause(explanation, row, ordered[-1][0], sign < 0)
     prediction = float(explanation.prediction[row])
     task = explanation.subject.settings.task
     number = prediction_text(prediction, task)
     if not reasons:
         return f"{number}, as for the rows it is compared with: no value changes it"
-    odd = task != "binary" or (prediction > 0.5) != (sign > 0)  # the number alone does not say which way the reasons go
+    # the number alone does not say which way the reasons go
+    odd = task != "binary" or (prediction > 0.5) != (sign > 0)
     usual = f", {'more' if sign > 0 else 'less'} than usual" if odd else ""
     *first, last = reasons
     joined = f"{', '.join(first)}, and {last}" if first else last
@@ -382,7 +459,8 @@ def _parts(explanation: Explanation, row: int) -> list[tuple[tuple[int, ...], fl
     results: list[tuple[tuple[int, ...], float]] = []
     for name, fields in (("first_order", singles), ("pairs", subject.pairs)):
         if name in subject.terms.added:
-            own, usual = subject.terms.added[name][row], subject.background_terms.added[name].mean(0)
+            own = subject.terms.added[name][row]
+            usual = subject.background_terms.added[name].mean(0)
             results += zip(fields, (own - usual).tolist(), strict=True)
     return results
 
@@ -391,7 +469,9 @@ def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: boo
     words = [_in_words(explanation.subject, row, field, up) for field in fields]
     if len(words) == 1:
         return words[0][2]
-    (user, _), (item, number) = sorted(zip(words, fields, strict=True), key=lambda one: one[0][0] != "user")
+    (user, _), (item, number) = sorted(
+        zip(words, fields, strict=True), key=lambda one: one[0][0] != "user"
+    )
     if user[0] == "user" and explanation.subject.schema.fields[number].role == "item":
         return f"this user {'likes' if up else 'does not like'} {item[1]}"
     return f"{words[0][1]} goes {'well' if up else 'badly'} with {words[1][1]}"
@@ -400,20 +480,26 @@ def _clause(explanation: Explanation, row: int, fields: tuple[int, ...], up: boo
 def _in_words(subject: Subject, row: int, number: int, up: bool) -> tuple[str, str, str]:
     """Whose id a field's value is ("user", "item" or ""), and the value as a noun and as a main clause."""
     field = subject.schema.fields[number]
-    name, value = field.name.replace("_", " "), subject.values.row(row)[number]
+    name = field.name.replace("_", " ")
+    value = subject.values.row(row)[number]
     unseen = field.cell == "category" and value.endswith(UNSEEN)
     value = value.removesuffix(UNSEEN) if unseen else value
     for role in ("user", "item"):
         if field.column == named_id(role, subject.schema):
             high = "high" if up else "low"
-            return role, f"this {role}", f"this {role}{' is new' if unseen else f'’s scores are {high} in general'}"
+            return (
+                role,
+                f"this {role}",
+                f"this {role}{' is new' if unseen else f'’s scores are {high} in general'}",
+            )
     if value == ABSENT:
         return "", f"a missing {name}", f"the {name} is missing"
     value = value if len(value) <= LONGEST else value[: LONGEST - 1] + "…"
     if level := subject.levels.get(field.name, {row: ""})[row]:
         return "", f"a {level} {name} ({value})", f"the {name} is {level} ({value})"
     are = "are" if field.cell == "list" and name.endswith("s") else "is"
-    new, clause = "new " if unseen else "", ", which is new to the model" if unseen else ""
+    new = "new " if unseen else ""
+    clause = ", which is new to the model" if unseen else ""
     return "", f"the {new}{name} {value}", f"the {name} {are} {value}{clause}"
 
 
@@ -425,15 +511,16 @@ PAIR_SCORES = 200_000  # limit on scores, one per pair and row, above the minimu
 def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     """Means and standard deviations over the rows, as plain values.
 
-    `fields`, by mean absolute contribution; `pairs`, by strength (`strongest_pairs`); for AutoInt the mean `attention`
-    [L, H, F, F] and its standard deviation; for IntTower the means of each level's score, of the gates and of the share
-    of matches by item head.
+    `fields`, by mean absolute contribution; `pairs`, by strength (`strongest_pairs`); for AutoInt
+    the mean `attention` [L, H, F, F] and its standard deviation; for IntTower the means of each
+    level's score, of the gates and of the share of matches by item head.
 
     Args:
         explanation: explanation of at least one row.
         seed: seed for sampling background rows for the pairs.
     """
-    subject, contributions = explanation.subject, explanation.contributions
+    subject = explanation.subject
+    contributions = explanation.contributions
     fields = [
         {"field": name, "mean_size": float(np.abs(column).mean()), **_spread(column)}
         for name, column in zip(subject.fields, contributions.T, strict=True)
@@ -447,22 +534,35 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
         "fields": sorted(fields, key=lambda f: -f["mean_size"]),
         "pairs": strongest_pairs(subject, seed=seed),
     }
-    added, shown = subject.terms.added, subject.terms.shown
+    added = subject.terms.added
+    shown = subject.terms.shown
     if "attention" in shown and "pairs" not in added:
-        of = {"mean": shown["attention"].mean(0).tolist(), "deviation": shown["attention"].std(0).tolist()}
+        of = {
+            "mean": shown["attention"].mean(0).tolist(),
+            "deviation": shown["attention"].std(0).tolist(),
+        }
         results["attention"] = {"fields": list(subject.fields), **of}
     if "matches" in added:
         heads = range(int(shown["matched_head"].max()) + 1)
         results["levels"] = [
-            {"level": level + 1, **_spread(score), "matched_share": [float((matched == k).mean()) for k in heads]}
+            {
+                "level": level + 1,
+                **_spread(score),
+                "matched_share": [float((matched == k).mean()) for k in heads],
+            }
             for level, (score, matched) in enumerate(
                 zip(added["matches"].sum(2).T, shown["matched_head"].swapaxes(0, 1), strict=True)
             )
         ]
         for side in ("user", "item"):
-            gates, effects = shown[f"{side}_gates"], shown[f"{side}_gate_effects"]
+            gates = shown[f"{side}_gates"]
+            effects = shown[f"{side}_gate_effects"]
             results[f"{side}_gates"] = [
-                {"field": subject.fields[f], **_spread(gates[:, k]), "mean_effect": float(effects[:, k].mean())}
+                {
+                    "field": subject.fields[f],
+                    **_spread(gates[:, k]),
+                    "mean_effect": float(effects[:, k].mean()),
+                }
                 for k, f in enumerate(subject.tower_fields(side))
             ]
     return results
@@ -476,26 +576,41 @@ def summary_tables(summary: dict[str, Any], pairs: int) -> dict[str, Table]:
     """The parts of a `summary` as tables of texts: `fields`, `pairs` (the first ones), `levels` and `gates`."""
     columns = ["field", "mean absolute", "mean", "standard deviation"]
     rows = [
-        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])] for f in summary["fields"]
+        [f["field"], number(f["mean_size"]), number(f["mean"], "+"), number(f["deviation"])]
+        for f in summary["fields"]
     ]
     tables = {"fields": Table(columns, rows, "Fields, by mean absolute contribution")}
     if summary["pairs"]:
         parts = [name for name in summary["pairs"][0] if name != "fields"]
-        rows = [[" × ".join(p["fields"]), *(number(p[part]) for part in parts)] for p in summary["pairs"][:pairs]]
+        rows = [
+            [" × ".join(p["fields"]), *(number(p[part]) for part in parts)]
+            for p in summary["pairs"][:pairs]
+        ]
         title = f"Pairs, by interaction strength: the first {len(rows)} of {len(summary['pairs'])}"
         columns = ["pair", *(part.replace("_", " ") for part in parts)]
         tables["pairs"] = Table(columns, rows, title)
     if "levels" in summary:
         heads = [f"item head {k + 1}" for k in range(len(summary["levels"][0]["matched_share"]))]
         rows = [
-            [str(one["level"]), number(one["mean"], "+"), number(one["deviation"]), *map(number, one["matched_share"])]
+            [
+                str(one["level"]),
+                number(one["mean"], "+"),
+                number(one["deviation"]),
+                *map(number, one["matched_share"]),
+            ]
             for one in summary["levels"]
         ]
         title = "Levels: scores, and the share of user heads that match each item head best"
         columns = ["level", "mean score", "standard deviation", *heads]
         tables["levels"] = Table(columns, rows, title)
         rows = [
-            [gate["field"], side, number(gate["mean"]), number(gate["deviation"]), number(gate["mean_effect"], "+")]
+            [
+                gate["field"],
+                side,
+                number(gate["mean"]),
+                number(gate["deviation"]),
+                number(gate["mean_effect"], "+"),
+            ]
             for side in ("user", "item")
             for gate in sorted(summary[f"{side}_gates"], key=lambda g: -g["mean"])
         ]
@@ -512,8 +627,8 @@ def strongest_pairs(
 
     The mean is over rows and background rows of `pair_interactions`.
 
-    Besides the `strength`, FM and AFM have the mean and standard deviation of the pair's term over all rows, and AFM
-    those of its attention.
+    Besides the `strength`, FM and AFM have the mean and standard deviation of the pair's term over
+    all rows, and AFM those of its attention.
 
     Args:
         subject: N rows; strengths are measured on at most `rows` of them, evenly spaced.
@@ -524,8 +639,12 @@ def strongest_pairs(
     if not subject.pairs:
         return []
     least, most = PAIR_ROWS
-    wanted = min(most, max(least, PAIR_SCORES // (draws * len(subject.pairs)))) if rows is None else rows
-    some = np.unique(np.linspace(0, len(subject.table) - 1, min(wanted, len(subject.table))).astype(int))
+    wanted = (
+        min(most, max(least, PAIR_SCORES // (draws * len(subject.pairs)))) if rows is None else rows
+    )
+    some = np.unique(
+        np.linspace(0, len(subject.table) - 1, min(wanted, len(subject.table))).astype(int)
+    )
     others = subject.others(draws, seed)[some]
     together = pair_interactions(subject.mixer, subject.logit, others, some)
     terms = subject.terms
@@ -539,7 +658,10 @@ def strongest_pairs(
             "strength": float(np.sqrt(np.square(together[:, :, p]).mean())),
         }
         for name, part in parts.items():
-            pair |= {f"mean_{name}": float(part[:, p].mean()), f"{name}_deviation": float(part[:, p].std())}
+            pair |= {
+                f"mean_{name}": float(part[:, p].mean()),
+                f"{name}_deviation": float(part[:, p].std()),
+            }
         results.append(pair)
     return sorted(results, key=lambda pair: -pair["strength"])
 

@@ -1,6 +1,7 @@
 """The rows to explain, encoded and as text, with the network of one label, its terms and background rows.
 
-Letters: N rows, F fields, P = F(F-1)/2 pairs, L levels or layers, H heads, K item heads, U and V fields of a tower.
+Letters: N rows, F fields, P = F(F-1)/2 pairs, L levels or layers, H heads, K item heads, U and V
+fields of a tower.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,16 +35,17 @@ class Terms:
     """The terms of a network's logits; both parts are empty for networks without a decomposition.
 
     Args:
-        added: terms by name, float64; their sum over all names and all axes but the first is the logit:
-            `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), in the order of
-            `fieldwise.ops.pair_indices`; `attended` [N, F], the last unit's part for each field after AutoInt's layers,
-            and `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's inner product with the item head that it
-            matches best (IntTower, level by level).
-        shown: parts of the terms: AFM's `attention` [N, P] and `interactions` [N, P], whose product is `pairs`;
-            AutoInt's `attention` [N, L, H, F, F], from query field (second last axis) to key field (last);
-            IntTower's `matched_head` [N, L, H], and for either side's fields `user_gates` [N, U], `item_gates` [N, V]
-            (Light-SE's weights, which sum to 1) with `user_gate_effects` and `item_gate_effects`, the
-            logit minus that with this gate at zero. In a mean with LR they are those of the network, before its share.
+        added: terms by name, float64; their sum over all names and all axes but the first is the
+            logit: `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), in the order of
+            `fieldwise.ops.pair_indices`; `attended` [N, F], the last unit's part for each field
+            after AutoInt's layers, and `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's
+            inner product with the item head that it matches best (IntTower, level by level).
+        shown: parts of the terms: AFM's `attention` [N, P] and `interactions` [N, P], whose product
+            is `pairs`; AutoInt's `attention` [N, L, H, F, F], from query field (second last axis)
+            to key field (last); IntTower's `matched_head` [N, L, H], and for either side's fields
+            `user_gates` [N, U], `item_gates` [N, V] (Light-SE's weights, which sum to 1) with
+            `user_gate_effects` and `item_gate_effects`, the logit minus that with this gate at
+            zero. In a mean with LR they are those of the network, before its share.
     """
 
     added: Mapping[str, np.ndarray]
@@ -57,7 +59,9 @@ class Terms:
     @property
     def logit(self) -> np.ndarray:
         """The sum of all terms [N]."""
-        total: np.ndarray = sum(term.sum(tuple(range(1, term.ndim))) for term in self.added.values())
+        total: np.ndarray = sum(
+            term.sum(tuple(range(1, term.ndim))) for term in self.added.values()
+        )
         return total
 
 
@@ -69,7 +73,10 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
     with scoring_mode(network):
         results = [take_apart(network, batch) for batch in device_batches(network, table)]
     added, shown = (
-        {name: torch.cat([part[i][name] for part in results]).detach().cpu().numpy() for name in results[0][i]}
+        {
+            name: torch.cat([part[i][name] for part in results]).detach().cpu().numpy()
+            for name in results[0][i]
+        }
         for i in (0, 1)
     )
     return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
@@ -82,8 +89,9 @@ LISTED = 8  # maximum number of a bag's values shown
 def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
     """The fields' values as text [N, F], with the fields' names as columns.
 
-    A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows its latest values,
-    as far as the model reads them; a long cell ends with the number of further values.
+    A value not in the vocabulary is marked, and a missing one is shown as absent. A history shows
+    its latest values, as far as the model reads them; a long cell ends with the number of further
+    values.
     """
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
@@ -92,7 +100,10 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
             known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
             texts = []
             for cell in as_list(column, field.separator, newest=field.max_length).to_list():
-                shown = [value if known is None or value in known else value + UNSEEN for value in cell[:LISTED]]
+                shown = [
+                    value if known is None or value in known else value + UNSEEN
+                    for value in cell[:LISTED]
+                ]
                 more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
                 texts.append(", ".join([*shown, *more]) or ABSENT)
         elif field.cell == "category":
@@ -105,13 +116,22 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
             if column.dtype == pl.String:
                 column = column.set(is_mark(column, encoder.missing), None)
             written = column.dtype.is_temporal() or column.dtype == pl.String
-            cells = column if written else as_number(column, f"column {field.column!r}", missing=encoder.missing)
-            texts = [ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}" for cell in cells.to_list()]
+            cells = (
+                column
+                if written
+                else as_number(column, f"column {field.column!r}", missing=encoder.missing)
+            )
+            texts = [
+                ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}"
+                for cell in cells.to_list()
+            ]
         columns.append(pl.Series(field.name, texts, dtype=pl.String))
     return pl.DataFrame(columns)
 
 
-def number_levels(encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame) -> dict[str, list[str]]:
+def number_levels(
+    encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame
+) -> dict[str, list[str]]:
     """For every field of numbers, whether each row's is `low`, `medium` or `high` by thirds of other rows.
 
     It is empty for a missing number, or where the other rows have fewer than three different ones.
@@ -154,7 +174,8 @@ class Subject:
     Args:
         label, settings: the label's name, and the label, which says what its score is.
         values: the fields' values as text, [N, F].
-        levels: whether a number is low, medium or high among the background rows' ones, for N rows by field.
+        levels: whether a number is low, medium or high among the background rows' ones, for N rows
+            by field.
         table: N rows.
     """
 
@@ -170,7 +191,12 @@ class Subject:
 
     @classmethod
     def of(
-        cls, bundle: Bundle, frame: TableLike, *, background: TableLike | None = None, label: str | None = None
+        cls,
+        bundle: Bundle,
+        frame: TableLike,
+        *,
+        background: TableLike | None = None,
+        label: str | None = None,
     ) -> "Subject":
         """A subject from raw rows and a bundle; arguments and errors are those of `fieldwise.explain.explain`."""
         texts = bundle.schema.text_columns
@@ -178,12 +204,17 @@ class Subject:
         frame = as_table(frame, text_columns=texts)
         if not rows.height:
             kept = "has no sample rows" if background is None else "was given none"
-            raise DataError(f"an explanation compares with other rows, but the bundle {kept}: give background rows")
+            raise DataError(
+                f"an explanation compares with other rows, but the bundle {kept}: give background rows"
+            )
         names = [one.name for one in bundle.schema.labels]
         wanted = names[0] if label is None else label
         if wanted not in names:
-            raise ConfigError(f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}")
-        position, network = names.index(wanted), bundle.network
+            raise ConfigError(
+                f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}"
+            )
+        position = names.index(wanted)
+        network = bundle.network
         if bundle.schema.more_labels:
             assert isinstance(network.heads, nn.ModuleList)
             network = network.heads[position]
@@ -195,7 +226,9 @@ class Subject:
             network=network,
             values=field_values(bundle.encoder, frame),
             levels=number_levels(bundle.encoder, frame, rows),
-            background=bundle.encoded_samples if background is None else bundle.encoder.transform(rows),
+            background=bundle.encoded_samples
+            if background is None
+            else bundle.encoder.transform(rows),
             calibration=bundle.calibration.get(wanted),
         )
 
@@ -249,7 +282,9 @@ class Subject:
 
     def tower_fields(self, side: str) -> list[int]:
         """The numbers of the fields of IntTower's user or item side."""
-        positions: list[int] = self.network.get_submodule(f"{side}_tower").get_buffer("positions").tolist()
+        positions: list[int] = (
+            self.network.get_submodule(f"{side}_tower").get_buffer("positions").tolist()
+        )
         return positions
 
     def others(self, draws: int, seed: int) -> np.ndarray:

@@ -1,6 +1,13 @@
 """Modules over `fieldwise.ops` that models are built from."""
 
-from fieldwise.layers.attention import FEBlock, InteractingLayer, InteractingOptions, LightSE, PairAttention, SENet
+from fieldwise.layers.attention import (
+    FEBlock,
+    InteractingLayer,
+    InteractingOptions,
+    LightSE,
+    PairAttention,
+    SENet,
+)
 from fieldwise.layers.crosses import (
     CIN,
     BilinearFusion,
@@ -10,7 +17,13 @@ from fieldwise.layers.crosses import (
     CrossVector,
     FactorizedInteraction,
 )
-from fieldwise.layers.embedding import FieldEmbedding, FirstOrder, SubsetEmbedding, kept_rows, row_blocks
+from fieldwise.layers.embedding import (
+    FieldEmbedding,
+    FirstOrder,
+    SubsetEmbedding,
+    kept_rows,
+    row_blocks,
+)
 from fieldwise.layers.mlp import MLP, hidden_layers, linear
 
 __all__ = [

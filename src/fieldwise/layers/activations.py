@@ -8,18 +8,22 @@ from torch import Tensor, nn
 
 from fieldwise.distributed.process_group import all_reduce
 
-Activation = Literal["relu", "leaky_relu", "prelu", "dice", "gelu", "silu", "tanh", "sigmoid", "identity"]
+Activation = Literal[
+    "relu", "leaky_relu", "prelu", "dice", "gelu", "silu", "tanh", "sigmoid", "identity"
+]
 
 
 class Dice(nn.Module):
     """`f(s) = p(s) s + (1 - p(s)) alpha s` with `p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps))`, unit by unit.
 
-    Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of the batch, else
-    moving averages of them, as in batch normalization (without its scale and shift).
+    Source: Zhou et al., KDD 2018, arXiv 1706.06978, Section 5.2. In training E and Var are those of
+    the batch, else moving averages of them, as in batch normalization (without its scale and
+    shift).
 
-    NOTE[DIFF]: the paper does not define the moving averages; here they are updated as in PyTorch's BatchNorm, with
-    `momentum` and the unbiased variance. alpha is initially 0, as in the authors' code, which has no averages: its
-    batch normalization runs in inference mode, so that E stays 0 and Var 1.
+    NOTE[DIFF]: the paper does not define the moving averages; here they are updated as in PyTorch's
+    BatchNorm, with `momentum` and the unbiased variance. alpha is initially 0, as in the authors'
+    code, which has no averages: its batch normalization runs in inference mode, so that E stays 0
+    and Var 1.
 
     Args:
         size: number of units.
@@ -27,7 +31,8 @@ class Dice(nn.Module):
         momentum: weight of the latest batch in the moving averages.
 
     Shape:
-        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all, if omitted.
+        forward: [N, size] -> [N, size]. `counted` [N]: the rows that E and Var are taken over; all,
+            if omitted.
 
     >>> Dice(1).eval()(torch.tensor([[0.0], [3.0]])).flatten().tolist()  # p(3) = 0.953 at mean 0, variance 1
     [0.0, 2.857722282409668]
@@ -35,7 +40,8 @@ class Dice(nn.Module):
 
     def __init__(self, size: int, *, eps: float = 1e-8, momentum: float = 0.1) -> None:
         super().__init__()
-        self.eps, self.momentum = eps, momentum
+        self.eps = eps
+        self.momentum = momentum
         self.alpha = nn.Parameter(torch.zeros(size))
         self.running_mean = nn.Buffer(torch.zeros(size))
         self.running_var = nn.Buffer(torch.ones(size))
@@ -60,7 +66,8 @@ class Dice(nn.Module):
 ACTIVATIONS: dict[Activation, Callable[[int], nn.Module]] = {
     "relu": lambda _: nn.ReLU(),
     "leaky_relu": lambda _: nn.LeakyReLU(),
-    "prelu": lambda size: nn.PReLU(size, init=0.0),  # DIN's paper gives no initial value; 0 as in its authors' code
+    # DIN's paper gives no initial value; 0 as in its authors' code
+    "prelu": lambda size: nn.PReLU(size, init=0.0),
     "dice": Dice,
     "gelu": lambda _: nn.GELU(),
     "silu": lambda _: nn.SiLU(),

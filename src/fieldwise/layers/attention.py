@@ -1,7 +1,8 @@
 """Attention and other weights from a row's own vectors: AutoInt's, AFM's, DIN's, squeeze and excitation, FE-Block.
 
-Letters: B batch, F fields, D size of a field's vector, P = F(F-1)/2 pairs, H heads, A total attention size, N values of
-all histories, M histories. Of the FE-Block: L levels, H user heads, K item heads, P size of a head.
+Letters: B batch, F fields, D size of a field's vector, P = F(F-1)/2 pairs, H heads, A total
+attention size, N values of all histories, M histories. Of the FE-Block: L levels, H user heads, K
+item heads, P size of a head.
 """
 
 import math
@@ -16,7 +17,13 @@ from torch.nn import functional as F
 
 from fieldwise.layers.activations import Activation, Dice, make_activation
 from fieldwise.layers.mlp import hidden_layers, linear
-from fieldwise.ops import field_attention, max_sim, pair_attention_pool, pair_attention_pool_plain, pair_indices
+from fieldwise.ops import (
+    field_attention,
+    max_sim,
+    pair_attention_pool,
+    pair_attention_pool_plain,
+    pair_indices,
+)
 from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
 
 
@@ -28,8 +35,8 @@ class InteractingOptions:
         relu_on_projections: ReLU on Q, K, V and the projected residual.
         bias: a bias in these projections, and in the output projection.
         scale: scores are divided by sqrt(A/H).
-        residual: what is added to the heads: the input, `projected` or as it is (`identity`; projected where sizes
-            differ), or nothing (`none`).
+        residual: what is added to the heads: the input, `projected` or as it is (`identity`;
+            projected where sizes differ), or nothing (`none`).
         norm: LayerNorm of the sum, `after_relu` or `before_relu`, with `norm_epsilon`; or `none`.
         norm_epsilon: LayerNorm's epsilon.
         output_projection: a linear map of the concatenated heads.
@@ -52,7 +59,8 @@ PAPER = InteractingOptions()
 class InteractingLayer(nn.Module):
     """Multi-head self-attention over the fields plus a residual (Song et al., CIKM 2019, Equations 5 to 8).
 
-    The paper's has no bias, no ReLU on projections, plain scores, a projected residual and ReLU at the end.
+    The paper's has no bias, no ReLU on projections, plain scores, a projected residual and ReLU at
+    the end.
 
     Args:
         inputs: D.
@@ -69,24 +77,42 @@ class InteractingLayer(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, attention_dim: int, heads: int, options: InteractingOptions = PAPER, dropout: float = 0.0
+        self,
+        inputs: int,
+        attention_dim: int,
+        heads: int,
+        options: InteractingOptions = PAPER,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.heads, self.options, self.dropout = heads, options, dropout
+        self.heads = heads
+        self.options = options
+        self.dropout = dropout
         must_project = options.residual == "identity" and inputs != attention_dim
         self.residual: Residual = "projected" if must_project else options.residual
-        # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product instead of four.
+        # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product
+        # instead of four.
         self.parts = 4 if self.residual == "projected" else 3
         self.projection = nn.Linear(inputs, self.parts * attention_dim, bias=options.bias)
         for part in self.projection.weight.detach().chunk(self.parts):
             nn.init.xavier_normal_(part)
         if options.bias:
             nn.init.zeros_(self.projection.bias)
-        self.output = linear(attention_dim, attention_dim, bias=options.bias) if options.output_projection else None
-        self.norm = None if options.norm == "none" else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
+        self.output = (
+            linear(attention_dim, attention_dim, bias=options.bias)
+            if options.output_projection
+            else None
+        )
+        self.norm = (
+            None
+            if options.norm == "none"
+            else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
+        )
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        weight_ND, bias, chosen = self.projection.weight, self.projection.bias, self.options
+        weight_ND = self.projection.weight
+        bias = self.projection.bias
+        chosen = self.options
         # An output projection stands between the op's heads and what follows them.
         ends = self.output is None
         rows = weight_ND.shape[0] if ends else weight_ND.shape[0] // self.parts * 3
@@ -94,7 +120,11 @@ class InteractingLayer(nn.Module):
             x_BFD,
             weight_ND[:rows],
             None if bias is None else bias[:rows],
-            *((self.norm.weight, self.norm.bias) if ends and self.norm is not None else (None, None)),
+            *(
+                (self.norm.weight, self.norm.bias)
+                if ends and self.norm is not None
+                else (None, None)
+            ),
             heads=self.heads,
             residual=self.residual if ends else "none",
             norm=chosen.norm if ends else "none",
@@ -120,7 +150,13 @@ class InteractingLayer(nn.Module):
         projected = torch.relu(projected) if self.options.relu_on_projections else projected
         q, k, v, *rest = projected.chunk(self.parts, -1)
         y_BFA, weights_BHFF = field_attention(
-            q, k, v, heads=self.heads, scale=self.options.scale, dropout=self.dropout, training=self.training
+            q,
+            k,
+            v,
+            heads=self.heads,
+            scale=self.options.scale,
+            dropout=self.dropout,
+            training=self.training,
         )
         added_BFA = x_BFD if self.residual == "identity" else None
         if self.residual == "projected":
@@ -156,11 +192,14 @@ class PairAttention(nn.Module):
         attention_dim: A.
         pair_dropout: dropout rate of the products' entries.
         attention_dropout: dropout rate of the weights.
-        start_of_h: initial distribution of h: `xavier`, a normal of variance 2 / (A + 1), or `standard_normal`.
-        start_of_b: initial value of b: `zeros`, or like W `xavier`, a normal of variance 2 / (D + A).
+        start_of_h: initial distribution of h: `xavier`, a normal of variance 2 / (A + 1), or
+            `standard_normal`.
+        start_of_b: initial value of b: `zeros`, or like W `xavier`, a normal of variance 2 / (D +
+            A).
 
     Shape:
-        forward: [B, F, D] -> [B, D]. `weights` -> [B, P], which sum to 1 over the P = F(F-1)/2 pairs.
+        forward: [B, F, D] -> [B, D]. `weights` -> [B, P], which sum to 1 over the P = F(F-1)/2
+            pairs.
 
     >>> attention, x = PairAttention(3, 4, 8), torch.ones(2, 3, 4)
     >>> attention(x).shape, attention.weights(x).shape
@@ -179,12 +218,15 @@ class PairAttention(nn.Module):
         start_of_b: StartOfB = "zeros",
     ) -> None:
         super().__init__()
-        self.pair_dropout, self.attention_dropout = pair_dropout, attention_dropout
+        self.pair_dropout = pair_dropout
+        self.attention_dropout = attention_dropout
         self.W = nn.Parameter(torch.empty(attention_dim, dim))
         self.b = nn.Parameter(torch.zeros(attention_dim))
         self.h = nn.Parameter(torch.empty(attention_dim))
         nn.init.xavier_normal_(self.W)
-        nn.init.normal_(self.h, std=math.sqrt(2.0 / (attention_dim + 1)) if start_of_h == "xavier" else 1.0)
+        nn.init.normal_(
+            self.h, std=math.sqrt(2.0 / (attention_dim + 1)) if start_of_h == "xavier" else 1.0
+        )
         if start_of_b == "xavier":
             nn.init.normal_(self.b, std=math.sqrt(2.0 / (dim + attention_dim)))
         left_P, right_P = pair_indices(num_fields)
@@ -225,8 +267,8 @@ class ActivationUnit(nn.Module):
         dropout: dropout rate of the hidden units.
 
     Shape:
-        forward: h and c [N, D], own [N] (which values are this history's: Dice measures only these), segments [N]
-            (which history of which row a value is of, in [0, count)) -> [N].
+        forward: h and c [N, D], own [N] (which values are this history's: Dice measures only
+            these), segments [N] (which history of which row a value is of, in [0, count)) -> [N].
     """
 
     def __init__(
@@ -241,15 +283,23 @@ class ActivationUnit(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.inputs, self.softmax, self.factor = inputs, softmax, dim**-0.5 if scale else 1.0
-        width = {"outer": 2 * dim + dim * dim, "product": 3 * dim, "difference": 3 * dim}.get(inputs, 4 * dim)
+        self.inputs = inputs
+        self.softmax = softmax
+        self.factor = dim**-0.5 if scale else 1.0
+        width = {"outer": 2 * dim + dim * dim, "product": 3 * dim, "difference": 3 * dim}.get(
+            inputs, 4 * dim
+        )
         layers = hidden_layers(width, hidden, partial(make_activation, activation), dropout=dropout)
         self.layers = nn.ModuleList(layers)
-        self.output = linear(hidden[-1], 1, bias=not softmax)  # a constant has no effect on a softmax
+        # a constant has no effect on a softmax
+        self.output = linear(hidden[-1], 1, bias=not softmax)
 
-    def forward(self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int) -> Tensor:
+    def forward(
+        self, h_ND: Tensor, c_ND: Tensor, own_N: Tensor, segments_N: Tensor, count: int
+    ) -> Tensor:
         if self.inputs == "outer":
-            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D products.
+            # NOTE[DIFF]: the paper names "the out product" and gives no sizes; here all D * D
+            # products.
             x = torch.cat([h_ND, (h_ND.unsqueeze(2) * c_ND.unsqueeze(1)).flatten(1), c_ND], 1)
         elif self.inputs == "difference_product":
             x = torch.cat([c_ND, h_ND, c_ND - h_ND, c_ND * h_ND], 1)
@@ -263,7 +313,9 @@ class ActivationUnit(nn.Module):
         if not self.softmax:
             return a_N
         with torch.no_grad():  # the softmax of a history does not depend on what is subtracted
-            top_M = a_N.new_zeros(count).scatter_reduce(0, segments_N, a_N, "amax", include_self=False)
+            top_M = a_N.new_zeros(count).scatter_reduce(
+                0, segments_N, a_N, "amax", include_self=False
+            )
         e_N = torch.exp(a_N - top_M.index_select(0, segments_N))
         return e_N / a_N.new_zeros(count).index_add(0, segments_N, e_N).index_select(0, segments_N)
 
@@ -288,7 +340,9 @@ class SENet(nn.Module):
     Linear(in_features=7, out_features=2, bias=False)
     """
 
-    def __init__(self, num_fields: int, *, reduction_ratio: float = 3.0, activation: SENetActivation = "relu") -> None:
+    def __init__(
+        self, num_fields: int, *, reduction_ratio: float = 3.0, activation: SENetActivation = "relu"
+    ) -> None:
         super().__init__()
         size = max(1, int(num_fields / reduction_ratio))
         self.reduce = linear(num_fields, size, bias=False)
@@ -351,19 +405,31 @@ class FEBlock(nn.Module):
     """
 
     def __init__(
-        self, user_sizes: Sequence[int], item_size: int, *, user_heads: int, item_heads: int, head_dim: int
+        self,
+        user_sizes: Sequence[int],
+        item_size: int,
+        *,
+        user_heads: int,
+        item_heads: int,
+        head_dim: int,
     ) -> None:
         super().__init__()
-        self.user_heads, self.item_heads, self.head_dim = user_heads, item_heads, head_dim
-        # A logit is a sum of L * H maxima: the root of that scales both sides' initial weights, so that it is near 0 at
-        # first.
+        self.user_heads = user_heads
+        self.item_heads = item_heads
+        self.head_dim = head_dim
+        # A logit is a sum of L * H maxima: the root of that scales both sides' initial weights, so
+        # that it is near 0 at first.
         gain = (len(user_sizes) * user_heads) ** -0.5
-        self.user_projections = nn.ModuleList(linear(size, user_heads * head_dim, gain=gain) for size in user_sizes)
+        self.user_projections = nn.ModuleList(
+            linear(size, user_heads * head_dim, gain=gain) for size in user_sizes
+        )
         self.item_projection = linear(item_size, item_heads * head_dim, gain=gain)
 
     def user(self, levels: Sequence[Tensor]) -> Tensor:
         """Head vectors of all user levels [B, L, H, P]."""
-        heads = [project(level) for project, level in zip(self.user_projections, levels, strict=True)]
+        heads = [
+            project(level) for project, level in zip(self.user_projections, levels, strict=True)
+        ]
         return torch.stack(heads, 1).view(-1, len(heads), self.user_heads, self.head_dim)
 
     def item(self, last: Tensor) -> Tensor:
@@ -373,5 +439,6 @@ class FEBlock(nn.Module):
 
     def score(self, user_BLHP: Tensor, item_BKP: Tensor) -> Tensor:
         """The logit [B]: the sum of the levels' MaxSim scores."""
-        # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at once.
+        # MaxSim sums over user heads, so the heads of all levels are concatenated and scored at
+        # once.
         return max_sim(user_BLHP.flatten(1, 2), item_BKP)

@@ -17,7 +17,8 @@ from fieldwise.errors import ConfigError
 class GlobalBatchNorm(nn.BatchNorm1d):
     """`nn.BatchNorm1d` with the mean and variance of the whole batch, of which each process has some rows.
 
-    PyTorch's SyncBatchNorm does the same on GPUs alone. Weights and buffers have the names of `nn.BatchNorm1d`.
+    PyTorch's SyncBatchNorm does the same on GPUs alone. Weights and buffers have the names of
+    `nn.BatchNorm1d`.
 
     Shape:
         forward: [B, C] -> [B, C].
@@ -35,20 +36,33 @@ class GlobalBatchNorm(nn.BatchNorm1d):
                 "with several processes batch normalization takes rows [B, C], found an input of shape "
                 f"{list(input.shape)}: train with one process, or set the model's batch_norm = false"
             )
-        input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001  # statistics are not in 16 bits
+        # statistics are not in 16 bits
+        input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001
         with torch.no_grad():
             own = input.shape[0]
             mean_C = input.sum(0) / max(own, 1)
             squares_C = (input - mean_C).square().sum(0)
-            every_P3C = group.all_gather(torch.stack([torch.full_like(mean_C, own), mean_C, squares_C]))
-            rows_P1, means_PC, squares_PC = every_P3C[:, 0, :1], every_P3C[:, 1], every_P3C[:, 2]
+            every_P3C = group.all_gather(
+                torch.stack([torch.full_like(mean_C, own), mean_C, squares_C])
+            )
+            rows_P1 = every_P3C[:, 0, :1]
+            means_PC = every_P3C[:, 1]
+            squares_PC = every_P3C[:, 2]
             rows = int(rows_P1.sum())
             mean_C = (rows_P1 * means_PC).sum(0) / rows
             var_C = (squares_PC + rows_P1 * (means_PC - mean_C).square()).sum(0) / rows
             # As nn.BatchNorm1d updates them.
-            if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            if (
+                self.running_mean is not None
+                and self.running_var is not None
+                and self.num_batches_tracked is not None
+            ):
                 self.num_batches_tracked.add_(1)
-                share = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+                share = (
+                    1.0 / float(self.num_batches_tracked)
+                    if self.momentum is None
+                    else self.momentum
+                )
                 self.running_mean.lerp_(mean_C, share)
                 self.running_var.lerp_(var_C * (rows / max(rows - 1, 1)), share)
         scale_C = torch.rsqrt(var_C + self.eps)
@@ -84,12 +98,23 @@ def normalize_over_processes(network: nn.Module) -> None:
     for module in network.modules():
         for name, child in list(module.named_children()):
             if type(child) is nn.BatchNorm1d:
-                settings = child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+                settings = (
+                    child.num_features,
+                    child.eps,
+                    child.momentum,
+                    child.affine,
+                    child.track_running_stats,
+                )
                 made = GlobalBatchNorm(*settings)
-                made._parameters, made._buffers = child._parameters, child._buffers
+                made._parameters = child._parameters
+                made._buffers = child._buffers
                 setattr(module, name, made.train(child.training))
     for name, module in network.named_modules():
-        if isinstance(module, _NormBase) and module.track_running_stats and type(module) is not GlobalBatchNorm:
+        if (
+            isinstance(module, _NormBase)
+            and module.track_running_stats
+            and type(module) is not GlobalBatchNorm
+        ):
             raise ConfigError(
                 f"with several processes {type(network).__name__} cannot be trained as with one: {name} is a "
                 f"{type(module).__name__}, which would normalize over each process's rows alone; use nn.BatchNorm1d, "

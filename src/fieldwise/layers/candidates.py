@@ -24,13 +24,15 @@ class Side:
 
     Args:
         positions: their positions in the whole layout, increasing.
-        layout: a layout of only these fields, with the rows of the whole layout's shared table; a `Batch` of this
-            layout holds their ids, values and bags.
+        layout: a layout of only these fields, with the rows of the whole layout's shared table; a
+            `Batch` of this layout holds their ids, values and bags.
     """
 
     positions: tuple[int, ...]
     layout: Layout
-    _readers: "WeakKeyDictionary[FieldEmbedding, FieldEmbedding]" = field(default_factory=WeakKeyDictionary, repr=False)
+    _readers: "WeakKeyDictionary[FieldEmbedding, FieldEmbedding]" = field(
+        default_factory=WeakKeyDictionary, repr=False
+    )
 
     def __reduce__(self) -> tuple[type["Side"], tuple[object, ...]]:
         return Side, (self.positions, self.layout)  # copies and pickles read again
@@ -45,7 +47,8 @@ class Side:
         reader = self._readers.get(embedding)
         weight = embedding.weight
         if reader is None or reader.weight is not weight or reader.order.device != weight.device:
-            reader = FieldEmbedding(self.layout, 0)  # a table without columns costs nothing; the real one replaces it
+            # a table without columns costs nothing; the real one replaces it
+            reader = FieldEmbedding(self.layout, 0)
             reader.weight = weight
             self._readers[embedding] = reader.to(weight.device)
         return reader
@@ -76,8 +79,12 @@ class Split:
     def bags(self) -> tuple[Tensor, Tensor]:
         """For each bag of the layout its side (0 the context, 1 the candidates) and its place among that side's [G]."""
         sides = enumerate((self.context, self.candidates))
-        own = [(k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides]
-        results = sorted((position, k, place) for k, bags in own for place, position in enumerate(bags))
+        own = [
+            (k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides
+        ]
+        results = sorted(
+            (position, k, place) for k, bags in own for place, position in enumerate(bags)
+        )
         _, side, place = torch.tensor(results, dtype=torch.int64).reshape(-1, 3).unbind(1)
         return side, place
 
@@ -96,8 +103,14 @@ class Split:
     def of(cls, layout: Layout, context: Iterable[int]) -> "Split":
         """`at` for valid positions; a side may have no field."""
         own = set(context)
-        sides = (tuple(i for i in range(layout.num_fields) if (i in own) == inside) for inside in (True, False))
-        return cls(layout, *(Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in sides))
+        sides = (
+            tuple(i for i in range(layout.num_fields) if (i in own) == inside)
+            for inside in (True, False)
+        )
+        return cls(
+            layout,
+            *(Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in sides),
+        )
 
     @classmethod
     def by_role(cls, layout: Layout) -> "Split":
@@ -114,7 +127,8 @@ class Part:
     """
 
     def __init__(self, side: Side, batch: Batch) -> None:
-        self.side, self.batch = side, batch
+        self.side = side
+        self.batch = batch
 
     @property
     def size(self) -> int:
@@ -140,25 +154,36 @@ class SharesContext(Protocol):
 
 def first_order_candidates(first_order: FirstOrder, context: Part, candidates: Part) -> Tensor:
     """The first-order term [N]; the context's sum is computed once."""
-    sum_N = candidates.vectors(first_order.embedding).sum((1, 2)) + context.vectors(first_order.embedding).sum()
+    sum_N = (
+        candidates.vectors(first_order.embedding).sum((1, 2))
+        + context.vectors(first_order.embedding).sum()
+    )
     return sum_N if first_order.bias is None else sum_N + first_order.bias
 
 
-def mlp_candidates(mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, context: Part, candidates: Part) -> Tensor:
+def mlp_candidates(
+    mlp: MLP, x_context_CD: Tensor, x_candidates_NID: Tensor, context: Part, candidates: Part
+) -> Tensor:
     """The output of an MLP on all fields' flattened vectors; the context's part of its first layer is computed once.
 
     Shape:
-        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns the same shape as the MLP's forward.
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; returns the same shape as the MLP's
+            forward.
     """
     first, *rest = mlp.layers
     assert isinstance(first, nn.Sequential)
     product, *after = first
     assert isinstance(product, nn.Linear)
     weight_HFD = product.weight.view(product.out_features, -1, x_context_CD.shape[1])
-    at = (torch.tensor(part.side.positions, device=weight_HFD.device) for part in (context, candidates))
+    at = (
+        torch.tensor(part.side.positions, device=weight_HFD.device)
+        for part in (context, candidates)
+    )
     of_context, of_candidates = (weight_HFD.index_select(1, places).flatten(1) for places in at)
     x = torch.addmm(
-        torch.addmv(product.bias, of_context, x_context_CD.flatten()), x_candidates_NID.flatten(1), of_candidates.t()
+        torch.addmv(product.bias, of_context, x_context_CD.flatten()),
+        x_candidates_NID.flatten(1),
+        of_candidates.t(),
     )
     for module in (*after, *rest):
         x = module(x)

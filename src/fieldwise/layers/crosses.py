@@ -1,8 +1,9 @@
 """Explicit products of fields' vectors: bilinear ones, cross layers, xDeepFM's CIN, FinalNet's factorized layer.
 
-Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size. Of two streams: M and N their sizes, H heads. Of cross
-layers: N size of the crossed vector (all fields' vectors concatenated), K experts, R rank of an expert. Of the CIN:
-M = B * D, I input maps of a layer, H output maps, J fields per chunk, N = J * I. Of the factorized layer: N factors.
+Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size. Of two streams: M and N their
+sizes, H heads. Of cross layers: N size of the crossed vector (all fields' vectors concatenated), K
+experts, R rank of an expert. Of the CIN: M = B * D, I input maps of a layer, H output maps, J
+fields per chunk, N = J * I. Of the factorized layer: N factors.
 """
 
 import math
@@ -22,18 +23,19 @@ BilinearKind = Literal["all", "each", "interaction"]
 class BilinearInteraction(nn.Module):
     """`p_ij = (x_i W) * x_j` for every pair i < j (Huang et al., RecSys 2019).
 
-    Only the first field of a pair is mapped, so the result depends on the order of fields: no change of W compensates
-    for another order, unless W is diagonal.
+    Only the first field of a pair is mapped, so the result depends on the order of fields: no
+    change of W compensates for another order, unless W is diagonal.
 
     Parameter `W`: [D, D] of `all`, [F - 1, D, D] of `each`, [P, D, D] of `interaction`.
 
-    NOTE[DIFF]: the paper counts F matrices of `each`. The last field is never the first of a pair, so its matrix
-    would never be used; it is omitted here.
+    NOTE[DIFF]: the paper counts F matrices of `each`. The last field is never the first of a pair,
+    so its matrix would never be used; it is omitted here.
 
     Args:
         num_fields: F, at least 2.
         dim: D.
-        kind: `all` pairs share one W, pairs of `each` first field share one, or every `interaction` has its own.
+        kind: `all` pairs share one W, pairs of `each` first field share one, or every `interaction`
+            has its own.
 
     Shape:
         forward: [B, F, D] -> [B, P, D], pairs as `fieldwise.ops.pair_indices` orders them.
@@ -44,7 +46,8 @@ class BilinearInteraction(nn.Module):
 
     def __init__(self, num_fields: int, dim: int, kind: BilinearKind = "interaction") -> None:
         super().__init__()
-        self.kind, self.firsts = kind, num_fields - 1
+        self.kind = kind
+        self.firsts = num_fields - 1
         left_P, right_P = pair_indices(num_fields)
         sizes = {"all": (), "each": (self.firsts,), "interaction": (len(left_P),)}
         self.W = nn.Parameter(torch.empty(*sizes[kind], dim, dim))
@@ -57,7 +60,11 @@ class BilinearInteraction(nn.Module):
             mapped_BPD = torch.einsum("bpd,pde->bpe", x_BFD.index_select(1, self.left), self.W)
         else:
             first_BGD = x_BFD[:, : self.firsts]
-            mapped = first_BGD @ self.W if self.kind == "all" else torch.einsum("bgd,gde->bge", first_BGD, self.W)
+            mapped = (
+                first_BGD @ self.W
+                if self.kind == "all"
+                else torch.einsum("bgd,gde->bge", first_BGD, self.W)
+            )
             mapped_BPD = mapped.index_select(1, self.left)
         return mapped_BPD * x_BFD.index_select(1, self.right)
 
@@ -67,8 +74,8 @@ class BilinearFusion(nn.Module):
 
     Head h reads the h-th of H equal parts of either stream.
 
-    NOTE[DIFF]: the authors' code has two biases, one with w1 and one with w2, of which only the sum matters; here there
-    is one, of `w1`.
+    NOTE[DIFF]: the authors' code has two biases, one with w1 and one with w2, of which only the sum
+    matters; here there is one, of `w1`.
 
     Args:
         sizes: M and N.
@@ -84,7 +91,8 @@ class BilinearFusion(nn.Module):
     def __init__(self, sizes: tuple[int, int], *, heads: int = 1) -> None:
         super().__init__()
         one, two = sizes
-        self.w1, self.w2 = linear(one, 1), linear(two, 1, bias=False)
+        self.w1 = linear(one, 1)
+        self.w2 = linear(two, 1, bias=False)
         self.W = nn.Parameter(torch.empty(heads, one // heads, two // heads)) if heads else None
         if self.W is not None:
             # Initialised like a linear unit on all products: Xavier's normal distribution.
@@ -102,7 +110,11 @@ class BilinearFusion(nn.Module):
 Gate = Literal["softmax", "sigmoid", "constant"]
 ExpertActivation = Literal["identity", "tanh", "hard_tanh", "relu"]
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "hard_tanh": F.hardtanh, "relu": torch.relu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "hard_tanh": F.hardtanh,
+    "relu": torch.relu,
+}
 
 
 class CrossVector(nn.Module):
@@ -133,8 +145,8 @@ class CrossVector(nn.Module):
 class CrossMatrix(nn.Module):
     """DCN V2's cross layer, `x_{l+1} = x_0 * (W x_l + b) + x_l` (Wang et al., WWW 2021, Equation 1).
 
-    With all rows of W equal to one w it is DCN's layer with the bias `x_0 * b`: "W = 1 w^T falls back to DCN" holds
-    only if b is 0. Otherwise the two layers differ by `(x_0 - 1) * b`.
+    With all rows of W equal to one w it is DCN's layer with the bias `x_0 * b`: "W = 1 w^T falls
+    back to DCN" holds only if b is 0. Otherwise the two layers differ by `(x_0 - 1) * b`.
 
     Args:
         inputs: N.
@@ -161,17 +173,19 @@ class CrossMatrix(nn.Module):
 class CrossMixture(nn.Module):
     """DCN V2's mixture of low-rank cross layers (Wang et al., WWW 2021, Equations 2 to 4).
 
-    `x_{l+1} = sum_k G_k(x_l) E_k(x_l) + x_l`, `E_k(x_l) = x_0 * (U_k g(C_k g(V_k^T x_l)) + b)`; b belongs to the layer,
-    not to an expert. With `identity` for g there is no C, which U would absorb: Equation 3, and 2 with one expert.
+    `x_{l+1} = sum_k G_k(x_l) E_k(x_l) + x_l`, `E_k(x_l) = x_0 * (U_k g(C_k g(V_k^T x_l)) + b)`; b
+    belongs to the layer, not to an expert. With `identity` for g there is no C, which U would
+    absorb: Equation 3, and 2 with one expert.
 
-    The experts are summed before the product with x_0, so that no [B, N] tensor per expert is stored.
+    The experts are summed before the product with x_0, so that no [B, N] tensor per expert is
+    stored.
 
     Args:
         inputs: N.
         rank: R of each expert; the experts together replace W by a matrix of rank R * K.
         experts: K.
-        gate: G, of a linear map of x_l without bias: its `softmax` over the experts, its `sigmoid`, or
-            `constant` 1. One expert has no gate: its softmax would always be 1.
+        gate: G, of a linear map of x_l without bias: its `softmax` over the experts, its `sigmoid`,
+            or `constant` 1. One expert has no gate: its softmax would always be 1.
         activation: g.
 
     Shape:
@@ -184,18 +198,30 @@ class CrossMixture(nn.Module):
     """
 
     def __init__(
-        self, inputs: int, *, rank: int, experts: int = 1, gate: Gate = "softmax", activation: ExpertActivation = "tanh"
+        self,
+        inputs: int,
+        *,
+        rank: int,
+        experts: int = 1,
+        gate: Gate = "softmax",
+        activation: ExpertActivation = "tanh",
     ) -> None:
         super().__init__()
-        self.gate_kind, self.activation = gate, activation
+        self.gate_kind = gate
+        self.activation = activation
         self.U = nn.Parameter(torch.empty(experts, inputs, rank))
         self.V = nn.Parameter(torch.empty(experts, inputs, rank))
-        self.C = None if activation == "identity" else nn.Parameter(torch.empty(experts, rank, rank))
+        self.C = (
+            None if activation == "identity" else nn.Parameter(torch.empty(experts, rank, rank))
+        )
         for matrices in (self.U, self.V, self.C):
-            # Expert by expert: on the whole tensor, Xavier would take the first two axes for inputs and outputs.
+            # Expert by expert: on the whole tensor, Xavier would take the first two axes for inputs
+            # and outputs.
             for matrix in () if matrices is None else matrices.detach():
                 nn.init.xavier_normal_(matrix)
-        self.gate = None if gate == "constant" or experts == 1 else linear(inputs, experts, bias=False)
+        self.gate = (
+            None if gate == "constant" or experts == 1 else linear(inputs, experts, bias=False)
+        )
         self.bias = nn.Parameter(torch.zeros(inputs))
 
     def forward(self, x0_BN: Tensor, x_BN: Tensor) -> Tensor:
@@ -217,15 +243,17 @@ class CrossMixture(nn.Module):
 
 CINActivation = Literal["identity", "relu"]
 
-PRODUCTS = 256  # columns of products per chunk: enough for a fast matrix product, few enough for the CPU caches
+# columns of products per chunk: enough for a fast matrix product, few enough for the CPU caches
+PRODUCTS = 256
 
 
 class CINLayer(nn.Module):
     """`y_h = sum_i sum_j W_jih x_i * x0_j (+ b_h)`, for every entry of D (Lian et al., KDD 2018, Equation 6).
 
-    All products at once would need a tensor [M, F * I]. They are computed for a few fields j at a time, at most
-    `PRODUCTS` columns (or I), and summed by the matrix product with those fields' weights. Training keeps them for the
-    backward pass, but never the gradients of all of them at once.
+    All products at once would need a tensor [M, F * I]. They are computed for a few fields j at a
+    time, at most `PRODUCTS` columns (or I), and summed by the matrix product with those fields'
+    weights. Training keeps them for the backward pass, but never the gradients of all of them at
+    once.
 
     Args:
         num_fields: F.
@@ -248,7 +276,9 @@ class CINLayer(nn.Module):
     def forward(self, x_MI: Tensor, x0_MF: Tensor) -> Tensor:
         y_MH = x_MI.new_zeros(1) if self.bias is None else self.bias
         fields = torch.split(x0_MF, self.fields_at_once, 1)
-        for x0_MJ, weight_JIH in zip(fields, torch.split(self.weight, self.fields_at_once), strict=True):
+        for x0_MJ, weight_JIH in zip(
+            fields, torch.split(self.weight, self.fields_at_once), strict=True
+        ):
             products_MN = (x0_MJ.unsqueeze(2) * x_MI.unsqueeze(1)).flatten(1)
             y_MH = torch.addmm(y_MH, products_MN, weight_JIH.flatten(0, 1))
         return y_MH
@@ -257,14 +287,15 @@ class CINLayer(nn.Module):
 class CIN(nn.Module):
     """Layers of maps, each crossed with the fields once more; the maps' sums over D, of all layers, are the output.
 
-    Equations 6 and 7 of Lian et al., KDD 2018: `X^k = layer_k(X^{k-1}, X^0)`, `p^k_h = sum_d X^k_hd`, all p^k
-    concatenated.
+    Equations 6 and 7 of Lian et al., KDD 2018: `X^k = layer_k(X^{k-1}, X^0)`,
+    `p^k_h = sum_d X^k_hd`, all p^k concatenated.
 
     Args:
         num_fields: F.
         sizes: number of maps of each layer.
-        split_half: in every layer but the last, the first half of the maps are passed on and the second half are
-            output; else all maps are both. All sizes but the last must then be even.
+        split_half: in every layer but the last, the first half of the maps are passed on and the
+            second half are output; else all maps are both. All sizes but the last must then be
+            even.
         activation: of the maps: `identity` (the paper) or `relu`.
         bias: whether every map has a bias.
 
@@ -285,9 +316,11 @@ class CIN(nn.Module):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self.split_half, self.activation = split_half, activation
+        self.split_half = split_half
+        self.activation = activation
         self.layers = nn.ModuleList()
-        inputs, self.outputs = num_fields, sizes[-1]
+        inputs = num_fields
+        self.outputs = sizes[-1]
         for size in sizes[:-1]:
             self.layers.append(CINLayer(num_fields, inputs, size, bias=bias))
             inputs = size // 2 if split_half else size
@@ -295,9 +328,11 @@ class CIN(nn.Module):
         self.layers.append(CINLayer(num_fields, inputs, sizes[-1], bias=bias))
 
     def forward(self, x_BFD: Tensor) -> Tensor:
-        dim, last = x_BFD.shape[2], len(self.layers) - 1
+        dim = x_BFD.shape[2]
+        last = len(self.layers) - 1
         x0_MF = x_BFD.transpose(1, 2).flatten(0, 1)
-        x_MI, pooled = x0_MF, []
+        x_MI = x0_MF
+        pooled = []
         for k, layer in enumerate(self.layers):
             y_MH = layer(x_MI, x0_MF)
             if self.activation == "relu":
@@ -314,8 +349,9 @@ FactorActivation = Literal["none", "relu", "sigmoid"]
 class FactorizedInteraction(nn.Module):
     """`h_1 = z_1`, `h_n = h_{n-1} * act(z_n)`, `z_n = W_n x + b_n` for n = 1 to N (Zhu et al., SIGIR 2023).
 
-    With one factor it is a linear layer. `concat` concatenates `h_1 ... h_N`, each of size outputs / N, and has as many
-    weights as a linear layer; `sum` adds them, each of size outputs, and has N times as many.
+    With one factor it is a linear layer. `concat` concatenates `h_1 ... h_N`, each of size outputs
+    / N, and has as many weights as a linear layer; `sum` adds them, each of size outputs, and has N
+    times as many.
 
     Args:
         inputs: size of the input.
@@ -341,7 +377,8 @@ class FactorizedInteraction(nn.Module):
         activation: FactorActivation = "none",
     ) -> None:
         super().__init__()
-        self.factors, self.residual = factors, residual
+        self.factors = factors
+        self.residual = residual
         # One weight holds W_1 to W_N in this order: one matrix product instead of N.
         self.linear = linear(inputs, outputs if residual == "concat" else factors * outputs)
         known = {"none": nn.Identity, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}

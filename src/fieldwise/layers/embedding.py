@@ -1,7 +1,7 @@
 """Embeddings: from a batch's ids, values and bags to one vector per field.
 
-Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`, G bags, N bag values, M = B times G,
-C chosen fields, D embedding size, R rows of the shared table.
+Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`, G bags, N bag
+values, M = B times G, C chosen fields, D embedding size, R rows of the shared table.
 """
 
 import math
@@ -33,11 +33,14 @@ class BagPooling(nn.Module):
 
     def __init__(self, by_max: Sequence[bool]) -> None:
         super().__init__()
-        self.bags, self.has_max, self.has_sum = len(by_max), any(by_max), not all(by_max)
+        self.bags = len(by_max)
+        self.has_max = any(by_max)
+        self.has_sum = not all(by_max)
         self.by_max = nn.Buffer(torch.tensor(by_max, dtype=torch.bool), persistent=False)
 
     def forward(self, v_ND: Tensor, batch: Batch) -> Tensor:
-        rows, dim = batch.ids.shape[0], v_ND.shape[1]
+        rows = batch.ids.shape[0]
+        dim = v_ND.shape[1]
         zeros_MD = v_ND.new_zeros(rows * self.bags, dim)
         summed_MD = greatest_MD = zeros_MD
         if self.has_sum:
@@ -51,7 +54,9 @@ class BagPooling(nn.Module):
         greatest_BGD = greatest_MD.view(rows, self.bags, dim)
         if not self.has_sum:
             return greatest_BGD
-        return torch.where(self.by_max.view(1, -1, 1), greatest_BGD, summed_MD.view(rows, self.bags, dim))
+        return torch.where(
+            self.by_max.view(1, -1, 1), greatest_BGD, summed_MD.view(rows, self.bags, dim)
+        )
 
 
 class Assembled(ABC):
@@ -65,29 +70,32 @@ class Assembled(ABC):
 class FieldEmbedding(nn.Module):
     """One table for all fields; every field of a row becomes one vector, in the layout's order.
 
-    A category is a row of the table, a number its field's row times the number, a bag its values' rows pooled by
-    mean, sum or max (zeros for an empty bag). With categorical fields only, this is one lookup.
+    A category is a row of the table, a number its field's row times the number, a bag its values'
+    rows pooled by mean, sum or max (zeros for an empty bag). With categorical fields only, this is
+    one lookup.
 
     Args:
         layout: the encoded fields.
         dim: D.
         std: the table is initialised from N(0, std^2); with zeros if 0.
-        by_field: each row consists of one block per other field (FFM), so that it is valid only with the same other
-            fields; read by warm starts.
+        by_field: each row consists of one block per other field (FFM), so that it is valid only
+            with the same other fields; read by warm starts.
 
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
 
-    `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the rows that were read
-    if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it. `row_blocks` is as for the function
-    `row_blocks`.
+    `sparse` is the form of the table's gradient: a tensor [R, D] if False, a sparse tensor of the
+    rows that were read if True, for `fieldwise.training.optimizers.LazyTables`. Training sets it.
+    `row_blocks` is as for the function `row_blocks`.
 
     >>> embedding = FieldEmbedding(Layout.of_sizes([3, 4]), 8)
     >>> embedding(Batch.of_ids(torch.tensor([[0, 3], [2, 6]]))).shape
     torch.Size([2, 2, 8])
     """
 
-    def __init__(self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False) -> None:
+    def __init__(
+        self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
         if not self.weight.is_meta:  # there it would load PyTorch's compiler, which takes seconds
@@ -104,7 +112,9 @@ class FieldEmbedding(nn.Module):
         self.pooling = BagPooling([layout.fields[i].pooling == "max" for i in bags])
         order = sorted(range(len(singles) + len(bags)), key=(singles + bags).__getitem__)
         self.reorders = order != sorted(order)
-        self.value_positions = nn.Buffer(torch.tensor(value_positions, dtype=torch.int64), persistent=False)
+        self.value_positions = nn.Buffer(
+            torch.tensor(value_positions, dtype=torch.int64), persistent=False
+        )
         self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -114,7 +124,9 @@ class FieldEmbedding(nn.Module):
         x_BSD = self.rows(batch.ids)
         if self.has_values:
             factors_BS = x_BSD.new_ones(batch.ids.shape)
-            factors_BS = factors_BS.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
+            factors_BS = factors_BS.index_copy(
+                1, self.value_positions, batch.values.to(x_BSD.dtype)
+            )
             x_BSD = x_BSD * factors_BS.unsqueeze(2)
         if self.num_bags == 0:
             return x_BSD
@@ -158,8 +170,9 @@ class FirstOrder(nn.Module):
 class SubsetEmbedding(nn.Module):
     """One vector for each chosen field, as `FieldEmbedding`'s, but from a table of these fields' rows alone.
 
-    The table holds the fields' rows in the order in which they are chosen; chosen fields that share rows share them
-    here too. It is not a `FieldEmbedding`, since a row id of the shared table is not a row of this one.
+    The table holds the fields' rows in the order in which they are chosen; chosen fields that share
+    rows share them here too. It is not a `FieldEmbedding`, since a row id of the shared table is
+    not a row of this one.
 
     Args:
         layout: the encoded fields.
@@ -176,21 +189,25 @@ class SubsetEmbedding(nn.Module):
 
     reads_rows = True  # a table beside `FieldEmbedding`: integrated gradients ask
 
-    def __init__(self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01) -> None:
+    def __init__(
+        self, layout: Layout, names: Sequence[str], dim: int, *, std: float = 0.01
+    ) -> None:
         super().__init__()
         fields = layout.fields
         place = {f.name: i for i, f in enumerate(fields)}
         chosen = [place[name] for name in names]
         blocks = {f.shares or f.name: f for f in (fields[i] for i in chosen)}
         self.row_blocks = [(f.rows,) for f in blocks.values()]
-        own_rows, end = torch.zeros(layout.num_rows, dtype=torch.int32), 0
+        own_rows = torch.zeros(layout.num_rows, dtype=torch.int32)
+        end = 0
         for f in blocks.values():
             own_rows[f.all_rows()] = torch.arange(end, end + f.rows, dtype=torch.int32)
             end += f.rows
         bags = layout.positions(kind="bag")
         singles = [i for i in range(len(fields)) if i not in bags]
         own_singles = [i for i in chosen if i in singles]
-        self.has_singles, self.num_bags = bool(own_singles), len(bags) if set(bags) & set(chosen) else 0
+        self.has_singles = bool(own_singles)
+        self.num_bags = len(bags) if set(bags) & set(chosen) else 0
         self.weight = nn.Parameter(torch.empty(end, dim))
         nn.init.normal_(self.weight, std=std)
         self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
@@ -205,21 +222,26 @@ class SubsetEmbedding(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         parts = []
         if self.has_singles:
-            x_BSD = gather_rows(self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()])
+            x_BSD = gather_rows(
+                self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()]
+            )
             ones = x_BSD.new_ones(batch.ids.shape)
             factors = ones.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
             parts.append(x_BSD * factors.index_select(1, self.columns).unsqueeze(2))
         if self.num_bags:
             # All bags; the vectors of those that are not chosen are not used.
-            parts.append(self.pooling(gather_rows(self.weight, self.own_rows[batch.bag_ids.long()]), batch))
+            parts.append(
+                self.pooling(gather_rows(self.weight, self.own_rows[batch.bag_ids.long()]), batch)
+            )
         return torch.cat(parts, 1).index_select(1, self.order)
 
 
 def row_blocks(network: nn.Module) -> dict[str, Sequence[tuple[int, ...]]]:
     """The blocks of rows of each table whose rows belong to values, by parameter name.
 
-    A module with such a table as its `weight` has `row_blocks`: the sizes of the blocks, one after another, that its
-    rows are in. A block of sizes (m, n) has a row for every pair of m and n local rows. Growth appends local rows.
+    A module with such a table as its `weight` has `row_blocks`: the sizes of the blocks, one after
+    another, that its rows are in. A block of sizes (m, n) has a row for every pair of m and n local
+    rows. Growth appends local rows.
 
     Errors:
         ConfigError: a module with `by_value`, the former mark of such a table.
@@ -244,15 +266,19 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
     """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
 
     Errors:
-        ConfigError: a table has more or fewer blocks than before, or another tensor another shape; as for `row_blocks`.
+        ConfigError: a table has more or fewer blocks than before, or another tensor another shape;
+            as for `row_blocks`.
 
     >>> former, network = (nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([n]), 2)}) for n in (2, 3))
     >>> kept_rows(former, network)
     {'e.weight': tensor([0, 1])}
     """
-    result, former_blocks = {}, row_blocks(former)
+    result = {}
+    former_blocks = row_blocks(former)
     for name, blocks in row_blocks(network).items():
-        rows, end, before = [], 0, former_blocks.get(name, ())
+        rows = []
+        end = 0
+        before = former_blocks.get(name, ())
         if len(before) != len(blocks):
             raise ConfigError(
                 f"a table grows within its blocks of rows, found {len(before)} row_blocks of {name} before and "

@@ -106,7 +106,9 @@ class MLP(nn.Module):
     ) -> None:
         super().__init__()
         make = partial(make_activation, activation)
-        self.layers = nn.ModuleList(hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm))
+        self.layers = nn.ModuleList(
+            hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=batch_norm)
+        )
         self.output = None if outputs is None else linear([inputs, *hidden][-1], outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -116,4 +118,9 @@ class MLP(nn.Module):
 
     def linear_layers(self) -> list[nn.Linear]:
         """The hidden layers' linear maps."""
-        return [module for layer in self.layers for module in layer.children() if isinstance(module, nn.Linear)]
+        return [
+            module
+            for layer in self.layers
+            for module in layer.children()
+            if isinstance(module, nn.Linear)
+        ]

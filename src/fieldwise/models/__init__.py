@@ -1,7 +1,8 @@
 """The models, one paper per file: settings that build a network whose forward takes a batch and returns logits [B].
 
-A file of this folder that decorates its settings with `register_model` is a model, if it is imported here and its
-class stands in `fieldwise.__all__` (`tests/test_public_face.py` compares the three).
+A file of this folder that decorates its settings with `register_model` is a model, if it is
+imported here and its class stands in `fieldwise.__all__` (`tests/test_public_face.py` compares the
+three).
 """
 
 from torch import nn

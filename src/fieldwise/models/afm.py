@@ -1,6 +1,7 @@
 """Attentional Factorization Machine (Xiao et al., IJCAI 2017, arXiv 1708.04617), by paper and public code.
 
-Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size, R rows of the shared table.
+Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, A attention size, R rows of the
+shared table.
 """
 
 import math
@@ -15,7 +16,7 @@ from fieldwise.layers import FirstOrder, PairAttention
 from fieldwise.layers.attention import StartOfB, StartOfH
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, choices
 from fieldwise.ops.pair_attention import pair_attention_candidates
 
@@ -35,11 +36,12 @@ class _Choices:
 
 
 VARIANTS: dict[Variant, _Choices] = {
-    # NOTE[DIFF]: the paper gives no initial values; with p of ones the model starts as an FM of averaged pairs.
+    # NOTE[DIFF]: the paper gives no initial values; with p of ones the model starts as an FM of
+    # averaged pairs.
     "paper": _Choices(on_pairs=True),
-    # NOTE[DIFF]: the authors' code of 2017 with the rates of their commands, which drop no attention weights. Since
-    # February 2018 theirs takes the softmax over an axis of one, so that every weight is 1; here it runs over the pairs
-    # in every variant.
+    # NOTE[DIFF]: the authors' code of 2017 with the rates of their commands, which drop no
+    # attention weights. Since February 2018 theirs takes the softmax over an axis of one, so that
+    # every weight is 1; here it runs over the pairs in every variant.
     "authors": _Choices(start_of_h="standard_normal", start_of_b="xavier"),
     "fuxictr": _Choices(on_attention=True, initial_p="xavier"),
     "attention": _Choices(on_attention=True),
@@ -55,16 +57,19 @@ class AFM(EmbeddingSettings):
     A setting whose default is None takes the variant's value.
 
     Args:
-        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours: `attention` and
-            `pooled`, with the initial values of `paper`. It chooses the places of dropout and the initial p, h and b.
+        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs), or ours:
+            `attention` and `pooled`, with the initial values of `paper`. It chooses the places of
+            dropout and the initial p, h and b.
         attention_dim: A.
-        dropout: share dropped of the pooled vector's entries, and also of the products' entries (`paper`) or of the
-            attention weights (`fuxictr`, `attention`).
-        pair_dropout: share dropped of the products' entries; `dropout` or 0 by the variant if omitted.
-        attention_dropout: share dropped of the attention weights; `dropout` or 0 by the variant if omitted.
+        dropout: share dropped of the pooled vector's entries, and also of the products' entries
+            (`paper`) or of the attention weights (`fuxictr`, `attention`).
+        pair_dropout: share dropped of the products' entries; `dropout` or 0 by the variant if
+            omitted.
+        attention_dropout: share dropped of the attention weights; `dropout` or 0 by the variant if
+            omitted.
         pooled_dropout: share dropped of the pooled vector's entries; `dropout` if omitted.
-        initial_p: initial values of p: `ones`, `xavier`, a normal of variance 2 / (D + 1) (`fuxictr`), or
-            `standard_normal`, N(0, 1).
+        initial_p: initial values of p: `ones`, `xavier`, a normal of variance 2 / (D + 1)
+            (`fuxictr`), or `standard_normal`, N(0, 1).
 
     >>> sum(p.numel() for p in AFM(embedding_dim=10, attention_dim=8).build(Layout.of_sizes([3, 4])).parameters())
     184
@@ -104,12 +109,14 @@ class AFM(EmbeddingSettings):
 class AFMNetwork(nn.Module):
     """`logit = first_order + p . sum_{i<j} a_ij (x_i * x_j)`, `a = softmax over pairs of h . relu(W (x_i * x_j) + b)`.
 
-    Equations 2 to 6 of the paper; x_f is field f's vector, for a numeric field times its value. Parameters, by which L2
-    and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`,
-    `attention.W` [A, D], `attention.b` [A], `attention.h` [A], `p` [D].
+    Equations 2 to 6 of the paper; x_f is field f's vector, for a numeric field times its value.
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D],
+    `first_order.embedding.weight` [R, 1], `first_order.bias`, `attention.W` [A, D], `attention.b`
+    [A], `attention.h` [A], `p` [D].
 
     Shape:
-        forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as `fieldwise.ops.pair_indices` orders them.
+        forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as
+            `fieldwise.ops.pair_indices` orders them.
     """
 
     pair_terms = True  # `logit_terms` has pairs: serving asks
@@ -124,7 +131,8 @@ class AFMNetwork(nn.Module):
         attention_dropout = settings.dropout if chosen.on_attention else 0.0
         if settings.attention_dropout is not None:
             attention_dropout = settings.attention_dropout
-        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout)
         self.attention = PairAttention(
             layout.num_fields,
             dim,
@@ -134,7 +142,9 @@ class AFMNetwork(nn.Module):
             start_of_h=chosen.start_of_h,
             start_of_b=chosen.start_of_b,
         )
-        self.pooled_dropout = settings.dropout if settings.pooled_dropout is None else settings.pooled_dropout
+        self.pooled_dropout = (
+            settings.dropout if settings.pooled_dropout is None else settings.pooled_dropout
+        )
         self.p = nn.Parameter(torch.ones(dim))
         if chosen.initial_p == "xavier":
             nn.init.normal_(self.p, std=math.sqrt(2.0 / (dim + 1)))
@@ -148,9 +158,14 @@ class AFMNetwork(nn.Module):
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the attention over pairs inside the context is computed once."""
-        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
-        pooled_ND = pair_attention_candidates(x_CD, x_NID, self.attention.W, self.attention.b, self.attention.h)
-        return first_order_candidates(self.first_order, context, candidates) + torch.mv(pooled_ND, self.p)
+        x_CD = context.vectors(self.embedding)[0]
+        x_NID = candidates.vectors(self.embedding)
+        pooled_ND = pair_attention_candidates(
+            x_CD, x_NID, self.attention.W, self.attention.b, self.attention.h
+        )
+        return first_order_candidates(self.first_order, context, candidates) + torch.mv(
+            pooled_ND, self.p
+        )
 
     def pair_weights(self, batch: Batch) -> Tensor:
         """The attention weights of every row's pairs [B, P]."""

@@ -14,8 +14,16 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder, InteractingLayer, InteractingOptions, linear
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Rate, Size, Sizes, choices
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    Positive,
+    Rate,
+    Size,
+    Sizes,
+    choices,
+)
 from fieldwise.ops.interacting import Norm, Residual
 
 Variant = Literal["paper", "authors", "fuxictr", "transformer"]
@@ -34,11 +42,13 @@ class _Choices(InteractingOptions):
 PRESETS: dict[Variant, _Choices] = {
     "paper": _Choices(),
     # With an epsilon of 1e-8 the gradient of a nearly constant vector is very large.
-    "authors": _Choices(relu_on_projections=True, bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8),
+    "authors": _Choices(
+        relu_on_projections=True, bias=True, scale=True, norm="after_relu", norm_epsilon=1e-8
+    ),
     # In FuxiCTR scale and norm are options, both off by default; its norm is `before_relu`.
     "fuxictr": _Choices(residual="identity"),
-    # NOTE[DIFF]: a transformer's residual is its input, which requires attention_dim == embedding_dim. If they differ,
-    # the first layer's residual is projected here.
+    # NOTE[DIFF]: a transformer's residual is its input, which requires attention_dim ==
+    # embedding_dim. If they differ, the first layer's residual is projected here.
     "transformer": _Choices(
         scale=True,
         residual="identity",
@@ -56,8 +66,8 @@ class AutoInt(EmbeddingSettings):
     """Settings of AutoInt. A setting whose default is None takes the variant's value.
 
     Args:
-        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or `transformer` (tutorials):
-            what its attention layers have (`docs/models/autoint.md`).
+        variant: `paper`, `authors` (their code), `fuxictr` (the code of the BARS runs) or
+            `transformer` (tutorials): what its attention layers have (`docs/models/autoint.md`).
         layers: number of attention layers.
         heads: H.
         attention_dim: A, the total size of all heads in every layer; divisible by `heads`.
@@ -65,18 +75,20 @@ class AutoInt(EmbeddingSettings):
         embedding_dropout: dropout rate of the embeddings' entries.
         attention_dropout: dropout rate of the attention weights.
         scale: scores are divided by sqrt(A/H) (`authors`, `transformer`).
-        bias: a bias in the maps of Q, K, V and the projected residual (`authors`), and in the map of the concatenated
-            heads, which only `transformer` has; a tutorial's linear layers have all four.
-        residual: what is added to the heads: the layer's input, `projected` (`paper`, `authors`) or as it is,
-            `identity` (`fuxictr`, `transformer`; projected where sizes differ), or nothing, `none`.
-        norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`: it has no ReLU, so
-            this is the end of the layer), or `none` (`paper`, `fuxictr`).
-        position_std: standard deviation of the initial position vectors of `transformer` (tutorials: 1);
-            `embedding_std` if omitted.
+        bias: a bias in the maps of Q, K, V and the projected residual (`authors`), and in the map
+            of the concatenated heads, which only `transformer` has; a tutorial's linear layers have
+            all four.
+        residual: what is added to the heads: the layer's input, `projected` (`paper`, `authors`) or
+            as it is, `identity` (`fuxictr`, `transformer`; projected where sizes differ), or
+            nothing, `none`.
+        norm: LayerNorm of the layer's sum `after_relu` (`authors`), `before_relu` (`transformer`:
+            it has no ReLU, so this is the end of the layer), or `none` (`paper`, `fuxictr`).
+        position_std: standard deviation of the initial position vectors of `transformer`
+            (tutorials: 1); `embedding_std` if omitted.
 
     Errors:
-        ConfigError: a setting out of range, an attention_dim that heads do not divide, or a position_std without
-            position vectors; `build`: no field.
+        ConfigError: a setting out of range, an attention_dim that heads do not divide, or a
+            position_std without position vectors; `build`: no field.
 
     >>> sum(p.numel() for p in AutoInt(layers=1).build(Layout.of_sizes([3, 4])).parameters())
     4337
@@ -85,7 +97,9 @@ class AutoInt(EmbeddingSettings):
     fieldwise.errors.ConfigError: attention_dim must be divisible by heads, found attention_dim 5 and heads 2
     """
 
-    data_defaults = DataDefaults(settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1})
+    data_defaults = DataDefaults(
+        settings={"layers": 2, "attention_dim": 64, "embedding_dropout": 0.1}
+    )
 
     variant: Variant = "paper"
     layers: Size = 3
@@ -160,8 +174,9 @@ class AutoIntPlus(AutoInt):
 class AutoIntNetwork(nn.Module):
     """`logit = w . flatten(layers(x)) + b`, plus the first-order sum if wide, plus the MLP's logit for AutoInt+.
 
-    NOTE[DIFF]: linear units start from Xavier's normal distribution with biases of zero in every variant; the paper
-    gives no initial values, and the authors' code draws the biases of last units and MLP at random.
+    NOTE[DIFF]: linear units start from Xavier's normal distribution with biases of zero in every
+    variant; the paper gives no initial values, and the authors' code draws the biases of last units
+    and MLP at random.
 
     Shape:
         forward: Batch of B rows -> [B]. `attention_weights`: one [B, H, F, F] per layer.
@@ -171,15 +186,23 @@ class AutoIntNetwork(nn.Module):
         super().__init__()
         inputs = layout.num_fields * settings.embedding_dim
         mlp = settings.make_mlp(inputs) if isinstance(settings, AutoIntPlus) else None
-        chosen, size = choices(settings, PRESETS[settings.variant]), settings.attention_dim
+        chosen = choices(settings, PRESETS[settings.variant])
+        size = settings.attention_dim
         dims = [settings.embedding_dim, *[size] * (settings.layers - 1)]
-        layers = [InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout) for dim in dims]
+        layers = [
+            InteractingLayer(dim, size, settings.heads, chosen, settings.attention_dropout)
+            for dim in dims
+        ]
         vectors_shape = layout.num_fields, settings.embedding_dim
-        position_std = settings.embedding_std if settings.position_std is None else settings.position_std
+        position_std = (
+            settings.embedding_std if settings.position_std is None else settings.position_std
+        )
         field_vectors = torch.randn(vectors_shape) * position_std if chosen.field_vectors else None
-        self.embedding, self.layers = settings.make_embedding(layout), nn.ModuleList(layers)
+        self.embedding = settings.make_embedding(layout)
+        self.layers = nn.ModuleList(layers)
         self.head = linear(layout.num_fields * size, 1)
-        self.first_order, self.mlp = FirstOrder(layout, bias=False) if settings.wide else None, mlp
+        self.first_order = FirstOrder(layout, bias=False) if settings.wide else None
+        self.mlp = mlp
         self.field_vectors = None if field_vectors is None else nn.Parameter(field_vectors)
         self.embedding_dropout = settings.embedding_dropout
 
@@ -197,7 +220,9 @@ class AutoIntNetwork(nn.Module):
 
     def attention_weights(self, batch: Batch) -> list[Tensor]:
         """Every layer's attention weights [B, H, F, F]: from query field (third axis) to key field (last axis)."""
-        return self.attend(F.dropout(self.embedding(batch), self.embedding_dropout, self.training))[1]
+        return self.attend(F.dropout(self.embedding(batch), self.embedding_dropout, self.training))[
+            1
+        ]
 
     def attend(self, x_BFD: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The output of the attention layers [B, F, A], and every layer's attention weights [B, H, F, F]."""

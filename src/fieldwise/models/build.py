@@ -16,7 +16,7 @@ from fieldwise.config import parse, to_plain
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.layers import FieldEmbedding, FirstOrder, kept_rows
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import known_models, location, model_class, settings_class
+from fieldwise.models.registry import known_models, location, model_class, settings_class
 from fieldwise.models.settings import ModelSettings
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
@@ -28,14 +28,15 @@ ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
 class MultiTask(nn.Module):
     """A multi-task network, `logit_t = head_t(batch)`: one network per label, over a shared embedding table.
 
-    The embedding table is shared and everything above it is separate per label, as in ESMM (Ma et al., SIGIR 2018,
-    arXiv 1804.07931). First-order weights, and any other tables of a model, are separate too.
+    The embedding table is shared and everything above it is separate per label, as in ESMM (Ma et
+    al., SIGIR 2018, arXiv 1804.07931). First-order weights, and any other tables of a model, are
+    separate too.
 
-    NOTE[DIFF]: ESMM multiplies its two probabilities, pCTCVR = pCTR * pCVR, and learns CVR through that product over
-    all impressions; here every label has its own logit and loss.
+    NOTE[DIFF]: ESMM multiplies its two probabilities, pCTCVR = pCTR * pCVR, and learns CVR through
+    that product over all impressions; here every label has its own logit and loss.
 
-    Parameters: `embedding.weight` [R, D] once, if the model has such a table; a head's others, with the names of the
-    single network, below `heads.0.`, `heads.1.` and so on, in the labels' order.
+    Parameters: `embedding.weight` [R, D] once, if the model has such a table; a head's others, with
+    the names of the single network, below `heads.0.`, `heads.1.` and so on, in the labels' order.
 
     Args:
         heads: networks of one model and one layout; the first one's table becomes the shared one.
@@ -51,8 +52,8 @@ class MultiTask(nn.Module):
             self.embedding = shared
             for head in heads:
                 del head.embedding
-                # Bypass nn.Module's __setattr__, which would register the table in every head: parameters, saved
-                # tensors and L2 count it once, and load_state_dict finds it once.
+                # Bypass nn.Module's __setattr__, which would register the table in every head:
+                # parameters, saved tensors and L2 count it once, and load_state_dict finds it once.
                 object.__setattr__(head, "embedding", shared)
         self.heads = nn.ModuleList(heads)
 
@@ -70,13 +71,16 @@ class MultiTaskWithAuxiliary(MultiTask):
         """The logits [B, T], and every head's auxiliary loss on its own label [T]."""
         columns = zip(self.heads, label_BT.unbind(1), strict=True)
         pairs = [head.forward_with_auxiliary(batch, label_B) for head, label_B in columns]  # type: ignore[operator]
-        return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack([loss for _, loss in pairs])
+        return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack(
+            [loss for _, loss in pairs]
+        )
 
 
 class MeanWithLR(nn.Module):
     """`logit = s network(batch) + (1 - s) lr(batch)`: the mean of a network and an LR of the same fields.
 
-    Parameters: the network's, below `network.`; `lr.embedding.weight` [R, 1] and `lr.bias`. The share s is a buffer.
+    Parameters: the network's, below `network.`; `lr.embedding.weight` [R, 1] and `lr.bias`. The
+    share s is a buffer.
 
     Args:
         network: a network of one label.
@@ -152,7 +156,8 @@ def mean_with_lr(network: nn.Module, layout: Layout, share: float = 1.0) -> Mean
 def takes_mean(network: nn.Module) -> bool:
     """Whether a network can be in a mean with LR.
 
-    Not with several labels; nor with two towers (`TwoTower`), whose stored representations have no place for LR.
+    Not with several labels; nor with two towers (`TwoTower`), whose stored representations have no
+    place for LR.
     """
     return not isinstance(network, (TwoTower, MultiTask))
 
@@ -208,8 +213,8 @@ def build_network(
 ) -> nn.Module:
     """A network with seeded weights; the global random state is not changed.
 
-    With several labels it has one head per label and returns scores [B, T] (`MultiTask`). `in_mean` is for the weights
-    of a mean with LR (`MeanWithLR`).
+    With several labels it has one head per label and returns scores [B, T] (`MultiTask`). `in_mean`
+    is for the weights of a mean with LR (`MeanWithLR`).
 
     >>> from fieldwise.models import FM
     >>> network = build_network(FM(embedding_dim=4), Layout.of_sizes([3, 4]), 0, labels=2)
@@ -223,15 +228,17 @@ def build_network(
         return mean_with_lr(networks[0], layout)
     if labels == 1:
         return networks[0]
-    return (MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask)(networks)
+    return (
+        MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask
+    )(networks)
 
 
 @contextmanager
 def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
     """Stop building a network, in this thread, once it has more parameters than a weights file has bytes.
 
-    Every parameter takes at least a byte there, so such a network does not belong to the file; a million layers would
-    otherwise be built first.
+    Every parameter takes at least a byte there, so such a network does not belong to the file; a
+    million layers would otherwise be built first.
 
     >>> with parameters_within(bytes(1000)):
     ...     len([nn.Linear(4, 4) for _ in range(5)])
@@ -242,7 +249,9 @@ def parameters_within(weights: bytes | bytearray) -> Iterator[None]:
         ...
     fieldwise.errors.BundleError: the settings describe a network that does not fit in its weights file of 1,000 bytes
     """
-    thread, most, count = threading.get_ident(), len(weights), 0
+    thread = threading.get_ident()
+    most = len(weights)
+    count = 0
 
     def add(_: nn.Module, __: str, parameter: nn.Parameter) -> None:
         nonlocal count
@@ -266,14 +275,18 @@ def grow_network(
 ) -> nn.Module:
     """A network for a grown encoder's layout with the weights of its former network, on that one's device.
 
-    Rows of the encoder from before score to the bit as they did. The weights of new values are those of
-    `build_network`; a cross of categories (Wide & Deep) with a new value is new.
+    Rows of the encoder from before score to the bit as they did. The weights of new values are
+    those of `build_network`; a cross of categories (Wide & Deep) with a new value is new.
 
     Errors:
-        ConfigError: a tensor beside the tables has another shape, which only a model of your own can have.
+        ConfigError: a tensor beside the tables has another shape, which only a model of your own
+            can have.
     """
-    network = build_network(settings, layout, seed, labels=labels, in_mean=isinstance(former, MeanWithLR))
-    kept, before = kept_rows(former, network), former.state_dict()
+    network = build_network(
+        settings, layout, seed, labels=labels, in_mean=isinstance(former, MeanWithLR)
+    )
+    kept = kept_rows(former, network)
+    before = former.state_dict()
     for name, tensor in network.state_dict().items():
         tensor[kept.get(name, ...)] = before[name].to(tensor.device)
     return network.to(device_of(former)).train(former.training)

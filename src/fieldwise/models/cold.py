@@ -13,8 +13,14 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import linear
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Sizes, check_field_names
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    Rate,
+    Sizes,
+    check_field_names,
+)
 
 SEBlock = Literal["joint", "own", "none"]
 
@@ -24,20 +30,22 @@ SEBlock = Literal["joint", "own", "none"]
 class COLD(EmbeddingSettings):
     """Settings of COLD: one network over all fields, so it is not a `TwoTower` and has no representations to store.
 
-    Selecting fields takes two runs: one with the SE block, then one without it, with the first run's `top_fields` as
-    `fields_kept`.
+    Selecting fields takes two runs: one with the SE block, then one without it, with the first
+    run's `top_fields` as `fields_kept`.
 
     Args:
         hidden: sizes of the MLP's layers.
-        se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the field's own vector; `none`
-            omits the block and weights no field, as the paper does in serving.
+        se_block: the input of a field's importance: `joint`, all fields' vectors; `own`, the
+            field's own vector; `none` omits the block and weights no field, as the paper does in
+            serving.
         fields_kept: names of the fields that the network reads; all if omitted.
         mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's hidden linear layers.
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is not in the layout.
+        ConfigError: a setting out of range; `build`: no field, or a name in `fields_kept` that is
+            not in the layout.
 
     >>> COLD(embedding_dim=4, hidden=(8,)).build(Layout.of_sizes([3, 4])).se_block
     Linear(in_features=8, out_features=2, bias=True)
@@ -56,7 +64,9 @@ class COLD(EmbeddingSettings):
         super().__post_init__()
         kept = self.fields_kept
         if kept is not None and (not kept or len(set(kept)) < len(kept)):
-            raise ConfigError(f"fields_kept must name at least one field and none twice, found {kept!r}")
+            raise ConfigError(
+                f"fields_kept must name at least one field and none twice, found {kept!r}"
+            )
 
     def build(self, layout: Layout) -> "COLDNetwork":
         """A network with fresh weights."""
@@ -85,8 +95,8 @@ class OwnImportance(nn.Module):
 class COLDNetwork(nn.Module):
     """`s = sigmoid(W [e_1, ..., e_F] + b)`, `v_i = s_i e_i`, `logit = MLP([v_1, ..., v_F])`.
 
-    NOTE[DIFF]: the paper's cross features of user and advertisement are handcrafted; here they are fields of the
-    schema like any other, for the first layer and the selection.
+    NOTE[DIFF]: the paper's cross features of user and advertisement are handcrafted; here they are
+    fields of the schema like any other, for the first layer and the selection.
 
     Shape:
         forward: Batch of B rows -> [B]. `importance` -> [B, F].
@@ -94,13 +104,18 @@ class COLDNetwork(nn.Module):
 
     def __init__(self, settings: COLD, layout: Layout) -> None:
         super().__init__()
-        kept, dim = settings.fields_kept, settings.embedding_dim
+        kept = settings.fields_kept
+        dim = settings.embedding_dim
         positions = [i for i, f in enumerate(layout.fields) if kept is None or f.name in kept]
-        fields, size = len(positions), len(positions) * dim
+        fields = len(positions)
+        size = len(positions) * dim
         se_block: nn.Module | None = None
         if settings.se_block != "none":
-            se_block = linear(size, fields) if settings.se_block == "joint" else OwnImportance(fields, dim)
-        self.embedding, self.names = settings.make_embedding(layout), [layout.fields[i].name for i in positions]
+            se_block = (
+                linear(size, fields) if settings.se_block == "joint" else OwnImportance(fields, dim)
+            )
+        self.embedding = settings.make_embedding(layout)
+        self.names = [layout.fields[i].name for i in positions]
         self.se_block = se_block
         self.mlp = settings.make_mlp(size)
         self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
@@ -119,10 +134,12 @@ class COLDNetwork(nn.Module):
     def top_fields(self, batch: Batch, k: int) -> tuple[str, ...]:
         """The names of the k fields with the greatest importance on average over the batch, in the layout's order.
 
-        NOTE[DIFF]: the paper ranks fields by s, which differs from row to row, without saying how; this is its mean.
+        NOTE[DIFF]: the paper ranks fields by s, which differs from row to row, without saying how;
+        this is its mean.
 
         Errors:
-            ConfigError: k is less than 1 or more than the number of fields, or there is no SE block.
+            ConfigError: k is less than 1 or more than the number of fields, or there is no SE
+                block.
         """
         if self.se_block is None:
             raise ConfigError(

@@ -9,8 +9,15 @@ from fieldwise.layers import CrossVector
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Layout
 from fieldwise.models.dcnv2 import DCNv2Network
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+)
 
 
 @register_model("dcn")
@@ -31,7 +38,9 @@ class DCN(EmbeddingSettings):
     171
     """
 
-    data_defaults = DataDefaults(settings={"embedding_dim": 16, "layers": 2} | SMALL_MLP | {"batch_norm": False})
+    data_defaults = DataDefaults(
+        settings={"embedding_dim": 16, "layers": 2} | SMALL_MLP | {"batch_norm": False}
+    )
 
     layers: Size = 6
     hidden: OptionalSizes = (1024, 1024)
@@ -50,13 +59,15 @@ class DCNNetwork(DCNv2Network):
 
     x_0 is all fields' vectors concatenated.
 
-    Of L cross layers `x_{l+1} = x_0 (x_l . w_l) + b_l + x_l`. So x_L minus the sum of all b_l is x_0 times one number
-    per row, a polynomial of degree L in x_0; DCN V2 lifts this limit.
+    Of L cross layers `x_{l+1} = x_0 (x_l . w_l) + b_l + x_l`. So x_L minus the sum of all b_l is
+    x_0 times one number per row, a polynomial of degree L in x_0; DCN V2 lifts this limit.
 
-    NOTE[DIFF]: in the paper every field has its own size, 6 times the fourth root of its number of categories, and
-    numbers enter x_0 directly. Here all fields have size D, and a number is its value times a learned vector.
+    NOTE[DIFF]: in the paper every field has its own size, 6 times the fourth root of its number of
+    categories, and numbers enter x_0 directly. Here all fields have size D, and a number is its
+    value times a learned vector.
 
-    NOTE[DIFF]: the last unit has a bias, which the paper's Equation 5 omits and every implementation has.
+    NOTE[DIFF]: the last unit has a bias, which the paper's Equation 5 omits and every
+    implementation has.
 
     Shape:
         forward: Batch of B rows -> [B].

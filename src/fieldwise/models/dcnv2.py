@@ -15,8 +15,15 @@ from fieldwise.layers import CrossMatrix, CrossMixture, CrossVector, linear
 from fieldwise.layers.activations import Activation
 from fieldwise.layers.crosses import ExpertActivation, Gate
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Rate,
+    Size,
+)
 
 if TYPE_CHECKING:
     from fieldwise.models.dcn import DCN
@@ -30,14 +37,18 @@ class DCNv2(EmbeddingSettings):
     """Settings of DCN V2; the defaults are the paper's best for Criteo.
 
     Args:
-        embedding_dim: D. The paper has 39 for Criteo and 30 for MovieLens-1M, by a formula of the vocabulary sizes.
+        embedding_dim: D. The paper has 39 for Criteo and 30 for MovieLens-1M, by a formula of the
+            vocabulary sizes.
         layers: number of cross layers.
         structure: `stacked`, the MLP reads the crossed vector; or `parallel`, it reads the fields.
-        hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet V2, or CrossNet-Mix).
-        rank: R, of each expert of a mixture of low-rank cross layers (DCN-Mix); None for full matrices.
+        hidden: sizes of the MLP's layers; none, `()`, for the cross network alone (CrossNet V2, or
+            CrossNet-Mix).
+        rank: R, of each expert of a mixture of low-rank cross layers (DCN-Mix); None for full
+            matrices.
         experts: K, if `rank` is given.
         gate: `softmax` over the experts, `sigmoid`, or `constant` 1, for two experts or more.
-        expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code), `hard_tanh` or `relu`.
+        expert_activation: g in the experts' low-rank space: `identity`, `tanh` (public code),
+            `hard_tanh` or `relu`.
         mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
@@ -74,14 +85,14 @@ class DCNv2Network(nn.Module):
 
     x_0 is all fields' vectors concatenated.
 
-    Of L cross layers `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l` (Equation 1), or mixtures of low-rank experts instead
-    (Equations 2 to 4; see `CrossMixture`). Without an MLP, `logit = w . x_L + b`.
+    Of L cross layers `x_{l+1} = x_0 * (W_l x_l + b_l) + x_l` (Equation 1), or mixtures of low-rank
+    experts instead (Equations 2 to 4; see `CrossMixture`). Without an MLP, `logit = w . x_L + b`.
 
-    Every layer has its own gates. The paper does not specify this: its G has no layer index, while U, V, C and b do.
-    Popular public code shares one set of gates between all layers.
+    Every layer has its own gates. The paper does not specify this: its G has no layer index, while
+    U, V, C and b do. Popular public code shares one set of gates between all layers.
 
-    NOTE[DIFF]: in the paper every field has its own size, and numbers enter x_0 directly. Here all fields
-    have size D, and a number is its value times a learned vector.
+    NOTE[DIFF]: in the paper every field has its own size, and numbers enter x_0 directly. Here all
+    fields have size D, and a number is its value times a learned vector.
 
     NOTE[DIFF]: the last unit has a bias, which the paper omits and every implementation has.
 
@@ -97,17 +108,24 @@ class DCNv2Network(nn.Module):
         structure: Structure,
     ) -> None:
         super().__init__()
-        inputs, hidden = layout.num_fields * settings.embedding_dim, settings.hidden
+        inputs = layout.num_fields * settings.embedding_dim
+        hidden = settings.hidden
         mlp = settings.make_mlp(inputs, None) if hidden else None
         crossed = 0 if hidden and structure == "stacked" else inputs
         self.embedding = settings.make_embedding(layout)
-        self.cross, self.mlp = nn.ModuleList(cross(inputs) for _ in range(settings.layers)), mlp
-        self.head, self.structure = linear(crossed + sum(hidden[-1:]), 1), structure
+        self.cross = nn.ModuleList(cross(inputs) for _ in range(settings.layers))
+        self.mlp = mlp
+        self.head = linear(crossed + sum(hidden[-1:]), 1)
+        self.structure = structure
 
     def forward(self, batch: Batch) -> Tensor:
         x0_BN = x_BN = self.embedding(batch).flatten(1)
         for layer in self.cross:
             x_BN = layer(x0_BN, x_BN)
         if self.mlp is not None:
-            x_BN = self.mlp(x_BN) if self.structure == "stacked" else torch.cat([x_BN, self.mlp(x0_BN)], 1)
+            x_BN = (
+                self.mlp(x_BN)
+                if self.structure == "stacked"
+                else torch.cat([x_BN, self.mlp(x0_BN)], 1)
+            )
         return self.head(x_BN).squeeze(1)

@@ -1,6 +1,7 @@
 """Deep Crossing (Shan et al., KDD 2016): residual units on the stacked embeddings.
 
-Letters: B batch, F fields, D embedding size, S = F * D size of the stacked vector, H inner size of a unit.
+Letters: B batch, F fields, D embedding size, S = F * D size of the stacked vector, H inner size of
+a unit.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import linear
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 
 
@@ -21,7 +22,8 @@ class DeepCrossing(EmbeddingSettings):
 
     Args:
         hidden: inner sizes of the residual units, one unit each.
-        embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper), or x_f itself (BARS).
+        embedding_relu: `relu(x_f + b_f)` of every field's vector, with a learned b_f (the paper),
+            or x_f itself (BARS).
         unit_dropout: dropout rate of every unit's outputs (BARS).
         batch_norm: BatchNorm of every unit's sum, before its ReLU (BARS).
 
@@ -29,7 +31,9 @@ class DeepCrossing(EmbeddingSettings):
     234
     """
 
-    data_defaults = DataDefaults(settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2})
+    data_defaults = DataDefaults(
+        settings={"embedding_dim": 16, "hidden": (128,), "unit_dropout": 0.2}
+    )
 
     embedding_dim: Size = 128
     hidden: Sizes = (512, 512, 256, 128, 64)
@@ -59,9 +63,12 @@ class ResidualUnit(nn.Module):
     torch.Size([2, 6])
     """
 
-    def __init__(self, inputs: int, hidden: int, *, dropout: float = 0.0, batch_norm: bool = False) -> None:
+    def __init__(
+        self, inputs: int, hidden: int, *, dropout: float = 0.0, batch_norm: bool = False
+    ) -> None:
         super().__init__()
-        self.inner, self.outer = linear(inputs, hidden), linear(hidden, inputs)
+        self.inner = linear(inputs, hidden)
+        self.outer = linear(hidden, inputs)
         self.norm = nn.BatchNorm1d(inputs) if batch_norm else None
         self.drop = nn.Dropout(dropout)
 
@@ -75,11 +82,12 @@ class ResidualUnit(nn.Module):
 class DeepCrossingNetwork(nn.Module):
     """`logit = w . units(flatten(relu(x + b))) + c`: the paper's embedding, stacking, residual units and scoring layer.
 
-    NOTE[DIFF]: in the paper, numbers and features of few dimensions are stacked directly, and only the others are
-    embedded; here every field has a vector of size D, and a numeric field's is its value times a learned one.
+    NOTE[DIFF]: in the paper, numbers and features of few dimensions are stacked directly, and only
+    the others are embedded; here every field has a vector of size D, and a numeric field's is its
+    value times a learned one.
 
-    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `embedding_bias` [F, D],
-    `units.i.inner.*`, `units.i.outer.*`, `head.*`.
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `embedding_bias`
+    [F, D], `units.i.inner.*`, `units.i.outer.*`, `head.*`.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -87,11 +95,16 @@ class DeepCrossingNetwork(nn.Module):
 
     def __init__(self, settings: DeepCrossing, layout: Layout) -> None:
         super().__init__()
-        shape, inputs = (layout.num_fields, settings.embedding_dim), layout.num_fields * settings.embedding_dim
-        dropout, batch_norm = settings.unit_dropout, settings.batch_norm
+        shape = (layout.num_fields, settings.embedding_dim)
+        inputs = layout.num_fields * settings.embedding_dim
+        dropout = settings.unit_dropout
+        batch_norm = settings.batch_norm
         self.embedding = settings.make_embedding(layout)
         self.units = nn.Sequential(
-            *(ResidualUnit(inputs, n, dropout=dropout, batch_norm=batch_norm) for n in settings.hidden)
+            *(
+                ResidualUnit(inputs, n, dropout=dropout, batch_norm=batch_norm)
+                for n in settings.hidden
+            )
         )
         self.head = linear(inputs, 1)
         self.embedding_bias = nn.Parameter(torch.zeros(shape)) if settings.embedding_relu else None

@@ -11,7 +11,7 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layers.activations import Activation
 from fieldwise.layers.candidates import Part, first_order_candidates, mlp_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_second_order_candidates
@@ -50,11 +50,13 @@ class DeepFM(EmbeddingSettings):
 class DeepFMNetwork(nn.Module):
     """`logit = sum_f w_f(x) + sum_{i<j} <x_i, x_j> + MLP(flatten(x))`, x_f field f's vector (times its value).
 
-    Equations 1 to 4 of the paper. Its Equation 2 omits the constant, which here is the bias of the MLP's last unit.
+    Equations 1 to 4 of the paper. Its Equation 2 omits the constant, which here is the bias of the
+    MLP's last unit.
 
-    NOTE[DIFF]: the paper writes the MLP's last unit with an activation, `y_DNN = sigma(W a + b)`, and takes the sigmoid
-    of `y_FM + y_DNN` again. Read as a sigmoid, the MLP could only add a number between 0 and 1 to the logit; here its
-    last unit is linear, as in all known implementations.
+    NOTE[DIFF]: the paper writes the MLP's last unit with an activation, `y_DNN = sigma(W a + b)`,
+    and takes the sigmoid of `y_FM + y_DNN` again. Read as a sigmoid, the MLP could only add a
+    number between 0 and 1 to the logit; here its last unit is linear, as in all known
+    implementations.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -62,7 +64,8 @@ class DeepFMNetwork(nn.Module):
 
     def __init__(self, settings: DeepFM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout, bias=False)
         self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -72,7 +75,8 @@ class DeepFMNetwork(nn.Module):
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums and its part of the MLP's first layer are computed once."""
-        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        x_CD = context.vectors(self.embedding)[0]
+        x_NID = candidates.vectors(self.embedding)
         deep_N = mlp_candidates(self.mlp, x_CD, x_NID, context, candidates).squeeze(1)
         first_N = first_order_candidates(self.first_order, context, candidates)
         return first_N + fm_second_order_candidates(x_CD, x_NID) + deep_N

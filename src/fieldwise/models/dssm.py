@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, sides
 from fieldwise.models.twotower import Similarity, Tower, TowerSettings
 
@@ -29,7 +29,8 @@ class DSSM(TowerSettings):
         batch_norm: BatchNorm after each of the towers' hidden linear layers.
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the item tower.
+        ConfigError: a setting out of range; `build`: no field for the user tower, or none for the
+            item tower.
 
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> DSSM(embedding_dim=4, hidden=(8,), output_dim=5).build(layout).item_tower.output
@@ -47,21 +48,26 @@ class DSSMNetwork(nn.Module):
     """`logit = cos(y_u, y_v) / temperature + b`, `y = tanh(W_3 tanh(W_2 tanh(W_1 x + b_1) + b_2) + b_3)` of each side.
 
     NOTE[DIFF]: the paper's x is a hashed text; here it is the flattened vectors of a side's fields.
-    NOTE[DIFF]: the paper trains by the softmax over a clicked document and four others, with a smoothing factor set on
-    held-out data; here each row has a label, and the factor (1 / temperature) and b are learned.
+    NOTE[DIFF]: the paper trains by the softmax over a clicked document and four others, with a
+    smoothing factor set on held-out data; here each row has a label, and the factor (1 /
+    temperature) and b are learned.
 
     Shape:
-        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E], unit vectors for `cosine`; `score`: both -> [B].
+        forward: Batch of B rows -> [B]. `user`, `item` -> [B, E], unit vectors for `cosine`;
+            `score`: both -> [B].
     """
 
     def __init__(self, settings: DSSM, layout: Layout) -> None:
         super().__init__()
         user_tower, item_tower = (Tower(positions, settings) for positions in sides(layout, "DSSM"))
-        self.embedding, self.user_tower, self.item_tower = settings.make_embedding(layout), user_tower, item_tower
+        self.embedding = settings.make_embedding(layout)
+        self.user_tower = user_tower
+        self.item_tower = item_tower
         self.similarity = Similarity(settings.similarity, temperature=settings.temperature)
 
     def forward(self, batch: Batch) -> Tensor:
-        x_BAD, represent = self.embedding(batch), self.similarity.represent
+        x_BAD = self.embedding(batch)
+        represent = self.similarity.represent
         return self.score(represent(self.user_tower(x_BAD)), represent(self.item_tower(x_BAD)))
 
     def user(self, batch: Batch) -> Tensor:

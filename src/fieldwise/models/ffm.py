@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size
 
 
@@ -22,13 +22,16 @@ class FFM(EmbeddingSettings):
 
     Args:
         embedding_dim: D of one vector; a row of the table holds F - 1 of them.
-        first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have neither.
+        first_order: the first-order term and a bias are added (BARS); the paper and LIBFFM have
+            neither.
 
     >>> FFM(embedding_dim=2).build(Layout.of_sizes([3, 4, 5])).embedding.weight.shape
     torch.Size([12, 4])
     """
 
-    data_defaults = DataDefaults(std=0.05, prior=30.0, small_table_rows=0, settings={"first_order": True})
+    data_defaults = DataDefaults(
+        std=0.05, prior=30.0, small_table_rows=0, settings={"first_order": True}
+    )
 
     embedding_dim: Size = 4
     first_order: bool = False
@@ -43,19 +46,21 @@ class FFM(EmbeddingSettings):
 class FFMNetwork(nn.Module):
     """`logit = sum_{i<j} <x_i toward j, x_j toward i>`, plus the first-order term if `first_order`.
 
-    `x_i toward j` is field i's vector for its products with field j. A row of the table holds the vectors
-    toward all other fields, in order: `weight[r].view(F - 1, D)`.
+    `x_i toward j` is field i's vector for its products with field j. A row of the table holds the
+    vectors toward all other fields, in order: `weight[r].view(F - 1, D)`.
 
-    NOTE[DIFF]: LIBFFM keeps F vectors per row. The one toward the row's own field is never read if every field has one
-    value, and is omitted here, so a row has (F - 1) * D numbers.
-    NOTE[DIFF]: LIBFFM also multiplies the values of one field with each other. A bag is pooled to one vector here, as
-    every model has it, so that its values do not interact.
-    NOTE[DIFF]: a field that shares another's rows (a history of items) shares the vectors toward third fields; between
-    the two of them, both sides take the vector toward the field that shares.
-    NOTE[DIFF]: LIBFFM scales every instance to length 1, which for categorical fields only divides the logit by F, and
-    starts from uniform numbers in [0, D^-0.5]. Here nothing is scaled, and vectors start from a normal distribution.
+    NOTE[DIFF]: LIBFFM keeps F vectors per row. The one toward the row's own field is never read if
+    every field has one value, and is omitted here, so a row has (F - 1) * D numbers.
+    NOTE[DIFF]: LIBFFM also multiplies the values of one field with each other. A bag is pooled to
+    one vector here, as every model has it, so that its values do not interact.
+    NOTE[DIFF]: a field that shares another's rows (a history of items) shares the vectors toward
+    third fields; between the two of them, both sides take the vector toward the field that shares.
+    NOTE[DIFF]: LIBFFM scales every instance to length 1, which for categorical fields only divides
+    the logit by F, and starts from uniform numbers in [0, D^-0.5]. Here nothing is scaled, and
+    vectors start from a normal distribution.
 
-    Parameters: `embedding.weight` [R, (F - 1) D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
+    Parameters: `embedding.weight` [R, (F - 1) D], `first_order.embedding.weight` [R, 1],
+    `first_order.bias`.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -78,7 +83,9 @@ class FFMNetwork(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         # All F * (F - 1) vectors of a row are on one axis, of which each pair takes two.
         x_BVD = self.embedding(batch).unflatten(2, (self.num_fields - 1, -1)).flatten(1, 2)
-        logit_B: Tensor = (x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)).sum((1, 2))
+        logit_B: Tensor = (
+            x_BVD.index_select(1, self.left) * x_BVD.index_select(1, self.right)
+        ).sum((1, 2))
         return logit_B if self.first_order is None else logit_B + self.first_order(batch)
 
 

@@ -13,8 +13,16 @@ from fieldwise.layers.activations import Activation
 from fieldwise.layers.attention import SENetActivation
 from fieldwise.layers.crosses import BilinearKind
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, OptionalSizes, Positive, Rate, Size
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    SMALL_MLP,
+    DataDefaults,
+    EmbeddingSettings,
+    OptionalSizes,
+    Positive,
+    Rate,
+    Size,
+)
 
 
 @register_model("fibinet")
@@ -23,13 +31,14 @@ class FiBiNET(EmbeddingSettings):
     """Settings of FiBiNET.
 
     Args:
-        bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every `interaction` has its
-            own.
-        shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence BARS; DeepCTR);
-            by default each has its own (FuxiCTR 2.x).
+        bilinear: `all` pairs share one matrix, pairs of `each` first field share one, or every
+            `interaction` has its own.
+        shared_bilinear: the plain and the weighted fields share their matrices (FuxiCTR 1.x, hence
+            BARS; DeepCTR); by default each has its own (FuxiCTR 2.x).
         reduction_ratio: r of SENET, whose squeezed size is F / r, rounded down, but at least 1.
         senet_activation: of SENET's field weights, `relu` or `sigmoid`.
-        hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all products' entries.
+        hidden: sizes of the MLP's layers; `()` is the paper's shallow form, the sum of all
+            products' entries.
         mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
@@ -59,9 +68,9 @@ class FiBiNET(EmbeddingSettings):
 class FiBiNETNetwork(nn.Module):
     """`logit = first_order + mlp(c)`, `c` the entries of `p_ij = (x_i W) * x_j` and `q_ij = (v_i W') * v_j`, i < j.
 
-    `x_f` is field f's vector (times its value), `v = senet(x)` the fields weighted by SENET. Without an MLP the logit
-    is `first_order + the sum of c`, the paper's shallow form. The logit has one bias: the MLP's, or without an
-    MLP the first-order term's.
+    `x_f` is field f's vector (times its value), `v = senet(x)` the fields weighted by SENET.
+    Without an MLP the logit is `first_order + the sum of c`, the paper's shallow form. The logit
+    has one bias: the MLP's, or without an MLP the first-order term's.
 
     Shape:
         forward: Batch of B rows -> [B]. `field_weights` -> [B, F].
@@ -69,13 +78,19 @@ class FiBiNETNetwork(nn.Module):
 
     def __init__(self, settings: FiBiNET, layout: Layout) -> None:
         super().__init__()
-        fields, dim, kind = layout.num_fields, settings.embedding_dim, settings.bilinear
+        fields = layout.num_fields
+        dim = settings.embedding_dim
+        kind = settings.bilinear
         mlp = settings.make_mlp(fields * (fields - 1) * dim) if settings.hidden else None
         self.embedding = settings.make_embedding(layout)
         self.first_order = FirstOrder(layout, bias=mlp is None)
-        self.senet = SENet(fields, reduction_ratio=settings.reduction_ratio, activation=settings.senet_activation)
+        self.senet = SENet(
+            fields, reduction_ratio=settings.reduction_ratio, activation=settings.senet_activation
+        )
         self.bilinear = BilinearInteraction(fields, dim, kind)
-        self.weighted_bilinear = None if settings.shared_bilinear else BilinearInteraction(fields, dim, kind)
+        self.weighted_bilinear = (
+            None if settings.shared_bilinear else BilinearInteraction(fields, dim, kind)
+        )
         self.mlp = mlp
 
     def forward(self, batch: Batch) -> Tensor:

@@ -1,6 +1,7 @@
 """FinalMLP (Mao et al., AAAI 2023, arXiv 2304.00902): two MLPs on differently gated features, fused bilinearly.
 
-Letters: B batch, F fields, D embedding size, M and N sizes of the streams' outputs, C fields that a gate reads.
+Letters: B batch, F fields, D embedding size, M and N sizes of the streams' outputs, C fields that a
+gate reads.
 """
 
 from dataclasses import dataclass
@@ -12,15 +13,24 @@ from torch import Tensor, nn
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, BilinearFusion, SubsetEmbedding
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Rate, Size, Sizes, check_field_names
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    Rate,
+    Size,
+    Sizes,
+    check_field_names,
+)
 
 Fusion = Literal["bilinear", "sum"]
 
 
 def _check_names(setting: str, names: tuple[str, ...]) -> None:
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f'{setting} must be a tuple of field names, as in ("user_id",), found {names!r}')
+        raise ConfigError(
+            f'{setting} must be a tuple of field names, as in ("user_id",), found {names!r}'
+        )
     if len(set(names)) < len(names):
         raise ConfigError(f"{setting} must name a field once, found {names!r}")
 
@@ -41,7 +51,8 @@ class FinalMLP(EmbeddingSettings):
         stream2_dropout: dropout rate of the second MLP's hidden units.
         batch_norm: BatchNorm after each linear layer of both MLPs.
         gates: whether features are gated; without gates and with `sum` this is the paper's DualMLP.
-        stream1_gate_fields: names of the fields whose own embeddings the first gate reads; () for a learned vector.
+        stream1_gate_fields: names of the fields whose own embeddings the first gate reads; () for a
+            learned vector.
         stream2_gate_fields: the same for the second gate.
         gate_hidden: sizes of both gates' hidden layers.
         fusion: `bilinear`, or `sum` of the two streams' linear outputs.
@@ -49,8 +60,8 @@ class FinalMLP(EmbeddingSettings):
         embedding_std: standard deviation of all embeddings' and learned vectors' initial values.
 
     Errors:
-        ConfigError: a setting out of range, or heads that do not divide the streams' outputs; `build`: no field, or a
-            gate field that is not in the layout.
+        ConfigError: a setting out of range, or heads that do not divide the streams' outputs;
+            `build`: no field, or a gate field that is not in the layout.
 
     >>> network = FinalMLP(stream1_gate_fields=("field_0",)).build(Layout.of_sizes([3, 4]))
     >>> network.gate1.fields.weight.shape, network.gate2.vector.shape
@@ -82,7 +93,8 @@ class FinalMLP(EmbeddingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one, two = self.stream1_hidden[-1], self.stream2_hidden[-1]
+        one = self.stream1_hidden[-1]
+        two = self.stream2_hidden[-1]
         if one % self.heads or two % self.heads:
             result = f"heads {self.heads} for sizes {one} and {two}"
             raise ConfigError(
@@ -100,8 +112,9 @@ class FeatureGate(nn.Module):
 
     `c` holds the gate's own embeddings of some fields, or is one learned vector for all rows.
 
-    NOTE[DIFF]: the authors' code initialises the learned vector with zeros, where ReLU passes no gradient to the vector
-    or the hidden layers, so only the gate's last bias ever learns. Here it is initialised like an embedding.
+    NOTE[DIFF]: the authors' code initialises the learned vector with zeros, where ReLU passes no
+    gradient to the vector or the hidden layers, so only the gate's last bias ever learns. Here it
+    is initialised like an embedding.
 
     Shape:
         forward: Batch of B rows -> [B, F * D], or [1, F * D] for a learned vector.
@@ -111,10 +124,13 @@ class FeatureGate(nn.Module):
         super().__init__()
         names: tuple[str, ...] = getattr(settings, setting)
         check_field_names(layout, setting, names)
-        dim, std = settings.embedding_dim, settings.embedding_std
+        dim = settings.embedding_dim
+        std = settings.embedding_std
         self.fields = SubsetEmbedding(layout, names, dim, std=std) if names else None
         vector = None if names else torch.randn(dim) * std
-        self.mlp = MLP(dim * max(1, len(names)), settings.gate_hidden, outputs=layout.num_fields * dim)
+        self.mlp = MLP(
+            dim * max(1, len(names)), settings.gate_hidden, outputs=layout.num_fields * dim
+        )
         self.vector = None if vector is None else nn.Parameter(vector)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -129,7 +145,8 @@ class FeatureGate(nn.Module):
 class FinalMLPNetwork(nn.Module):
     """`logit = b + w1 . o1 + w2 . o2 + sum over heads of o1_h^T W_h o2_h`, `o_k = mlp_k(2 sigmoid(gate_k) * x)`.
 
-    `x` is all fields' vectors, flattened; `o1_h` and `o2_h` are the h-th of H equal parts of the streams' outputs.
+    `x` is all fields' vectors, flattened; `o1_h` and `o2_h` are the h-th of H equal parts of the
+    streams' outputs.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -137,14 +154,22 @@ class FinalMLPNetwork(nn.Module):
 
     def __init__(self, settings: FinalMLP, layout: Layout) -> None:
         super().__init__()
-        one, two, batch_norm = settings.stream1_hidden, settings.stream2_hidden, settings.batch_norm
+        one = settings.stream1_hidden
+        two = settings.stream2_hidden
+        batch_norm = settings.batch_norm
         inputs = layout.num_fields * settings.embedding_dim
         self.embedding = settings.make_embedding(layout)
-        self.gate1 = FeatureGate(settings, layout, "stream1_gate_fields") if settings.gates else None
-        self.gate2 = FeatureGate(settings, layout, "stream2_gate_fields") if settings.gates else None
+        self.gate1 = (
+            FeatureGate(settings, layout, "stream1_gate_fields") if settings.gates else None
+        )
+        self.gate2 = (
+            FeatureGate(settings, layout, "stream2_gate_fields") if settings.gates else None
+        )
         self.stream1 = MLP(inputs, one, dropout=settings.stream1_dropout, batch_norm=batch_norm)
         self.stream2 = MLP(inputs, two, dropout=settings.stream2_dropout, batch_norm=batch_norm)
-        self.fusion = BilinearFusion((one[-1], two[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0)
+        self.fusion = BilinearFusion(
+            (one[-1], two[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0
+        )
 
     def forward(self, batch: Batch) -> Tensor:
         x = self.embedding(batch).flatten(1)

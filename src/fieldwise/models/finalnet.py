@@ -15,8 +15,15 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FactorizedInteraction, linear
 from fieldwise.layers.crosses import FactorActivation, FactorResidual
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
-from fieldwise.models.settings import DataDefaults, EmbeddingSettings, NonNegative, Rate, Size, Sizes
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import (
+    DataDefaults,
+    EmbeddingSettings,
+    NonNegative,
+    Rate,
+    Size,
+    Sizes,
+)
 
 Blocks = Literal["1B", "2B"]
 Activation = Literal["none", "relu"]
@@ -27,8 +34,9 @@ Activation = Literal["none", "relu"]
 class FinalNet(EmbeddingSettings):
     """Settings of FinalNet; the defaults are those of the authors' code, by its documentation.
 
-    NOTE[DIFF]: the paper's layer sums its products and applies an activation to each factor but the first. The authors'
-    code, and so every published run, concatenates them without one; see `residual` and `factor_activation`.
+    NOTE[DIFF]: the paper's layer sums its products and applies an activation to each factor but the
+    first. The authors' code, and so every published run, concatenates them without one; see
+    `residual` and `factor_activation`.
 
     Args:
         blocks: `1B`, one block, or `2B`, the mean of two blocks' logits.
@@ -41,14 +49,16 @@ class FinalNet(EmbeddingSettings):
             code has it if none is named, which leaves a polynomial.
         field_gate: the first block reads the gated fields in addition to the fields.
         factors: N of each layer; 1 makes a block an MLP. The authors' code has 2.
-        residual: how a layer's products are combined: `concat` (the authors' code and the published runs) or `sum`.
-        factor_activation: activation of a layer's factors but the first: `none` (the authors' code), `relu` or
-            `sigmoid`.
-        distillation_weight: weight of the loss that pulls each block towards the mean's probability (only `2B`). It is
-            a cross-entropy for binary labels; set 0 for a regression.
+        residual: how a layer's products are combined: `concat` (the authors' code and the published
+            runs) or `sum`.
+        factor_activation: activation of a layer's factors but the first: `none` (the authors'
+            code), `relu` or `sigmoid`.
+        distillation_weight: weight of the loss that pulls each block towards the mean's probability
+            (only `2B`). It is a cross-entropy for binary labels; set 0 for a regression.
 
     Errors:
-        ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`; `build`: no field.
+        ConfigError: a setting out of range, or sizes that `factors` does not divide with `concat`;
+            `build`: no field.
 
     >>> network = FinalNet(block1_hidden=(8,), block2_hidden=(6,)).build(Layout.of_sizes([3, 4]))
     >>> network.block1[0][0].linear, network.block2[0][0].linear
@@ -56,7 +66,12 @@ class FinalNet(EmbeddingSettings):
     """
 
     data_defaults = DataDefaults(
-        settings={"embedding_dim": 16, "block1_hidden": (128,), "block2_hidden": (128,), "batch_norm": False}
+        settings={
+            "embedding_dim": 16,
+            "block1_hidden": (128,),
+            "block2_hidden": (128,),
+            "batch_norm": False,
+        }
     )
 
     embedding_dim: Size = 10
@@ -91,12 +106,18 @@ class FinalNet(EmbeddingSettings):
         return FinalNetNetwork(self, layout)
 
 
-def _block(settings: FinalNet, inputs: int, hidden: tuple[int, ...], dropout: float) -> nn.Sequential:
+def _block(
+    settings: FinalNet, inputs: int, hidden: tuple[int, ...], dropout: float
+) -> nn.Sequential:
     """Factorized layer, BatchNorm, activation and dropout, for every size."""
     parts: list[nn.Module] = []
     for before, after in itertools.pairwise((inputs, *hidden)):
         layer = FactorizedInteraction(
-            before, after, factors=settings.factors, residual=settings.residual, activation=settings.factor_activation
+            before,
+            after,
+            factors=settings.factors,
+            residual=settings.residual,
+            activation=settings.factor_activation,
         )
         norm = [nn.BatchNorm1d(after)] if settings.batch_norm else []
         act = [nn.ReLU()] if settings.activation == "relu" else []
@@ -126,10 +147,11 @@ class FieldGate(nn.Module):
 class FinalNetNetwork(nn.Module):
     """`logit = (y1 + y2) / 2`, `y_k = head_k(block_k(x))`; with one block `logit = y1`.
 
-    `x` is all fields' vectors, flattened; with a field gate the first block reads the gated ones too.
+    `x` is all fields' vectors, flattened; with a field gate the first block reads the gated ones
+    too.
 
-    Training adds `distillation_weight * (L(y1, p) + L(y2, p))` to the loss of the logit: L is cross-entropy, and p the
-    logit's probability, through which no gradient passes.
+    Training adds `distillation_weight * (L(y1, p) + L(y2, p))` to the loss of the logit: L is
+    cross-entropy, and p the logit's probability, through which no gradient passes.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -137,17 +159,23 @@ class FinalNetNetwork(nn.Module):
 
     def __init__(self, settings: FinalNet, layout: Layout) -> None:
         super().__init__()
-        one, two, second = settings.block1_hidden, settings.block2_hidden, settings.blocks == "2B"
+        one = settings.block1_hidden
+        two = settings.block2_hidden
+        second = settings.blocks == "2B"
         inputs = layout.num_fields * settings.embedding_dim
         self.embedding = settings.make_embedding(layout)
         self.field_gate = FieldGate(layout.num_fields) if settings.field_gate else None
-        self.block1 = _block(settings, 2 * inputs if settings.field_gate else inputs, one, settings.block1_dropout)
+        self.block1 = _block(
+            settings, 2 * inputs if settings.field_gate else inputs, one, settings.block1_dropout
+        )
         self.head1 = linear(one[-1], 1)
         self.block2 = _block(settings, inputs, two, settings.block2_dropout) if second else None
         self.head2 = linear(two[-1], 1) if second else None
         self.distillation_weight = settings.distillation_weight
         # Read by the training loop: settings that must be 0 if the label is not binary.
-        self.binary_settings = ("distillation_weight",) if second and settings.distillation_weight else ()
+        self.binary_settings = (
+            ("distillation_weight",) if second and settings.distillation_weight else ()
+        )
 
     def forward(self, batch: Batch) -> Tensor:
         return torch.stack(self.block_logits(batch)).mean(0)

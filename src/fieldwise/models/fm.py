@@ -12,7 +12,7 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Batch, Layout, check_batch
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings
 from fieldwise.ops import fm_second_order
 from fieldwise.ops.fm import fm_logit, fm_second_order_candidates
@@ -28,7 +28,12 @@ class FM(EmbeddingSettings):
     """
 
     data_defaults = DataDefaults(
-        std=0.05, prior=30.0, small_table_rows=0, starts_from_lr=True, lazy_std=0.01, lazy_prior=90.0
+        std=0.05,
+        prior=30.0,
+        small_table_rows=0,
+        starts_from_lr=True,
+        lazy_std=0.01,
+        lazy_prior=90.0,
     )
 
     def build(self, layout: Layout) -> "FMNetwork":
@@ -42,10 +47,11 @@ class FMNetwork(nn.Module):
 
     x_f is field f's vector: of its category, of its number times the number, or of its bag, pooled.
 
-    NOTE[DIFF]: the paper sums over all pairs of features. A bag is pooled to one vector here, as in every model, so
-    that its values do not interact.
+    NOTE[DIFF]: the paper sums over all pairs of features. A bag is pooled to one vector here, as in
+    every model, so that its values do not interact.
 
-    Parameters: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1], `first_order.bias`.
+    Parameters: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1],
+    `first_order.bias`.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -56,8 +62,10 @@ class FMNetwork(nn.Module):
 
     def __init__(self, settings: FM, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
-        # Categorical fields only, in the layout's order: the logit is computed directly from the tables.
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout)
+        # Categorical fields only, in the layout's order: the logit is computed directly from the
+        # tables.
         self.ids_alone = not (self.embedding.has_values or self.embedding.num_bags)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -72,11 +80,15 @@ class FMNetwork(nn.Module):
 
     def score_candidates(self, context: Part, candidates: Part) -> Tensor:
         """Logits [N]; the context's sums are taken once."""
-        x_CD, x_NID = context.vectors(self.embedding)[0], candidates.vectors(self.embedding)
+        x_CD = context.vectors(self.embedding)[0]
+        x_NID = candidates.vectors(self.embedding)
         first_N = first_order_candidates(self.first_order, context, candidates)
         return first_N + fm_second_order_candidates(x_CD, x_NID)
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BFD = self.embedding(batch)
         left, right = torch.triu_indices(x_BFD.shape[1], x_BFD.shape[1], 1, device=x_BFD.device)
-        return {**self.first_order.terms(batch), "pairs": (x_BFD[:, left] * x_BFD[:, right]).sum(2)}, {}
+        return {
+            **self.first_order.terms(batch),
+            "pairs": (x_BFD[:, left] * x_BFD[:, right]).sum(2),
+        }, {}

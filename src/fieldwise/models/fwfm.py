@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings
 from fieldwise.ops import pair_indices
 
@@ -25,9 +25,9 @@ class FwFM(EmbeddingSettings):
     """Settings of FwFM.
 
     Args:
-        linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW); `feature_vectors`, a feature's
-            vector times a second vector of its own (FwFM_FeLV); `field_vectors`, a feature's vector times a vector of
-            its field (FwFM_FiLV).
+        linear: the linear term: `weights`, one weight per feature (the paper's FwFM_LW);
+            `feature_vectors`, a feature's vector times a second vector of its own (FwFM_FeLV);
+            `field_vectors`, a feature's vector times a vector of its field (FwFM_FiLV).
 
     >>> sum(p.numel() for p in FwFM(embedding_dim=10).build(Layout.of_sizes([3, 4])).parameters())
     92
@@ -54,12 +54,12 @@ class FwFMNetwork(nn.Module):
 
     r is initially 1, so training starts from an FM.
 
-    NOTE[DIFF]: a bag is one feature whose vectors are pooled, so that its values do not interact; with
-    `feature_vectors` its linear term is the product of two pooled vectors.
+    NOTE[DIFF]: a bag is one feature whose vectors are pooled, so that its values do not interact;
+    with `feature_vectors` its linear term is the product of two pooled vectors.
 
-    Parameters: `embedding.weight` [R, D]; `r` [P], pairs as `fieldwise.ops.pair_indices` orders them; and
-    `first_order.embedding.weight` [R, 1] with `first_order.bias`, or `bias` with `feature_vectors.weight` [R, D] or
-    `field_vectors` [F, D].
+    Parameters: `embedding.weight` [R, D]; `r` [P], pairs as `fieldwise.ops.pair_indices` orders
+    them; and `first_order.embedding.weight` [R, 1] with `first_order.bias`, or `bias` with
+    `feature_vectors.weight` [R, D] or `field_vectors` [F, D].
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -70,10 +70,13 @@ class FwFMNetwork(nn.Module):
         self.num_fields = fields = layout.num_fields
         self.embedding = settings.make_embedding(layout)
         self.first_order = FirstOrder(layout) if settings.linear == "weights" else None
-        self.feature_vectors = settings.make_embedding(layout) if settings.linear == "feature_vectors" else None
+        self.feature_vectors = (
+            settings.make_embedding(layout) if settings.linear == "feature_vectors" else None
+        )
         self.field_vectors = None
         if settings.linear == "field_vectors":
-            # Together the fields' vectors are a linear layer on all embeddings: Xavier initialisation.
+            # Together the fields' vectors are a linear layer on all embeddings: Xavier
+            # initialisation.
             start = math.sqrt(2.0 / (fields * settings.embedding_dim + 1))
             self.field_vectors = nn.Parameter(torch.randn(fields, settings.embedding_dim) * start)
         self.bias = nn.Parameter(torch.zeros(())) if self.first_order is None else None
@@ -83,15 +86,21 @@ class FwFMNetwork(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         x_BFD = self.embedding(batch)
-        # r as the upper triangle of a matrix: one product with it gives every x_i the weighted sum of its partners.
-        r_FF = self.r.new_zeros(self.num_fields**2).index_copy(0, self.upper, self.r).view(self.num_fields, -1)
+        # r as the upper triangle of a matrix: one product with it gives every x_i the weighted sum
+        # of its partners.
+        r_FF = (
+            self.r.new_zeros(self.num_fields**2)
+            .index_copy(0, self.upper, self.r)
+            .view(self.num_fields, -1)
+        )
         partners_BFD = torch.matmul(r_FF, x_BFD)
         pairs_B: Tensor = (x_BFD * partners_BFD).sum((1, 2))
         if self.first_order is not None:
             return pairs_B + self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
-            # A number's value is already in x: the second vector comes without it, so that it counts once.
+            # A number's value is already in x: the second vector comes without it, so that it
+            # counts once.
             second = self.feature_vectors(batch._replace(values=torch.ones_like(batch.values)))
         assert second is not None
         assert self.bias is not None

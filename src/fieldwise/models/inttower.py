@@ -1,7 +1,7 @@
 """IntTower (Li et al., CIKM 2022, arXiv 2210.09890): two interacting towers for pre-ranking.
 
-Letters: B batch, F fields of a tower with vectors, N its raw numbers, D embedding size, L levels, H user heads, K item
-heads, P size of a head.
+Letters: B batch, F fields of a tower with vectors, N its raw numbers, D embedding size, L levels, H
+user heads, K item heads, P size of a head.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FEBlock, LightSE
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import (
     DataDefaults,
     EmbeddingSettings,
@@ -41,11 +41,11 @@ class Choices:
     """The differences between the sources; the defaults are the paper's.
 
     Args:
-        levels: the input of a user level's projection: each layer's `outputs`, or its `inputs`, of which the first is
-            the tower's input. Both are read after BatchNorm, ReLU and dropout.
+        levels: the input of a user level's projection: each layer's `outputs`, or its `inputs`, of
+            which the first is the tower's input. Both are read after BatchNorm, ReLU and dropout.
         light_se_bias: whether Light-SE's linear map has a bias.
-        cir_reads: the vectors that the contrastive loss compares: both towers' last `levels`, or the last level's
-            `heads` with the item's, which must be equally many.
+        cir_reads: the vectors that the contrastive loss compares: both towers' last `levels`, or
+            the last level's `heads` with the item's, which must be equally many.
     """
 
     levels: Levels = "outputs"
@@ -55,7 +55,9 @@ class Choices:
     cir_reads: CIRReads = "levels"
 
 
-AUTHORS = Choices(levels="inputs", light_se_bias=False, output_bias=True, cir_weight=0.0, cir_reads="heads")
+AUTHORS = Choices(
+    levels="inputs", light_se_bias=False, output_bias=True, cir_weight=0.0, cir_reads="heads"
+)
 VARIANTS = {"paper": Choices(), "authors": AUTHORS}
 NO_ROW = -1
 
@@ -68,8 +70,8 @@ class IntTower(EmbeddingSettings):
     A setting that is None takes the variant's value.
 
     Args:
-        variant: `paper`, or `authors` for their published code with its bugs: the user tower's last layer is not used
-            in the score or the loss.
+        variant: `paper`, or `authors` for their published code with its bugs: the user tower's last
+            layer is not used in the score or the loss.
         hidden: sizes of both towers' layers; any number of them.
         activation: activation of the towers' hidden units (`fieldwise.layers.activations`).
         dropout: dropout rate of the towers' hidden units.
@@ -78,17 +80,20 @@ class IntTower(EmbeddingSettings):
         item_heads: K, which may differ from H.
         head_dim: P.
         output_bias: whether the logit has a bias (authors).
-        cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value: tune it.
-        temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no value.
-        dense_inputs: how a tower reads numbers: `embedded`, a number times its field's vector, among the vectors that
-            Light-SE weights, or `raw` (paper, authors): the encoded numbers follow the flattened vectors, and a missing
-            number is 0, whatever the schema's `missing` says. Bins (`encoding`) are categories, and have vectors.
-        init_std: standard deviation of the initial weights of the towers' hidden layers (authors: 1e-4); Xavier's
-            normal distribution if omitted.
+        cir_weight: alpha, the weight of the contrastive loss; authors: 0; the paper gives no value:
+            tune it.
+        temperature: tau of the contrastive loss; 0.07 in the authors' code; the paper gives no
+            value.
+        dense_inputs: how a tower reads numbers: `embedded`, a number times its field's vector,
+            among the vectors that Light-SE weights, or `raw` (paper, authors): the encoded numbers
+            follow the flattened vectors, and a missing number is 0, whatever the schema's `missing`
+            says. Bins (`encoding`) are categories, and have vectors.
+        init_std: standard deviation of the initial weights of the towers' hidden layers (authors:
+            1e-4); Xavier's normal distribution if omitted.
 
     Errors:
-        ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for the user tower, or
-            none for the item tower; a tower of nothing but raw numbers.
+        ConfigError: a setting out of range, or heads that cannot be compared; `build`: no field for
+            the user tower, or none for the item tower; a tower of nothing but raw numbers.
 
     >>> layout = Layout.of_sizes([3, 4], ["user", "item"])
     >>> IntTower(embedding_dim=4, hidden=(8,), user_heads=2, item_heads=1, head_dim=3).build(layout).block
@@ -133,7 +138,11 @@ class IntTower(EmbeddingSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         chosen = self.chosen
-        if chosen.cir_reads == "heads" and chosen.cir_weight > 0 and self.user_heads != self.item_heads:
+        if (
+            chosen.cir_reads == "heads"
+            and chosen.cir_weight > 0
+            and self.user_heads != self.item_heads
+        ):
             result = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
             raise ConfigError(
                 f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {result}"
@@ -167,8 +176,12 @@ class RawNumbers(nn.Module):
         fields = [layout.fields[i] for i in positions]
         # A field of one row has none for missing numbers.
         missing_rows = [f.row(0) if f.rows > 1 else NO_ROW for f in fields]
-        self.id_columns = nn.Buffer(torch.tensor([singles.index(i) for i in positions]), persistent=False)
-        self.value_columns = nn.Buffer(torch.tensor([numbers.index(i) for i in positions]), persistent=False)
+        self.id_columns = nn.Buffer(
+            torch.tensor([singles.index(i) for i in positions]), persistent=False
+        )
+        self.value_columns = nn.Buffer(
+            torch.tensor([numbers.index(i) for i in positions]), persistent=False
+        )
         self.missing_rows = nn.Buffer(torch.tensor(missing_rows), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -179,20 +192,23 @@ class RawNumbers(nn.Module):
 class LevelTower(nn.Module):
     """One tower: its fields' vectors, weighted by Light-SE and flattened, pass an MLP; every layer's output is a level.
 
-    NOTE[DIFF]: the paper appends a tower's dense values to the flattened vectors (`dense_inputs = "raw"`); here a
-    numeric field is by default a field like any other, its value times a learned vector, so that Light-SE weights it
-    and missing values have a vector.
+    NOTE[DIFF]: the paper appends a tower's dense values to the flattened vectors
+    (`dense_inputs = "raw"`); here a numeric field is by default a field like any other, its value
+    times a learned vector, so that Light-SE weights it and missing values have a vector.
 
     `inputs` is the size of the first layer's input.
 
     Shape:
-        forward: all fields' vectors [B, all fields, D] and their batch -> the tower's input [B, F * D + N] and L levels
-            [B, hidden[i]].
+        forward: all fields' vectors [B, all fields, D] and their batch -> the tower's input [B, F *
+            D + N] and L levels [B, hidden[i]].
     """
 
     def __init__(self, side: str, positions: list[int], settings: IntTower, layout: Layout) -> None:
         super().__init__()
-        is_raw = {i: settings.dense_inputs == "raw" and layout.fields[i].kind == "value" for i in positions}
+        is_raw = {
+            i: settings.dense_inputs == "raw" and layout.fields[i].kind == "value"
+            for i in positions
+        }
         embedded = [i for i in positions if not is_raw[i]]
         raw = [i for i in positions if is_raw[i]]
         if not embedded:
@@ -201,17 +217,23 @@ class LevelTower(nn.Module):
                 'dense_inputs is "raw", found numbers alone: add a category, or set dense_inputs = "embedded"'
             )
         self.inputs = len(embedded) * settings.embedding_dim + len(raw)
-        dropout, batch_norm = settings.dropout, settings.batch_norm
+        dropout = settings.dropout
+        batch_norm = settings.batch_norm
         self.light_se = LightSE(len(embedded), bias=settings.chosen.light_se_bias)
         self.mlp = MLP(
-            self.inputs, settings.hidden, dropout=dropout, batch_norm=batch_norm, activation=settings.activation
+            self.inputs,
+            settings.hidden,
+            dropout=dropout,
+            batch_norm=batch_norm,
+            activation=settings.activation,
         )
         if settings.init_std is not None:
             for layer in self.mlp.linear_layers():
                 nn.init.normal_(layer.weight, std=settings.init_std)
         self.positions = nn.Buffer(torch.tensor(embedded, dtype=torch.int64), persistent=False)
         self.raw_numbers = RawNumbers(raw, layout) if raw else None
-        self.reads_rows = bool(raw)  # numbers, without the fields' vectors: integrated gradients ask
+        # numbers, without the fields' vectors: integrated gradients ask
+        self.reads_rows = bool(raw)
 
     def forward(self, x_BAD: Tensor, batch: Batch) -> list[Tensor]:
         return self.levels(self.light_se(x_BAD.index_select(1, self.positions)), batch)
@@ -235,23 +257,27 @@ class LevelTower(nn.Module):
         place_F = torch.arange(gates_BF.shape[1], device=gates_BF.device)
         closed = [gates_BF * (place_F != field) for field in range(gates_BF.shape[1])]
         all_gates = gates_BF, *closed
-        return [heads_of(self.levels(x_BFD + gates.unsqueeze(2) * x_BFD, batch)) for gates in all_gates], gates_BF
+        return [
+            heads_of(self.levels(x_BFD + gates.unsqueeze(2) * x_BFD, batch)) for gates in all_gates
+        ], gates_BF
 
 
 class IntTowerNetwork(HeadsNetwork):
     """`logit = sum over user levels of sum over user heads of max over item heads of <m_u, m_v>`.
 
-    Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`, so that item heads
-    can be computed once and stored.
+    Item heads do not depend on the user: `score(user(batch), item(batch))` equals `forward(batch)`,
+    so that item heads can be computed once and stored.
 
     Shape:
-        forward: Batch of B rows -> [B]. `user` -> [B, L, H, P]; `item` -> [B, K, P]; `score`: both of these -> [B].
+        forward: Batch of B rows -> [B]. `user` -> [B, L, H, P]; `item` -> [B, K, P]; `score`: both
+            of these -> [B].
     """
 
     def __init__(self, settings: IntTower, layout: Layout) -> None:
         super().__init__()
         user, item = sides(layout, "IntTower")
-        chosen, hidden = settings.chosen, settings.hidden
+        chosen = settings.chosen
+        hidden = settings.hidden
         self.embedding = settings.make_embedding(layout)
         self.user_tower = LevelTower("user", user, settings, layout)
         self.item_tower = LevelTower("item", item, settings, layout)
@@ -264,7 +290,9 @@ class IntTowerNetwork(HeadsNetwork):
             head_dim=settings.head_dim,
         )
         self.bias = nn.Parameter(torch.zeros(())) if chosen.output_bias else None
-        self.levels, self.cir_weight, self.cir_reads = chosen.levels, chosen.cir_weight, chosen.cir_reads
+        self.levels = chosen.levels
+        self.cir_weight = chosen.cir_weight
+        self.cir_reads = chosen.cir_reads
         self.temperature = settings.temperature
         # Read by the training loop: CIR needs positives.
         self.binary_settings = ("cir_weight",) if chosen.cir_weight else ()
@@ -272,21 +300,26 @@ class IntTowerNetwork(HeadsNetwork):
     def forward(self, batch: Batch) -> Tensor:
         x_BAD = self.embedding(batch)
         return self.score(
-            self.user_heads_of(self.user_tower(x_BAD, batch)), self.block.item(self.item_tower(x_BAD, batch)[-1])
+            self.user_heads_of(self.user_tower(x_BAD, batch)),
+            self.block.item(self.item_tower(x_BAD, batch)[-1]),
         )
 
     def forward_with_auxiliary(self, batch: Batch, label_B: Tensor) -> tuple[Tensor, Tensor]:
         """The logit [B], and `cir_weight` times the contrastive loss (a scalar) to add to the mean training loss."""
         x_BAD = self.embedding(batch)
-        user, item = self.user_tower(x_BAD, batch), self.item_tower(x_BAD, batch)
-        user_BLHP, item_BKP = self.user_heads_of(user), self.block.item(item[-1])
+        user = self.user_tower(x_BAD, batch)
+        item = self.item_tower(x_BAD, batch)
+        user_BLHP = self.user_heads_of(user)
+        item_BKP = self.block.item(item[-1])
         logit_B = self.score(user_BLHP, item_BKP)
         if self.cir_weight == 0:
             return logit_B, logit_B.new_zeros(())
         compared = user[-1], item[-1]
         if self.cir_reads == "heads":
             compared = user_BLHP[:, -1].flatten(1), item_BKP.flatten(1)
-        return logit_B, self.cir_weight * contrastive_loss(*compared, label_B, temperature=self.temperature)
+        return logit_B, self.cir_weight * contrastive_loss(
+            *compared, label_B, temperature=self.temperature
+        )
 
     def user(self, batch: Batch) -> Tensor:
         return self.user_heads_of(self.user_tower(self.embedding(batch), batch))
@@ -298,7 +331,9 @@ class IntTowerNetwork(HeadsNetwork):
         logit_B = self.block.score(user_BLHP, item_BKP)
         return logit_B if self.bias is None else logit_B + self.bias
 
-    def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+    def score_stored(
+        self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None
+    ) -> Tensor:
         logit_BN = items.scores(user_BLHP.flatten(1, 2), rows)
         return logit_BN if self.bias is None else logit_BN + self.bias
 
@@ -308,7 +343,9 @@ class IntTowerNetwork(HeadsNetwork):
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BAD = self.embedding(batch)
-        (user_BLHP, *users_closed), user_gates = self.user_tower.gated(x_BAD, batch, self.user_heads_of)
+        (user_BLHP, *users_closed), user_gates = self.user_tower.gated(
+            x_BAD, batch, self.user_heads_of
+        )
         (item_BKP, *items_closed), item_gates = self.item_tower.gated(
             x_BAD, batch, lambda levels: self.block.item(levels[-1])
         )
@@ -320,7 +357,11 @@ class IntTowerNetwork(HeadsNetwork):
         return added, {
             "matched_head": matched_BLH,
             "user_gates": user_gates,
-            "user_gate_effects": torch.stack([logit_B - self.score(closed, item_BKP) for closed in users_closed], 1),
+            "user_gate_effects": torch.stack(
+                [logit_B - self.score(closed, item_BKP) for closed in users_closed], 1
+            ),
             "item_gates": item_gates,
-            "item_gate_effects": torch.stack([logit_B - self.score(user_BLHP, closed) for closed in items_closed], 1),
+            "item_gate_effects": torch.stack(
+                [logit_B - self.score(user_BLHP, closed) for closed in items_closed], 1
+            ),
         }

@@ -12,7 +12,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.candidates import Part, first_order_candidates
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults
 
 
@@ -44,15 +44,17 @@ class LR(Settings):
     def build(self, layout: Layout) -> "LRNetwork":
         """A network with fresh weights (all zero)."""
         if layout.num_fields == 0:
-            raise ConfigError("LR weighs fields and needs at least 1 field, found none: add fields to the schema")
+            raise ConfigError(
+                "LR weighs fields and needs at least 1 field, found none: add fields to the schema"
+            )
         return LRNetwork(layout)
 
 
 class LRNetwork(nn.Module):
     """`logit = w0 + sum_f w_f(x)` (as in Richardson et al., WWW 2007, for click-through rates).
 
-    `w_f(x)` is the weight of field f's category, the weight times the value of a number, or the pooled weights of a
-    bag.
+    `w_f(x)` is the weight of field f's category, the weight times the value of a number, or the
+    pooled weights of a bag.
 
     Parameters: `first_order.embedding.weight` [R, 1], `first_order.bias`.
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, OptionalSizes, Rate, Size
 
 
@@ -22,8 +22,8 @@ class NFM(EmbeddingSettings):
     """Settings of NFM; the defaults are the paper's, with the hidden dropout that the authors used for Frappe.
 
     Args:
-        hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially an FM (h is all
-            ones).
+        hidden: sizes of the hidden layers; with none, `()`, the model is NFM-0, which is initially
+            an FM (h is all ones).
         pooled_dropout: dropout rate of the pooled vector's entries.
         mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the hidden units.
@@ -53,11 +53,13 @@ class NFM(EmbeddingSettings):
 class NFMNetwork(nn.Module):
     """`logit = first_order + h . MLP(sum_{i<j} x_i * x_j)`, where x_f is field f's vector (times its value).
 
-    Equations 2 to 7 of the paper. The pooled vector passes BatchNorm (if any), then dropout, and every
-    hidden layer is Linear, BatchNorm, ReLU, Dropout. The one bias of the output is the first-order term's w0.
+    Equations 2 to 7 of the paper. The pooled vector passes BatchNorm (if any), then dropout, and
+    every hidden layer is Linear, BatchNorm, ReLU, Dropout. The one bias of the output is the
+    first-order term's w0.
 
-    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D], `first_order.embedding.weight` [R, 1],
-    `first_order.bias`, `pooled_norm.*`, `mlp.layers.*`, `h` [E].
+    Parameters, by which L2 and warm starts name them: `embedding.weight` [R, D],
+    `first_order.embedding.weight` [R, 1], `first_order.bias`, `pooled_norm.*`, `mlp.layers.*`, `h`
+    [E].
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -65,11 +67,15 @@ class NFMNetwork(nn.Module):
 
     def __init__(self, settings: NFM, layout: Layout) -> None:
         super().__init__()
-        dim, hidden = settings.embedding_dim, settings.hidden
-        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout)
+        dim = settings.embedding_dim
+        hidden = settings.hidden
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout)
         self.mlp = settings.make_mlp(dim, None)
         # With hidden layers h starts from Xavier's normal distribution, for one output.
-        start_E = torch.randn(hidden[-1]) * (2.0 / (hidden[-1] + 1)) ** 0.5 if hidden else torch.ones(dim)
+        start_E = (
+            torch.randn(hidden[-1]) * (2.0 / (hidden[-1] + 1)) ** 0.5 if hidden else torch.ones(dim)
+        )
         self.h = nn.Parameter(start_E)
         self.pooled_norm = nn.BatchNorm1d(dim) if settings.batch_norm else None
         self.pooled_dropout = settings.pooled_dropout

@@ -33,7 +33,9 @@ def _check_sizes(name: str, sizes: Any, least: int = 1) -> None:
     if not isinstance(sizes, tuple):
         raise ConfigError(f"{name} must be a tuple of sizes, as in (400, 400), found {sizes!r}")
     if len(sizes) < least:
-        raise ConfigError(f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}")
+        raise ConfigError(
+            f"{name} must name the size of at least one layer, as in (400, 400), found {sizes!r}"
+        )
     for i, size in enumerate(sizes):
         check_size(f"{name}[{i}]", size)
 
@@ -70,19 +72,23 @@ MODELS: dict[str, type[ModelSettings]] = {}
 class DataDefaults:
     """What is chosen for settings that were not given, if defaults follow from the data (docs/defaults.md).
 
-    The attribute `data_defaults` of a model's settings class; the attribute of a base class does not count. The
-    training of a model without one has these defaults, and its own settings keep their class's.
+    The attribute `data_defaults` of a model's settings class; the attribute of a base class does
+    not count. The training of a model without one has these defaults, and its own settings keep
+    their class's.
 
     Args:
         std: standard deviation of the embeddings' initial values.
         prior: `c` of the embeddings' L2 strength `c / rows`.
-        of_pairs: whether `prior` is divided by the number of pairs of fields: of a model with a mean over pairs.
+        of_pairs: whether `prior` is divided by the number of pairs of fields: of a model with a
+            mean over pairs.
         rate: Adam's learning rate.
-        small_table_rows: number of training rows below which `small_table_rate` is the learning rate.
+        small_table_rows: number of training rows below which `small_table_rate` is the learning
+            rate.
         small_table_rate: see `small_table_rows`.
         unknown_share: the training's `unknown_share`.
         settings: the model's other settings by name.
-        normalizes: whether `batch_norm` is on if there are enough training rows per row of the embedding table.
+        normalizes: whether `batch_norm` is on if there are enough training rows per row of the
+            embedding table.
         solved_exactly: whether it is a regression, which `optimizer = "lbfgs"` solves.
         starts_from_lr: whether `start_from_lr` is on, where LR can be solved exactly.
         lazy_std: `std` for tables of many values, whose rows are updated lazily; None for `std`.
@@ -114,15 +120,17 @@ SMALL_MLP: dict[str, Any] = {"embedding_dim": 16, "hidden": (128,), "mlp_dropout
 class EmbeddingSettings(Settings):
     """Base class for settings of models with one embedding table (abstract); every such model has these.
 
-    A model declares its own settings and overrides defaults where they differ. Each value is checked by the declared
-    type, such as `Size`, `Rate`, a Literal or bool; a `__post_init__` for what types cannot say calls this one first.
+    A model declares its own settings and overrides defaults where they differ. Each value is
+    checked by the declared type, such as `Size`, `Rate`, a Literal or bool; a `__post_init__` for
+    what types cannot say calls this one first.
 
     Args:
         embedding_dim: D, the size of each field's vector.
         embedding_std: standard deviation of the embeddings' initial values.
 
     Errors:
-        ConfigError: a setting out of range; `build`: a layout without the fields that the model needs.
+        ConfigError: a setting out of range; `build`: a layout without the fields that the model
+            needs.
 
     >>> from fieldwise.models import DCN
     >>> DCN(batch_norm="no")
@@ -136,7 +144,8 @@ class EmbeddingSettings(Settings):
     def __post_init__(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]
         for name in self.__dataclass_fields__:
-            hint, value = hints[name], getattr(self, name)
+            hint = hints[name]
+            value = getattr(self, name)
             if type(None) in get_args(hint):
                 if value is None:
                     continue
@@ -175,9 +184,12 @@ class EmbeddingSettings(Settings):
 fields to the schema
         """
         if layout.num_fields < minimum:
-            model, result = getattr(self, "title", type(self).__name__), layout.num_fields or "none"
+            model = getattr(self, "title", type(self).__name__)
+            result = layout.num_fields or "none"
             needed = f"{minimum} field{'s' if minimum > 1 else ''}"
-            raise ConfigError(f"{model} {why} and needs at least {needed}, found {result}: add fields to the schema")
+            raise ConfigError(
+                f"{model} {why} and needs at least {needed}, found {result}: add fields to the schema"
+            )
 
 
 _hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
@@ -187,7 +199,8 @@ def choices(settings: Any, preset: C) -> C:
     """A variant's choices, overridden by every field of the same name in `settings` that is not None.
 
     Args:
-        settings: a model's settings; None in a field means the variant's value, as does a field that it has not.
+        settings: a model's settings; None in a field means the variant's value, as does a field
+            that it has not.
         preset: a frozen dataclass of the choices of one variant.
 
     >>> from types import SimpleNamespace
@@ -205,7 +218,9 @@ def check_field_names(layout: Layout, setting: str, names: Iterable[str]) -> Non
     known = [f.name for f in layout.fields]
     for name in names:
         if name not in known:
-            raise ConfigError(f"{setting} must name fields of the schema, found {name!r}: {nearest(name, known)}")
+            raise ConfigError(
+                f"{setting} must name fields of the schema, found {name!r}: {nearest(name, known)}"
+            )
 
 
 def sides(layout: Layout, model: str) -> tuple[list[int], list[int]]:
@@ -218,5 +233,7 @@ def sides(layout: Layout, model: str) -> tuple[list[int], list[int]]:
     item = layout.positions(role="item")
     if not user or not item:
         side, needed = ("user", "user or context") if not user else ("item", "item")
-        raise ConfigError(f"{model}'s {side} tower needs a field of role {needed}, found none: set fields' roles")
+        raise ConfigError(
+            f"{model}'s {side} tower needs a field of role {needed}, found none: set fields' roles"
+        )
     return user, item

@@ -1,10 +1,10 @@
 """Shared parts of two-tower models: the interface, a tower, the similarity of representations, and auxiliary losses.
 
-A loss whose rows depend on each other takes in the rows of all processes that share a batch, and is in each of them
-the loss of the whole batch.
+A loss whose rows depend on each other takes in the rows of all processes that share a batch, and is
+in each of them the loss of the whole batch.
 
-Letters: B batch, A all fields of a layout (of a loss: rows of all processes), F fields of a tower, D embedding size,
-E size of a representation, P positive rows of B, C categories, V = E * E.
+Letters: B batch, A all fields of a layout (of a loss: rows of all processes), F fields of a tower,
+D embedding size, E size of a representation, P positive rows of B, C categories, V = E * E.
 """
 
 import math
@@ -32,8 +32,9 @@ SimilarityKind = Literal["dot", "cosine"]
 class TwoTower(Protocol):
     """Interface of networks that score a user and an item from one representation of each.
 
-    An item's representation does not depend on the row's user and context fields, nor a user's on the item fields, so
-    those of a catalogue can be computed once and stored: `score(user(batch), item(batch))` equals `forward(batch)`.
+    An item's representation does not depend on the row's user and context fields, nor a user's on
+    the item fields, so those of a catalogue can be computed once and stored:
+    `score(user(batch), item(batch))` equals `forward(batch)`.
     """
 
     def user(self, batch: Batch, /) -> Tensor:
@@ -59,7 +60,9 @@ class HeadsNetwork(nn.Module, ABC):
     def item(self, batch: Batch, /) -> Tensor: ...
 
     @abstractmethod
-    def score_stored(self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None) -> Tensor:
+    def score_stored(
+        self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None
+    ) -> Tensor:
         """The logits [B, N] of every user with every stored item, or with those of `rows` [R] -> [B, R]."""
 
 
@@ -103,7 +106,8 @@ class Tower(nn.Module):
         super().__init__()
         make = partial(make_activation, settings.activation)
         hidden = settings.hidden
-        inputs, dropout = len(positions) * settings.embedding_dim + joined, settings.mlp_dropout
+        inputs = len(positions) * settings.embedding_dim + joined
+        dropout = settings.mlp_dropout
         self.layers = nn.ModuleList(
             hidden_layers(inputs, hidden, make, dropout=dropout, batch_norm=settings.batch_norm)
         )
@@ -124,9 +128,9 @@ class Tower(nn.Module):
 class Similarity(nn.Module):
     """`logit = u . v + b`, or `logit = cos(u, v) / temperature + b` with a learned temperature.
 
-    The cosine alone lies in [-1, 1], and its sigmoid in [.27, .73]; so the temperature is learned, and so is b, the
-    logit of two orthogonal vectors. For the cosine, representations are unit vectors, so that items can be searched by
-    inner product in both cases.
+    The cosine alone lies in [-1, 1], and its sigmoid in [.27, .73]; so the temperature is learned,
+    and so is b, the logit of two orthogonal vectors. For the cosine, representations are unit
+    vectors, so that items can be searched by inner product in both cases.
 
     Args:
         kind: `dot` or `cosine`.
@@ -143,7 +147,8 @@ class Similarity(nn.Module):
 
     def __init__(self, kind: SimilarityKind, *, temperature: float) -> None:
         super().__init__()
-        # The logarithm keeps the temperature positive, and a step of the same size changes it by the same share.
+        # The logarithm keeps the temperature positive, and a step of the same size changes it by
+        # the same share.
         start = torch.tensor(-math.log(temperature))
         self.log_scale = nn.Parameter(start) if kind == "cosine" else None
         self.bias = nn.Parameter(torch.zeros(()))
@@ -162,8 +167,8 @@ class Similarity(nn.Module):
 def unit_vectors(x_BE: Tensor) -> Tensor:
     """`x / |x|` for every row; a row of zeros is unchanged, with a finite gradient.
 
-    A tower outputs zeros if all its fields are empty bags or missing numbers and its biases are still 0; dividing by a
-    tiny number instead would produce a huge gradient.
+    A tower outputs zeros if all its fields are empty bags or missing numbers and its biases are
+    still 0; dividing by a tiny number instead would produce a huge gradient.
 
     >>> unit_vectors(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
@@ -173,12 +178,15 @@ def unit_vectors(x_BE: Tensor) -> Tensor:
     return x_BE / norm_B1.masked_fill(norm_B1 == 0, 1.0)
 
 
-def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, temperature: float) -> Tensor:
+def contrastive_loss(
+    user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, temperature: float
+) -> Tensor:
     """CIR: InfoNCE over a batch's positive rows, with cosine similarity (Li et al., CIKM 2022).
 
-    For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs = cos(u_r, v_s) / tau.
-    The numerator is the row's own pair; the denominator pairs its user with the item of every row, positive or not,
-    its own included. Returns the mean over positive rows, 0 if there are none.
+    For a positive row r: `-log(exp(c_rr) / sum over all rows s of the batch of exp(c_rs))`, c_rs =
+    cos(u_r, v_s) / tau. The numerator is the row's own pair; the denominator pairs its user with
+    the item of every row, positive or not, its own included. Returns the mean over positive rows, 0
+    if there are none.
 
     Args:
         user_BE: the user side's vectors, such as the tower's last level.
@@ -198,7 +206,9 @@ def contrastive_loss(user_BE: Tensor, item_BE: Tensor, label_B: Tensor, *, tempe
     user_PE = unit_vectors(user_BE.index_select(0, positive_P)) / temperature
     scores_PA = user_PE @ all_gather_rows(unit_vectors(item_BE)).t()
     own_P = positive_P + span_of_rows(label_B.shape[0])[0]
-    return all_reduce(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(span_of_rows(positive_P.shape[0])[1], 1)
+    return all_reduce(F.cross_entropy(scores_PA, own_P, reduction="sum")) / max(
+        span_of_rows(positive_P.shape[0])[1], 1
+    )
 
 
 def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tensor:
@@ -224,8 +234,9 @@ def mimic_loss(augmented_BE: Tensor, other_BE: Tensor, label_B: Tensor) -> Tenso
 def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int) -> Tensor:
     """`sum over the other categories of |C(major) - C(other)|_F^2`, C the covariance of a category's items (Eq. 3).
 
-    The major category has the most rows in the batch. NOTE[DIFF]: the paper does not define the covariance estimate;
-    here it divides by n - 1, and a category with fewer than two rows is skipped.
+    The major category has the most rows in the batch. NOTE[DIFF]: the paper does not define the
+    covariance estimate; here it divides by n - 1, and a category with fewer than two rows is
+    skipped.
 
     Args:
         item_BE: the items' representations.
@@ -241,7 +252,9 @@ def category_alignment_loss(item_BE: Tensor, category_B: Tensor, categories: int
     """
 
     def per_category(values: Tensor) -> Tensor:
-        return all_reduce(values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values))
+        return all_reduce(
+            values.new_zeros(categories, values.shape[1]).index_add(0, category_B, values)
+        )
 
     n_C1 = per_category(item_BE.new_ones(item_BE.shape[0], 1))
     mean_CE = per_category(item_BE) / n_C1.clamp(min=1)

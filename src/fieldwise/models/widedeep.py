@@ -16,7 +16,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
-from fieldwise.models.own import register_model
+from fieldwise.models.registry import register_model
 from fieldwise.models.settings import SMALL_MLP, DataDefaults, EmbeddingSettings, Rate, Size, Sizes
 
 
@@ -30,7 +30,9 @@ def _check_crosses(_: str, crosses: tuple[tuple[str, str], ...]) -> None:
         if not strings or len(pair) != 2 or pair[0] == pair[1]:
             raise ConfigError(f"{rule}, found {pair!r}")
         if frozenset(pair) in seen:
-            raise ConfigError(f"crosses must name a pair of fields only once, found {pair!r} again: remove one")
+            raise ConfigError(
+                f"crosses must name a pair of fields only once, found {pair!r} again: remove one"
+            )
         seen.add(frozenset(pair))
 
 
@@ -41,15 +43,16 @@ class WideDeep(EmbeddingSettings):
 
     Args:
         hidden: sizes of the MLP's layers.
-        crosses: pairs of names of single-valued categorical fields; the wide part has one weight for every combination
-            of the categories of such a pair, so keep the product of their sizes small.
+        crosses: pairs of names of single-valued categorical fields; the wide part has one weight
+            for every combination of the categories of such a pair, so keep the product of their
+            sizes small.
         mlp_activation: activation of the MLP's hidden units (`fieldwise.layers.activations`).
         mlp_dropout: dropout rate of the MLP's hidden units.
         batch_norm: BatchNorm after each of the MLP's linear layers (BARS).
 
     Errors:
-        ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a single-valued
-            category.
+        ConfigError: a setting out of range; `build`: no field, or a cross of a field that is not a
+            single-valued category.
 
     >>> layout = Layout.of_sizes([3, 4])
     >>> sum(p.numel() for p in WideDeep(embedding_dim=10, hidden=(8,)).build(layout).parameters())
@@ -76,8 +79,8 @@ class WideDeep(EmbeddingSettings):
 class WideDeepNetwork(nn.Module):
     """`logit = w . [x, phi(x)] + MLP(flatten(x))`: Equation 3 of the paper, whose b is the bias of the MLP's last unit.
 
-    NOTE[DIFF]: numeric features enter the paper's MLP directly; here a numeric field is a field like any other, its
-    value times a learned vector of size D.
+    NOTE[DIFF]: numeric features enter the paper's MLP directly; here a numeric field is a field
+    like any other, its value times a learned vector of size D.
 
     Shape:
         forward: Batch of B rows -> [B].
@@ -85,27 +88,32 @@ class WideDeepNetwork(nn.Module):
 
     def __init__(self, settings: WideDeep, layout: Layout) -> None:
         super().__init__()
-        self.embedding, self.first_order = settings.make_embedding(layout), FirstOrder(layout, bias=False)
+        self.embedding = settings.make_embedding(layout)
+        self.first_order = FirstOrder(layout, bias=False)
         self.mlp = settings.make_mlp(layout.num_fields * settings.embedding_dim)
         self.crosses = CrossProducts(layout, settings.crosses) if settings.crosses else None
 
     def forward(self, batch: Batch) -> Tensor:
-        logit_B: Tensor = self.first_order(batch) + self.mlp(self.embedding(batch).flatten(1)).squeeze(1)
+        logit_B: Tensor = self.first_order(batch) + self.mlp(
+            self.embedding(batch).flatten(1)
+        ).squeeze(1)
         return logit_B if self.crosses is None else logit_B + self.crosses(batch)
 
 
 class CrossProducts(nn.Module):
     """`w . phi(x)`: one weight for each AND of two fields' categories (Equation 1 of the paper). All start at zero.
 
-    NOTE[DIFF]: the paper's transformations may combine any number of features, and multi-valued ones (its example is
-    of the apps that a user has with the app shown); here they are of two single-valued categorical fields.
+    NOTE[DIFF]: the paper's transformations may combine any number of features, and multi-valued
+    ones (its example is of the apps that a user has with the app shown); here they are of two
+    single-valued categorical fields.
 
     Args:
         layout: the encoded fields.
         crosses: pairs of fields' names.
 
     Shape:
-        forward: Batch of B rows -> [B]. `weight`: [N, 1], N the sum over crosses of the products of both sizes.
+        forward: Batch of B rows -> [B]. `weight`: [N, 1], N the sum over crosses of the products of
+            both sizes.
     """
 
     def __init__(self, layout: Layout, crosses: tuple[tuple[str, str], ...]) -> None:
@@ -113,14 +121,20 @@ class CrossProducts(nn.Module):
         fields = {f.name: f for f in layout.fields}
         for name in itertools.chain(*crosses):
             if name not in fields:
-                raise ConfigError(f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}")
+                raise ConfigError(
+                    f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}"
+                )
             if fields[name].kind != "id":
                 kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
                 raise ConfigError(
                     f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it"
                 )
         columns = [f.name for f in layout.fields if f.kind != "bag"]
-        left, right, stride, start, total = [], [], [], [], 0
+        left = []
+        right = []
+        stride = []
+        start = []
+        total = 0
         self.row_blocks: list[tuple[int, int]] = []
         for pair in crosses:
             a, b = (fields[name] for name in pair)
@@ -132,11 +146,17 @@ class CrossProducts(nn.Module):
             self.row_blocks.append((a.rows, b.rows))
             total += a.rows * b.rows
         self.weight = nn.Parameter(torch.zeros(total, 1))
-        places = (torch.tensor(numbers, dtype=torch.int64) for numbers in (left, right, stride, start))
-        self.left, self.right, self.stride, self.start = (nn.Buffer(place, persistent=False) for place in places)
+        places = (
+            torch.tensor(numbers, dtype=torch.int64) for numbers in (left, right, stride, start)
+        )
+        self.left, self.right, self.stride, self.start = (
+            nn.Buffer(place, persistent=False) for place in places
+        )
         self.local_rows = nn.Buffer(torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         ids_BS = batch.ids.long()
-        left_BC, right_BC = (self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right))
+        left_BC, right_BC = (
+            self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right)
+        )
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))

@@ -1,7 +1,7 @@
 """Pure functions on tensors: the computations that dominate run time.
 
-Each has a plain PyTorch backend, the reference implementation, and faster backends with the same results, chosen by
-`use_ops`.
+Each has a plain PyTorch backend, the reference implementation, and faster backends with the same
+results, chosen by `use_ops`.
 """
 
 from fieldwise.ops.fm import fm_second_order, pair_indices, pair_products

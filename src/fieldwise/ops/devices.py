@@ -1,8 +1,8 @@
 """The devices on which networks compute, their random states, and PyTorch's threads.
 
-GCC's OpenMP runtime, which PyTorch uses under Linux, reads OMP_WAIT_POLICY only when it is loaded. But if it manages
-more threads than there are processors, its idle threads spin for microseconds instead of milliseconds. So an extra
-team of a few sleeping threads is kept.
+GCC's OpenMP runtime, which PyTorch uses under Linux, reads OMP_WAIT_POLICY only when it is loaded.
+But if it manages more threads than there are processors, its idle threads spin for microseconds
+instead of milliseconds. So an extra team of a few sleeping threads is kept.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ def open_device(name: str, what: str = "device") -> torch.device:
     """The device of a name, with its number if it has several.
 
     Args:
-        name: `cpu`, `cuda` (PyTorch's current GPU), `cuda:N`, `mps`, another type of PyTorch's, or `auto`: `cuda` if
-            PyTorch can use a GPU, else `mps` if it can use Apple's, else `cpu`.
+        name: `cpu`, `cuda` (PyTorch's current GPU), `cuda:N`, `mps`, another type of PyTorch's, or
+            `auto`: `cuda` if PyTorch can use a GPU, else `mps` if it can use Apple's, else `cpu`.
         what: what an error calls the setting.
 
     Errors:
@@ -43,23 +43,37 @@ def open_device(name: str, what: str = "device") -> torch.device:
     device(type='cpu')
     """
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = (
+            "cuda"
+            if torch.cuda.is_available()
+            else "mps"
+            if torch.backends.mps.is_available()
+            else "cpu"
+        )
     try:
         device = torch.device(name)
         if device.type == "cpu" and not device.index:
             return CPU
         module = torch.get_device_module(device)
     except (RuntimeError, ValueError):  # no device of PyTorch's, or a number beyond all
-        raise ConfigError(f"{what} must be auto, cpu, cuda, cuda:N or mps, found {name!r}: {_known()}") from None
+        raise ConfigError(
+            f"{what} must be auto, cpu, cuda, cuda:N or mps, found {name!r}: {_known()}"
+        ) from None
     if not module.is_available():
-        raise ConfigError(f"{what} = {name!r} cannot be used here: {_why_not(device.type)}; {_known()}")
+        raise ConfigError(
+            f"{what} = {name!r} cannot be used here: {_why_not(device.type)}; {_known()}"
+        )
     if device.type == "mps":
         return device
     count = module.device_count()
     if device.index is not None and device.index >= count:
         numbers = "0" if count == 1 else f"0 to {count - 1}"
-        raise ConfigError(f"{what} = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}")
-    return torch.device(device.type, module.current_device() if device.index is None else device.index)
+        raise ConfigError(
+            f"{what} = {name!r} does not exist: {device.type} has the numbers {numbers} here; {_known()}"
+        )
+    return torch.device(
+        device.type, module.current_device() if device.index is None else device.index
+    )
 
 
 def auto_words() -> str:
@@ -147,12 +161,13 @@ _PROCESS = os.getpid()
 def flushed_denormals() -> Iterator[None]:
     """A context that flushes denormals (float32: below 1.2e-38) to zero, on the calling thread and PyTorch's.
 
-    Denormal numbers come from a saturated softmax, and are about a hundred times slower to compute with: epochs of AFM
-    on Frappe (D 256, squared loss) grew from ten seconds to over two minutes.
+    Denormal numbers come from a saturated softmax, and are about a hundred times slower to compute
+    with: epochs of AFM on Frappe (D 256, squared loss) grew from ten seconds to over two minutes.
 
-    At the end the threads keep denormals again; if the calling thread flushed them already, nothing changes. A thread
-    started inside the context inherits the setting. Without the native library, or in a forked child (where the other
-    threads do not exist), only the calling thread flushes them.
+    At the end the threads keep denormals again; if the calling thread flushed them already, nothing
+    changes. A thread started inside the context inherits the setting. Without the native library,
+    or in a forked child (where the other threads do not exist), only the calling thread flushes
+    them.
 
     >>> with flushed_denormals():
     ...     print(float(torch.tensor(1e-39) * 1.0))
@@ -181,8 +196,8 @@ def use_passive_openmp_wait() -> bool:
     """Make PyTorch's idle threads sleep from now on in this process; results do not change.
 
     Returns:
-        False if nothing was done: OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, there is only one thread, or PyTorch uses
-        another OpenMP runtime than GCC's.
+        False if nothing was done: OMP_WAIT_POLICY or GOMP_SPINCOUNT is set, there is only one
+        thread, or PyTorch uses another OpenMP runtime than GCC's.
     """
     threads = torch.get_num_threads()
     if threads < 2 or any(name in os.environ for name in SET_BY_HAND):
@@ -193,11 +208,15 @@ def use_passive_openmp_wait() -> bool:
 @cache
 def _keep_team(size: int) -> bool:
     """Start a team of `size` threads, including the calling one, that ends with the process."""
-    runtime = next((path for path in loaded_openmp() if Path(path).name.startswith("libgomp")), None)
+    runtime = next(
+        (path for path in loaded_openmp() if Path(path).name.startswith("libgomp")), None
+    )
     if runtime is None:
         return False
-    library, started = ctypes.CDLL(runtime), threading.Event()
-    nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)  # run once by each thread of the team
+    library = ctypes.CDLL(runtime)
+    started = threading.Event()
+    # run once by each thread of the team
+    nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
 
     def keep() -> None:
         library.GOMP_parallel(nothing, None, ctypes.c_uint(size), ctypes.c_uint(0))
@@ -227,4 +246,8 @@ def in_precision(precision: Precision, device: str) -> contextlib.AbstractContex
     ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
     torch.bfloat16
     """
-    return torch.autocast(device, dtype=torch.bfloat16) if precision == "bfloat16" else contextlib.nullcontext()
+    return (
+        torch.autocast(device, dtype=torch.bfloat16)
+        if precision == "bfloat16"
+        else contextlib.nullcontext()
+    )

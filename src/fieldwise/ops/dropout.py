@@ -35,7 +35,9 @@ def keep_threshold(p: float) -> int:
     return round(p * 2**24)
 
 
-def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: torch.dtype = torch.float32) -> Tensor:
+def keep_factors(
+    seed: Tensor, rows: int, elements: int, p: float, *, dtype: torch.dtype = torch.float32
+) -> Tensor:
     """The mask's factors, 0 for dropped and `1 / (1 - p)` for kept elements, by `hash_draws`.
 
     Args:
@@ -57,14 +59,15 @@ def keep_factors(seed: Tensor, rows: int, elements: int, p: float, *, dtype: tor
 def hash_draws(seed: Tensor, rows: int, elements: int) -> Tensor:
     """Equally likely whole numbers below 2^24 on the seed's device, by a hash of (seed, row r, element n).
 
-    The hash is two rounds of multiply and shift in 32 bits (constants from Wellons' search for low bias), over a
-    sequence that starts at a hash of seed and row; 24 of its bits count. The native kernels (`native/vec.h`) compute
-    the same.
+    The hash is two rounds of multiply and shift in 32 bits (constants from Wellons' search for low
+    bias), over a sequence that starts at a hash of seed and row; 24 of its bits count. The native
+    kernels (`native/vec.h`) compute the same.
 
     Shape:
         returns [R, N].
     """
-    low, high = seed & _WORD, (seed >> 32) & _WORD
+    low = seed & _WORD
+    high = (seed >> 32) & _WORD
     row_R = torch.arange(rows, dtype=torch.int64, device=seed.device)
     key_R = _mixed(_mixed((row_R + low) & _WORD) ^ high)
     step_N = torch.arange(elements, dtype=torch.int64, device=seed.device) * _STEP
@@ -80,9 +83,9 @@ def _mixed(x: Tensor) -> Tensor:
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout: each element becomes 0 with probability p, else it is divided by `1 - p` (Srivastava et al., JMLR 2014).
 
-    A row's mask is a hash of a seed and the row's number (`fieldwise.ops.dropout`), equal in all backends and on all
-    devices; the seed comes from PyTorch's global generator. PyTorch's own dropout is used for a rate of 1, for one
-    dimension, and for 16 bits on the CPU.
+    A row's mask is a hash of a seed and the row's number (`fieldwise.ops.dropout`), equal in all
+    backends and on all devices; the seed comes from PyTorch's global generator. PyTorch's own
+    dropout is used for a rate of 1, for one dimension, and for 16 bits on the CPU.
 
     Args:
         x: rows of any shape.
@@ -119,7 +122,11 @@ def _dropout(x: Tensor, seed: Tensor, p: float) -> Tensor:
     out = torch.empty_like(x)
     rows = x.shape[0]
     sizes = ctypes.c_int64(rows), ctypes.c_int64(x.numel() // max(rows, 1))
-    drawn = ctypes.c_uint64(int(seed)), ctypes.c_uint32(keep_threshold(p)), ctypes.c_double(1 / (1 - p))
+    drawn = (
+        ctypes.c_uint64(int(seed)),
+        ctypes.c_uint32(keep_threshold(p)),
+        ctypes.c_double(1 / (1 - p)),
+    )
     NATIVE.call(f"fw_dropout_{type_name(x)}", *sizes, *drawn, x, out)
     return out
 

@@ -9,7 +9,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.ops.native import backend_of, float32_under_autocast, implement_with_gradient, type_name
+from fieldwise.ops.native import (
+    backend_of,
+    float32_under_autocast,
+    implement_with_gradient,
+    type_name,
+)
 from fieldwise.ops.rows import LARGEST, call_by_ids, no_row
 
 
@@ -67,10 +72,10 @@ def fm_second_order_candidates(x_context_CD: Tensor, x_candidates_NID: Tensor) -
 def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     """`sum_f w_f + sum_{i<j} <x_i, x_j>` for rows given by ids (Rendle, ICDM 2010, Equation 1, without the bias).
 
-    The native backend stores no field vectors: forward and backward pass read them from the table. Its gradient is
-    dense and has no second derivative; gradients of a table's row are summed in the batch's order, for any number of
-    threads. If a sum of squares overflows, the plain backend returns NaN (infinity minus infinity), while the native
-    one may return infinity.
+    The native backend stores no field vectors: forward and backward pass read them from the table.
+    Its gradient is dense and has no second derivative; gradients of a table's row are summed in the
+    batch's order, for any number of threads. If a sum of squares overflows, the plain backend
+    returns NaN (infinity minus infinity), while the native one may return infinity.
 
     Args:
         table_RD: the embedding vectors of all fields' categories.
@@ -87,7 +92,10 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
     >>> fm_logit(table, first, torch.tensor([[0, 1], [1, 2]]))
     tensor([2.5000, 6.0000])
     """
-    native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (torch.int32, torch.int64)
+    native = backend_of(table_RD, first_R1) == "native" and ids_BF.dtype in (
+        torch.int32,
+        torch.int64,
+    )
     if native and table_RD.shape[0] <= LARGEST:
         return torch.ops.fieldwise.fm_logit(table_RD, first_R1, ids_BF)[0]
     table_RD, first_R1 = float32_under_autocast(table_RD, first_R1)
@@ -99,16 +107,22 @@ def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]
     """Logits [B], and the sums of the fields' vectors [B, D] for the backward pass."""
     if table.dim() != 2 or first.shape != (table.shape[0], 1) or ids.dim() != 2:
         result = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
-        raise ConfigError(f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {result}")
+        raise ConfigError(
+            f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {result}"
+        )
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]))]
-    outputs, name = _fake(table, first, ids), f"fw_fm_forward_{type_name(table, first)}"
+    outputs = _fake(table, first, ids)
+    name = f"fw_fm_forward_{type_name(table, first)}"
     call_by_ids(name, ids, table.shape[0], (*ids.shape, *table.shape), *operands, *outputs)
     return outputs
 
 
-def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+def _backward(
+    table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor]:
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]), sums, grad)]
-    grads, name = tuple(map(torch.zeros_like, operands[:2])), f"fw_fm_backward_{type_name(table, first, sums, grad)}"
+    grads = tuple(map(torch.zeros_like, operands[:2]))
+    name = f"fw_fm_backward_{type_name(table, first, sums, grad)}"
     # checked again: ids in shared memory may have changed meanwhile
     call_by_ids(name, ids, table.shape[0], (*ids.shape, *table.shape), *operands, *grads)
     return grads[0], grads[1]
@@ -116,7 +130,11 @@ def _backward(table: Tensor, first: Tensor, ids: Tensor, sums: Tensor, grad: Ten
 
 def _narrow(ids: Tensor, rows: int) -> Tensor:
     """Ids as int32, whose range the kernels check; int64 ids are checked here, since they could wrap around."""
-    if ids.dtype != torch.int32 and ids.numel() and not -1 < int(ids.min()) <= int(ids.max()) < rows:
+    if (
+        ids.dtype != torch.int32
+        and ids.numel()
+        and not -1 < int(ids.min()) <= int(ids.max()) < rows
+    ):
         raise no_row(ids, rows)
     return ids.int()
 

@@ -1,7 +1,8 @@
 """Multi-head self-attention over the fields of a row, and AutoInt's attention layer as one op: plain and native.
 
-Letters: B batch, F fields, D size of a field's vector, H heads, A total attention size of all heads, N rows of the
-projections' weight: 4A with a projected residual, else 3A; K = A/H of one head.
+Letters: B batch, F fields, D size of a field's vector, H heads, A total attention size of all
+heads, N rows of the projections' weight: 4A with a projected residual, else 3A; K = A/H of one
+head.
 """
 
 import ctypes
@@ -48,10 +49,12 @@ def field_attention(
         dropout: dropout rate of the weights.
         training: whether dropout is on.
         seed: seed of the dropout, one int64; drawn if omitted. Element
-            `(h * F + f) * F + g` of a row's mask applies to the weight of field g for f (`fieldwise.ops.dropout`).
+            `(h * F + f) * F + g` of a row's mask applies to the weight of field g for f
+            (`fieldwise.ops.dropout`).
 
     Shape:
-        q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before dropout, whose last
+        q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before
+            dropout, whose last
         axis sums to 1.
 
     >>> x = torch.ones(1, 3, 4)
@@ -106,14 +109,16 @@ def interacting(
 ) -> Tensor:
     """AutoInt's attention layer (Song et al., CIKM 2019, Equations 5 to 8), with its implementations' additions.
 
-    Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the fields are
-    concatenated, the residual is added, and LayerNorm and ReLU follow. The native backward pass recomputes projections
-    and attention weights, and has no second derivative. Other devices use `scaled_dot_product_attention` without
-    dropout. Under autocast the CPU computes in float32, but in bfloat16 products with the weight given AVX512-BF16.
+    Queries, keys, values and the residual are linear in x; the heads' `softmax(Q K^T) V` over the
+    fields are concatenated, the residual is added, and LayerNorm and ReLU follow. The native
+    backward pass recomputes projections and attention weights, and has no second derivative. Other
+    devices use `scaled_dot_product_attention` without dropout. Under autocast the CPU computes in
+    float32, but in bfloat16 products with the weight given AVX512-BF16.
 
     Args:
         x_BFD: the fields' vectors.
-        weight_ND: the rows of W_query, W_key, W_value and, for a projected residual, W_res, in this order.
+        weight_ND: the rows of W_query, W_key, W_value and, for a projected residual, W_res, in this
+            order.
         bias_N: bias of the projections.
         norm_weight_A: LayerNorm's weight.
         norm_bias_A: LayerNorm's bias.
@@ -125,10 +130,12 @@ def interacting(
         output_relu: ReLU on the sum.
         epsilon: LayerNorm's epsilon.
         dropout: dropout rate of the attention weights.
-        training: whether dropout is on. Its seed is from PyTorch's global generator; all backends have the same mask.
+        training: whether dropout is on. Its seed is from PyTorch's global generator; all backends
+            have the same mask.
 
     Shape:
-        x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; norm_weight_A, norm_bias_A: [A]; returns [B, F, A].
+        x_BFD: [B, F, D]; weight_ND: [N, D]; bias_N: [N]; norm_weight_A, norm_bias_A: [A]; returns
+            [B, F, A].
 
     Errors:
         ConfigError: sizes that do not fit together; an epsilon that is not above 0.
@@ -146,7 +153,18 @@ def interacting(
     run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
     narrow = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
     last = (dropout * training, NATIVE.bfloat16 and narrow)[: 1 + native]
-    return run(*operands, seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, *last)
+    return run(
+        *operands,
+        seed,
+        heads,
+        residual,
+        norm,
+        relu_on_projections,
+        scale,
+        output_relu,
+        epsilon,
+        *last,
+    )
 
 
 def interacting_plain(
@@ -169,8 +187,8 @@ def interacting_plain(
 ) -> tuple[Tensor, Tensor | None]:
     """The reference implementation of `interacting` in plain PyTorch; it also returns the weights.
 
-    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of `training`. With `fused`
-    it is PyTorch's own attention, without dropout, which keeps no weights.
+    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of
+    `training`. With `fused` it is PyTorch's own attention, without dropout, which keeps no weights.
 
     Shape:
         returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
@@ -195,7 +213,9 @@ def interacting_plain(
         )
     added = rest[0] if rest else x_BFD if residual == "identity" else None
     normed = norm_weight_A, norm_bias_A
-    y_BFA = finish_interacting(y_BFA, added, normed, norm=norm, output_relu=output_relu, epsilon=epsilon)
+    y_BFA = finish_interacting(
+        y_BFA, added, normed, norm=norm, output_relu=output_relu, epsilon=epsilon
+    )
     return y_BFA, weights_BHFF
 
 
@@ -255,9 +275,13 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
             f"the weight's rows must be {_parts(residual)} equal parts divisible by heads, found {result}"
         )
     if residual == "identity" and size != dim:
-        raise ConfigError(f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it")
+        raise ConfigError(
+            f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it"
+        )
     if bias is not None and bias.shape != (rows,):
-        raise ConfigError(f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}")
+        raise ConfigError(
+            f"the bias must have {rows} entries, one per row of the weight, found {list(bias.shape)}"
+        )
     if norm != "none" and any(t is None or t.shape != (size,) for t in (norm_weight, norm_bias)):
         raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
     if norm != "none" and not epsilon > 0:
@@ -273,7 +297,8 @@ def _forward(*inputs: Any) -> Tensor:
 
 def _backward(*inputs: Any) -> tuple[Tensor, ...]:
     operands, described, kind = _described(inputs)
-    rest, grads = [t.contiguous() for t in inputs[15:]], empty_like(inputs[:5])
+    rest = [t.contiguous() for t in inputs[15:]]
+    grads = empty_like(inputs[:5])
     if inputs[8] == "none":  # without a norm the kernels write no gradient for it
         grads = *grads[:3], *(grad.zero_() for grad in grads[3:])
     filled = (grad if grad.numel() else None for grad in grads)
@@ -284,8 +309,20 @@ def _backward(*inputs: Any) -> tuple[Tensor, ...]:
 def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, ...], str]:
     """The contiguous operands; sizes, numbers and the seed in C; the kernel's type."""
     operands = [None if t is None else t.contiguous() for t in inputs[:5]]
-    seed, heads, residual, norm, relu_on_projections, scale, output_relu, epsilon, dropout, bfloat16 = inputs[5:15]
-    x, rows = inputs[0], inputs[1].shape[0]
+    (
+        seed,
+        heads,
+        residual,
+        norm,
+        relu_on_projections,
+        scale,
+        output_relu,
+        epsilon,
+        dropout,
+        bfloat16,
+    ) = inputs[5:15]
+    x = inputs[0]
+    rows = inputs[1].shape[0]
     _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
     size = rows // _parts(residual)
     flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
@@ -298,7 +335,9 @@ def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, .
 
 
 def _fake(*inputs: Any) -> Tensor:
-    x, weight, residual = inputs[0], inputs[1], inputs[7]
+    x = inputs[0]
+    weight = inputs[1]
+    residual = inputs[7]
     return x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
 
 

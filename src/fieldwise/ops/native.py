@@ -1,10 +1,10 @@
 """The native CPU library, loaded for the best instruction set of this machine, and the choice of an op's backend.
 
-An op runs in plain PyTorch, the reference, or in a kernel of the library: a shared library of C functions that take
-pointers and sizes (sources in `native/`, built by CMake when the package is installed), so one build works
-with every Python and PyTorch version. It runs on PyTorch's OpenMP threads, `torch.get_num_threads()` of them. Two
-environment variables are for tests: FIELDWISE_NATIVE is the path of another build of the library, FIELDWISE_ISA a lower
-instruction set.
+An op runs in plain PyTorch, the reference, or in a kernel of the library: a shared library of C
+functions that take pointers and sizes (sources in `native/`, built by CMake when the package is
+installed), so one build works with every Python and PyTorch version. It runs on PyTorch's OpenMP
+threads, `torch.get_num_threads()` of them. Two environment variables are for tests:
+FIELDWISE_NATIVE is the path of another build of the library, FIELDWISE_ISA a lower instruction set.
 """
 
 import ctypes
@@ -56,7 +56,8 @@ class Native:
     def call(self, name: str, *arguments: Any) -> None:
         """Call a kernel on `torch.get_num_threads()` threads.
 
-        It takes a contiguous CPU tensor as the address of its first element, and a tuple as an array of int64.
+        It takes a contiguous CPU tensor as the address of its first element, and a tuple as an
+        array of int64.
 
         Errors:
             MemoryError: the kernel could not allocate its scratch space.
@@ -66,7 +67,9 @@ class Native:
             if isinstance(given, Tensor):
                 in_c.append(ctypes.c_void_p(given.data_ptr()))
             else:
-                in_c.append((ctypes.c_int64 * len(given))(*given) if isinstance(given, tuple) else given)
+                in_c.append(
+                    (ctypes.c_int64 * len(given))(*given) if isinstance(given, tuple) else given
+                )
         if getattr(self.library, f"{name}_{self.isa}")(torch.get_num_threads(), *in_c):
             raise MemoryError(f"the native kernel {name} could not allocate its scratch space")
 
@@ -81,7 +84,9 @@ def type_name(*tensors: Tensor) -> str:
     name = TYPE_NAMES.get(tensors[0].dtype)
     if name is None or len(types) > 1:
         result = ", ".join(sorted(str(t).removeprefix("torch.") for t in types))
-        raise ConfigError(f"native ops take tensors that are all float32 or all float64, found {result}: convert them")
+        raise ConfigError(
+            f"native ops take tensors that are all float32 or all float64, found {result}: convert them"
+        )
     return name
 
 
@@ -89,25 +94,34 @@ def _load() -> Native:
     spec = importlib.util.find_spec("fieldwise._native")
     path = os.environ.get("FIELDWISE_NATIVE") or (spec.origin if spec else None)
     if path is None:
-        return _absent("it was not built when fieldwise was installed (no working C++ compiler, or a pure wheel)")
+        return _absent(
+            "it was not built when fieldwise was installed (no working C++ compiler, or a pure wheel)"
+        )
     try:
         library = ctypes.CDLL(path)
     except OSError as e:
         return _absent(f"it cannot be loaded ({e})")
     result = int(library.fw_version()) if hasattr(library, "fw_version") else 0
     if result != VERSION:
-        return _absent(f"it has version {result}, this fieldwise needs {VERSION}: reinstall fieldwise")
+        return _absent(
+            f"it has version {result}, this fieldwise needs {VERSION}: reinstall fieldwise"
+        )
     best = int(library.fw_isa())
     wanted = os.environ.get("FIELDWISE_ISA")
     if wanted is not None and wanted not in ISAS[: best + 1]:
-        return _absent(f"FIELDWISE_ISA must be one of {', '.join(ISAS[: best + 1])} on this machine, found {wanted!r}")
-    isa, threaded = wanted or ISAS[best], False
+        return _absent(
+            f"FIELDWISE_ISA must be one of {', '.join(ISAS[: best + 1])} on this machine, found {wanted!r}"
+        )
+    isa = wanted or ISAS[best]
+    threaded = False
     for runtime in loaded_openmp():  # the library gets the entry point of PyTorch's OpenMP
         with suppress(OSError, AttributeError):
             library.fw_use_openmp(ctypes.cast(ctypes.CDLL(runtime).GOMP_parallel, ctypes.c_void_p))
             threaded = True
             break
-    threads = "PyTorch's threads" if threaded else "one thread: PyTorch's OpenMP library was not found"
+    threads = (
+        "PyTorch's threads" if threaded else "one thread: PyTorch's OpenMP library was not found"
+    )
     bfloat16 = isa == ISAS[-1] and hasattr(library, "fw_bfloat16") and bool(library.fw_bfloat16())
     kernels = f"{isa} and bfloat16 kernels" if bfloat16 else f"{isa} kernels"
     return Native(library, isa, threaded, f"{kernels} on {threads}", bfloat16)
@@ -119,10 +133,16 @@ def _absent(why: str) -> Native:
 
 def loaded_openmp() -> list[str]:
     """Paths of OpenMP runtimes that may be loaded, PyTorch's own first."""
-    beside = sorted(str(p) for p in (Path(torch.__file__).parent / "lib").glob("lib*omp*") if p.is_file())
+    beside = sorted(
+        str(p) for p in (Path(torch.__file__).parent / "lib").glob("lib*omp*") if p.is_file()
+    )
     if not sys.platform.startswith("linux"):
         return beside
-    mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "omp" in line}
+    mapped = {
+        line.split(maxsplit=5)[-1]
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "omp" in line
+    }
     results = sorted(path for path in mapped if Path(path).name.startswith(OPENMP))
     # If several runtimes are loaded, PyTorch's own is the one next to its libraries.
     return sorted(results, key=lambda path: path not in beside)
@@ -156,20 +176,21 @@ def implement_with_gradient(
 ) -> None:
     """Declare and register an operator NAME, whose tensors are its first inputs, and its derivative NAME_backward.
 
-    Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch would warn, and
-    skip it.
+    Under autocast NAME computes in float32. A derivative through NAME_backward is an error: PyTorch
+    would warn, and skip it.
 
     Args:
         schema: of NAME, in PyTorch's notation; only its first output has a gradient.
         forward: the CPU implementation of NAME.
         fake: gives its uninitialised outputs for tracing.
-        backward: the CPU implementation of NAME_backward, which takes NAME's inputs, its kept outputs and the first
-            output's gradient.
+        backward: the CPU implementation of NAME_backward, which takes NAME's inputs, its kept
+            outputs and the first output's gradient.
         into: numbers of the inputs that have a gradient, empty for an input that is None.
         keeps: numbers of the outputs that NAME_backward takes.
     """
     name, _, inputs = schema.partition(" -> ")[0].removesuffix(")").partition("(")
-    gradient, tensors = f"{name}_backward", inputs.count("Tensor")
+    gradient = f"{name}_backward"
+    tensors = inputs.count("Tensor")
     kept = "".join(f"Tensor output_{k}, " for k in keeps)
     define(schema)
     define(f"{gradient}({inputs}, {kept}Tensor grad) -> ({', '.join(['Tensor'] * len(into))})")
@@ -182,7 +203,8 @@ def implement_with_gradient(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        operands, outputs = ctx.saved_tensors[:tensors], ctx.saved_tensors[tensors:]
+        operands = ctx.saved_tensors[:tensors]
+        outputs = ctx.saved_tensors[tensors:]
         result: list[Tensor | None] = [None] * (tensors + len(ctx.others))
         if grad is not None:
             grads = getattr(torch.ops.fieldwise, gradient)(*operands, *ctx.others, *outputs, grad)
@@ -192,7 +214,9 @@ def implement_with_gradient(
 
     def refuse(ctx: Any, *grads: Any) -> NoReturn:
         del ctx, grads
-        raise RuntimeError(f"fieldwise::{gradient} has no derivative: for second derivatives use use_ops('plain')")
+        raise RuntimeError(
+            f"fieldwise::{gradient} has no derivative: for second derivatives use use_ops('plain')"
+        )
 
     implement(name, forward, fake)
     implement(gradient, backward, lambda *inputs: empty_like([inputs[k] for k in into]))
@@ -210,11 +234,19 @@ def empty_like(tensors: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
 Mode = Literal["auto", "plain", "native"]
 Backend = Literal["plain", "native"]
 NATIVE_TYPES = (torch.float32, torch.float64)
-AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # types that autocast casts to float32
+# types that autocast casts to float32
+AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-# Every op with a native backend. On other devices than the CPU field self-attention without dropout is PyTorch's
-# `scaled_dot_product_attention`.
-OPS = ("AFM pair attention", "field self-attention", "MaxSim", "sparse embedding update", "FM", "dropout")
+# Every op with a native backend. On other devices than the CPU field self-attention without dropout
+# is PyTorch's `scaled_dot_product_attention`.
+OPS = (
+    "AFM pair attention",
+    "field self-attention",
+    "MaxSim",
+    "sparse embedding update",
+    "FM",
+    "dropout",
+)
 
 _mode: Mode = "auto"
 
@@ -224,10 +256,11 @@ def use_ops(mode: Mode) -> Iterator[None]:
     """A context that sets the backend of ops, for the whole process (not per thread).
 
     Args:
-        mode: `auto`: the fastest backend that supports the tensors. The plain one is used during export, since an
-            exported model must run without fieldwise, inside transforms of `torch.func`, and for tensors with a
-            forward-mode tangent, which the others do not support. `plain`: only PyTorch. `native`: the native kernels,
-            also in exports; the op raises if they do not support a tensor (its type, its device, a tangent).
+        mode: `auto`: the fastest backend that supports the tensors. The plain one is used during
+            export, since an exported model must run without fieldwise, inside transforms of
+            `torch.func`, and for tensors with a forward-mode tangent, which the others do not
+            support. `plain`: only PyTorch. `native`: the native kernels, also in exports; the op
+            raises if they do not support a tensor (its type, its device, a tangent).
 
     Errors:
         ConfigError: an unknown mode; `native` without the native library.
@@ -237,7 +270,8 @@ def use_ops(mode: Mode) -> Iterator[None]:
     'plain'
     """
     global _mode
-    before, _mode = _mode, checked(mode)
+    before = _mode
+    _mode = checked(mode)
     try:
         yield
     finally:
@@ -247,7 +281,9 @@ def use_ops(mode: Mode) -> Iterator[None]:
 def checked(mode: str) -> Mode:
     """The mode, after checking it (ConfigError)."""
     if mode not in (known := get_args(Mode)):
-        raise ConfigError(f"ops must be one of {', '.join(known)}, found {mode!r}: set FIELDWISE_OPS or use_ops")
+        raise ConfigError(
+            f"ops must be one of {', '.join(known)}, found {mode!r}: set FIELDWISE_OPS or use_ops"
+        )
     if mode == "native" and not NATIVE.ready:
         raise ConfigError(f"native ops need the native library: {NATIVE.why}; use 'auto'")
     return cast(Mode, mode)
@@ -261,15 +297,18 @@ def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:
         autocasts: whether autocast casts the tensors to float32 before they reach the operator.
 
     Errors:
-        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the CPU, or has a
-            tangent.
+        ConfigError: the mode is `native` and a tensor is not a float32 or float64 tensor on the
+            CPU, or has a tangent.
     """
-    first, compiling = tensors[0], torch.compiler.is_compiling()
+    first = tensors[0]
+    compiling = torch.compiler.is_compiling()
     if _mode == "plain":
         return "plain"
     if not compiling and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors):  # type: ignore[no-untyped-call]
         if _mode == "native":
-            raise ConfigError("native ops have no forward-mode derivative, found a tensor with a tangent: use 'auto'")
+            raise ConfigError(
+                "native ops have no forward-mode derivative, found a tensor with a tangent: use 'auto'"
+            )
         return "plain"
     # Transforms of `torch.func` (grad, vmap, jvp) would loop over operators or skip them.
     transformed = not compiling and torch._C._are_functorch_transforms_active()
@@ -277,12 +316,18 @@ def backend_of(*tensors: Tensor, autocasts: bool = True) -> Backend:
         return "plain"
     on_cpu = all(t.device.type == "cpu" for t in tensors)
     one_type = first.dtype in NATIVE_TYPES and all(t.dtype == first.dtype for t in tensors)
-    cast = autocasts and torch.is_autocast_enabled("cpu") and all(t.dtype in AUTOCAST_TYPES for t in tensors)
+    cast = (
+        autocasts
+        and torch.is_autocast_enabled("cpu")
+        and all(t.dtype in AUTOCAST_TYPES for t in tensors)
+    )
     if NATIVE.ready and on_cpu and (one_type or cast):
         return "native"
     if _mode == "native":
         result = ", ".join(sorted({f"{t.dtype} on {t.device.type}" for t in tensors}))
-        raise ConfigError(f"native ops take float32 or float64 tensors of one type on the CPU, found {result}")
+        raise ConfigError(
+            f"native ops take float32 or float64 tensors of one type on the CPU, found {result}"
+        )
     return "plain"
 
 
@@ -296,7 +341,9 @@ def backends_here(device: torch.device) -> dict[str, str]:
     if _mode == "plain":
         return dict.fromkeys(OPS, "plain PyTorch, set by FIELDWISE_OPS")
     if device.type == "cpu":
-        return dict.fromkeys(OPS, f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}")
+        return dict.fromkeys(
+            OPS, f"native, {NATIVE.why}" if NATIVE.ready else f"plain PyTorch, {NATIVE.why}"
+        )
     return dict.fromkeys(OPS, "plain PyTorch")
 
 

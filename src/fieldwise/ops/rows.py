@@ -29,8 +29,8 @@ class RowGroups(NamedTuple):
         starts: [U + 1] int32, the start of each group in `order`; the last is N.
         distinct: [U] int32, the groups' ids, increasing.
 
-    On a device other than the CPU U is N, so that no step waits for it: after the distinct ids come groups without ids,
-    which repeat the last row.
+    On a device other than the CPU U is N, so that no step waits for it: after the distinct ids come
+    groups without ids, which repeat the last row.
     """
 
     order: Tensor
@@ -44,9 +44,9 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
     Args:
         table_RD: the table.
         ids: int32 or int64, of any shape.
-        sparse: make the table's gradient a sparse, uncoalesced COO tensor (one row per id, with duplicates), for
-            an optimizer that supports it; no tensor of the table's size is then made. `torch.compile` does not compile
-            this lookup (a graph break).
+        sparse: make the table's gradient a sparse, uncoalesced COO tensor (one row per id, with
+            duplicates), for an optimizer that supports it; no tensor of the table's size is then
+            made. `torch.compile` does not compile this lookup (a graph break).
 
     Shape:
         table_RD: [R, D]; ids: [*]; returns [*, D].
@@ -59,8 +59,11 @@ def gather_rows(table_RD: Tensor, ids: Tensor, *, sparse: bool = False) -> Tenso
             [1., 2.]])
     """
     if sparse and table_RD.requires_grad and torch.is_grad_enabled():
-        if torch.compiler.is_compiling():  # it has no sparse gradients: only the code before and after is compiled
-            uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(_SparseGather.apply)  # type: ignore[no-untyped-call]
+        # it has no sparse gradients: only the code before and after is compiled
+        if torch.compiler.is_compiling():
+            uncompiled: Callable[[Tensor, Tensor], Tensor] = torch.compiler.disable(
+                _SparseGather.apply
+            )  # type: ignore[no-untyped-call]
             return uncompiled(table_RD, ids)
         return _SparseGather.apply(table_RD, ids)  # type: ignore[no-untyped-call]
     native = backend_of(table_RD, autocasts=False) == "native" and ids.device == table_RD.device
@@ -93,7 +96,8 @@ distinct=tensor([2, 5], dtype=torch.int32))
 
 def group_rows_plain(ids_N: Tensor, rows: int) -> RowGroups:
     """The reference implementation of `group_rows` in plain PyTorch."""
-    count, on_cpu = ids_N.numel(), ids_N.device.type == "cpu"
+    count = ids_N.numel()
+    on_cpu = ids_N.device.type == "cpu"
     if on_cpu and count and not 0 <= int(ids_N.min()) <= int(ids_N.max()) < rows:
         raise no_row(ids_N, rows)
     in_order_N, order_N = torch.sort(ids_N, stable=True)
@@ -131,8 +135,10 @@ define("group_rows(Tensor ids, int rows) -> (Tensor, Tensor, Tensor)")
 
 
 def _gather(table: Tensor, ids: Tensor) -> Tensor:
-    ids, table = ids.contiguous(), table.contiguous()
-    out, sizes = table.new_empty(*ids.shape, table.shape[1]), (ids.numel(), *table.shape)
+    ids = ids.contiguous()
+    table = table.contiguous()
+    out = table.new_empty(*ids.shape, table.shape[1])
+    sizes = (ids.numel(), *table.shape)
     name = f"fw_gather_rows_{type_name(table)}"
     call_by_ids(name, ids, table.shape[0], ids.dtype == torch.int64, sizes, table, ids, out)
     return out
@@ -140,9 +146,11 @@ def _gather(table: Tensor, ids: Tensor) -> Tensor:
 
 def _scatter(grad: Tensor, ids: Tensor, rows: int) -> Tensor:
     """The gradient of the whole table [R, D]."""
-    grad, ids = grad.contiguous(), ids.contiguous()
+    grad = grad.contiguous()
+    ids = ids.contiguous()
     out = grad.new_zeros(rows, grad.shape[-1])
-    name, sizes = f"fw_scatter_rows_{type_name(grad)}", (ids.numel(), *out.shape)
+    name = f"fw_scatter_rows_{type_name(grad)}"
+    sizes = (ids.numel(), *out.shape)
     call_by_ids(name, ids, rows, ids.dtype == torch.int64, sizes, grad, ids, out)
     return out
 
@@ -169,11 +177,14 @@ def no_row(ids: Tensor, rows: int) -> IndexError:
     """The error of the first id that is not a row of the table."""
     flat = ids.reshape(-1)
     at = int(((flat < 0) | (flat >= rows)).nonzero()[0])
-    return IndexError(f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}")
+    return IndexError(
+        f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}"
+    )
 
 
 def _fake_group(ids: Tensor, _: int) -> tuple[Tensor, Tensor, Tensor]:
-    n, groups = ids.numel(), get_ctx().new_dynamic_size()
+    n = ids.numel()
+    groups = get_ctx().new_dynamic_size()
     return (
         ids.new_empty(n, dtype=torch.int32),
         ids.new_empty(groups + 1, dtype=torch.int32),
@@ -197,8 +208,12 @@ def _scatter_backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 implement("gather_rows", _gather, lambda table, ids: table.new_empty(*ids.shape, table.shape[1]))
 implement("scatter_rows", _scatter, lambda grad, _, rows: grad.new_empty(rows, grad.shape[-1]))
 implement("group_rows", _group, _fake_group)
-register_autograd("fieldwise::gather_rows", _gather_backward, setup_context=_save_ids, lib=OPERATORS)
-register_autograd("fieldwise::scatter_rows", _scatter_backward, setup_context=_save_ids, lib=OPERATORS)
+register_autograd(
+    "fieldwise::gather_rows", _gather_backward, setup_context=_save_ids, lib=OPERATORS
+)
+register_autograd(
+    "fieldwise::scatter_rows", _scatter_backward, setup_context=_save_ids, lib=OPERATORS
+)
 
 
 RuleName = Literal["sgd", "adagrad", "rowwise_adagrad", "adam"]
@@ -210,18 +225,21 @@ class RowRule:
     """The update rule of a touched row w; g is its summed gradient plus L2's, `l2 * w`.
 
     - `sgd`: `w -= rate * g`.
-    - `adagrad` (Duchi et al., JMLR 2011): `a += g^2`, `w -= rate * g / (sqrt(a) + eps)`; `a` is [R, D].
-    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number per row, `a += mean
-      of g^2`; `a` is [R].
-    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row are updated by one step, `m = m + (1 - beta1) (g -
-      m)`, `v = beta2 v + (1 - beta2) g^2`, and `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`, `v'
-      = v / (1 - beta2^step)`; `m`, `v` are [R, D].
+    - `adagrad` (Duchi et al., JMLR 2011): `a += g^2`, `w -= rate * g / (sqrt(a) + eps)`; `a` is [R,
+      D].
+    - `rowwise_adagrad` (Mudigere et al., ISCA 2022, Section 4.1.4): as `adagrad`, with one number
+      per row, `a += mean of g^2`; `a` is [R].
+    - `adam` (Kingma & Ba, ICLR 2015), lazy: both moments of the row are updated by one step,
+      `m = m + (1 - beta1) (g - m)`, `v = beta2 v + (1 - beta2) g^2`, and
+      `w -= rate m' / (sqrt(v') + eps)` with `m' = m / (1 - beta1^step)`,
+      `v' = v / (1 - beta2^step)`; `m`, `v` are [R, D].
 
     Args:
         name: the name of the rule.
         rate: the learning rate.
         l2: strength of squared L2 on the touched rows.
-        shares: share of `l2` at each occurrence of a row [R]; None: all of it once for each touched row.
+        shares: share of `l2` at each occurrence of a row [R]; None: all of it once for each touched
+            row.
         scale: factor for g, from gradient clipping.
         eps: added to the denominator.
         betas: Adam's betas.
@@ -247,7 +265,8 @@ def update_rows_(
 
     Args:
         table_RD: the table.
-        states: none for `sgd`, one for `adagrad` (`[R, D]`) and `rowwise_adagrad` (`[R]`), two for `adam` (m and v).
+        states: none for `sgd`, one for `adagrad` (`[R, D]`) and `rowwise_adagrad` (`[R]`), two for
+            `adam` (m and v).
         groups: the groups of ids from `group_rows`.
         grads_ND: a gradient per id.
         rule: the update rule.
@@ -262,7 +281,13 @@ def update_rows_(
     """
     if _native(table_RD, grads_ND, *states):
         torch.ops.fieldwise.update_rows(
-            table_RD, list(states), *groups, grads_ND, RULES.index(rule.name), _numbers(rule), rule.shares
+            table_RD,
+            list(states),
+            *groups,
+            grads_ND,
+            RULES.index(rule.name),
+            _numbers(rule),
+            rule.shares,
         )
     else:
         update_rows_plain_(table_RD, states, groups, grads_ND, rule)
@@ -286,7 +311,8 @@ def update_rows_plain_(
         v_UD = rule.betas[1] * v[rows_U] + (1 - rule.betas[1]) * g_UD.square()
         first, second = _numbers(rule)[-2:]
         moved_UD = first * m_UD / (v_UD.sqrt() / second + rule.eps)
-        m[rows_U], v[rows_U] = m_UD, v_UD
+        m[rows_U] = m_UD
+        v[rows_U] = v_UD
     else:
         a = states[0]
         square = g_UD.square() if rule.name == "adagrad" else g_UD.square().mean(1)
@@ -326,14 +352,21 @@ def _native(table: Tensor, grads: Tensor, *states: Tensor) -> bool:
 def _summed(groups: RowGroups, grads_ND: Tensor) -> Tensor:
     """The sum of every group's gradients [U, D]; of a group without ids that of the last one with some."""
     counts_U = groups.starts.diff().long()
-    group_U, count = torch.arange(len(counts_U), device=counts_U.device), len(groups.order)
+    group_U = torch.arange(len(counts_U), device=counts_U.device)
+    count = len(groups.order)
     group_N = torch.repeat_interleave(group_U, counts_U, output_size=count)
     sums_UD = grads_ND.new_zeros(len(counts_U), grads_ND.shape[1])
     sums_UD.index_add_(0, group_N, grads_ND[groups.order.long()])
-    return sums_UD if counts_U.device.type == "cpu" or not count else sums_UD[torch.minimum(group_U, group_N[-1])]
+    return (
+        sums_UD
+        if counts_U.device.type == "cpu" or not count
+        else sums_UD[torch.minimum(group_U, group_N[-1])]
+    )
 
 
-def _l2_of_rows(groups: RowGroups, w_UD: Tensor, l2: float, shares: Tensor | None) -> float | Tensor:
+def _l2_of_rows(
+    groups: RowGroups, w_UD: Tensor, l2: float, shares: Tensor | None
+) -> float | Tensor:
     """The strength of L2 on each group's row [U, 1], or on all of them."""
     if shares is None:
         return l2
@@ -366,24 +399,39 @@ def _update(
     numbers: Sequence[float],
     shares: Tensor | None,
 ) -> None:
-    groups, grads = _fitting(table, order, starts, distinct, grads), grads.contiguous()
+    groups = _fitting(table, order, starts, distinct, grads)
+    grads = grads.contiguous()
     _check_shares(table, shares)
-    shapes = {"sgd": [], "adagrad": [table.shape], "rowwise_adagrad": [table.shape[:1]], "adam": [table.shape] * 2}
-    result, wanted = [t.shape for t in states], shapes[RULES[rule]]
+    shapes = {
+        "sgd": [],
+        "adagrad": [table.shape],
+        "rowwise_adagrad": [table.shape[:1]],
+        "adam": [table.shape] * 2,
+    }
+    result = [t.shape for t in states]
+    wanted = shapes[RULES[rule]]
     if result != wanted or not all(t.is_contiguous() for t in (table, *states)):
         named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in result]}"
         raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
-    name, given = f"fw_update_rows_{type_name(table, grads, *states)}", (ctypes.c_double * 9)(*numbers)
+    name = f"fw_update_rows_{type_name(table, grads, *states)}"
+    given = (ctypes.c_double * 9)(*numbers)
     sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
     NATIVE.call(name, rule, sizes, *groups, grads, table, *[*states, None, None][:2], given, shares)
     increment_version([t for t in (table, *states) if not t.is_inference()])
 
 
 def _squares(
-    table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor, l2: float, shares: Tensor | None
+    table: Tensor,
+    order: Tensor,
+    starts: Tensor,
+    distinct: Tensor,
+    grads: Tensor,
+    l2: float,
+    shares: Tensor | None,
 ) -> Tensor:
     groups = _fitting(table, order, starts, distinct, grads)
-    grads, table = grads.contiguous(), table.contiguous()
+    grads = grads.contiguous()
+    table = table.contiguous()
     _check_shares(table, shares)
     total = torch.empty((), dtype=torch.float64)
     sizes = len(groups.order), len(groups.distinct), grads.shape[-1]
@@ -399,20 +447,29 @@ def _check_shares(table: Tensor, shares: Tensor | None) -> None:
     if not fits:
         assert shares is not None, "None fits"
         found = f"{shares.dtype} {list(shares.shape)} for {table.dtype} {list(table.shape)}"
-        raise ConfigError(f"shares of L2 must be contiguous, one for each row, in the table's type, found {found}")
+        raise ConfigError(
+            f"shares of L2 must be contiguous, one for each row, in the table's type, found {found}"
+        )
 
 
-def _fitting(table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor) -> RowGroups:
+def _fitting(
+    table: Tensor, order: Tensor, starts: Tensor, distinct: Tensor, grads: Tensor
+) -> RowGroups:
     """The groups after the checks that the kernels rely on: contiguous, valid rows, matching gradients."""
-    n, groups = order.shape[0], distinct.shape[0]
+    n = order.shape[0]
+    groups = distinct.shape[0]
     if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
         result = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
-        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {result}")
+        raise ConfigError(
+            f"a table [R, D] needs a gradient [D] for each grouped id, found {result}"
+        )
     if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
         raise ConfigError("groups of rows must be int32, as group_rows gives them")
     if len(distinct) and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted
         wrong = f"{int(distinct[0])} to {int(distinct[-1])}"
-        raise IndexError(f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {wrong}")
+        raise IndexError(
+            f"grouped ids must be rows of the table, 0 to {table.shape[0] - 1}, found {wrong}"
+        )
     return RowGroups(order.contiguous(), starts.contiguous(), distinct.contiguous())
 
 

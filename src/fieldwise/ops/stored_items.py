@@ -1,7 +1,7 @@
 """MaxSim, the late interaction of two sets of head vectors: of a batch's rows, and of stored items for serving.
 
-Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads, N items, U users, R chosen
-items.
+Letters: B batch, H user heads, K item heads, P size of a head, W words of 32 item heads, N items, U
+users, R chosen items.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,18 +28,19 @@ WORD = 32  # item heads per word of bits
 def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
     """`sum over user heads of max over item heads of <user head, item head>` (IntTower, CIKM 2022, FE-Block).
 
-    The native backend stores no products, only bits for the item heads that reached the maximum of each
-    user head. All backends treat special cases like PyTorch's `amax`: equal maxima share the gradient equally, and a
-    user head with NaN among its products returns NaN, with a gradient of NaN for itself and all item heads of its row.
-    It has no second derivative, and gives other item heads a zero gradient even if they are infinite
-    (plain: NaN, as 0 times infinity).
+    The native backend stores no products, only bits for the item heads that reached the maximum of
+    each user head. All backends treat special cases like PyTorch's `amax`: equal maxima share the
+    gradient equally, and a user head with NaN among its products returns NaN, with a gradient of
+    NaN for itself and all item heads of its row. It has no second derivative, and gives other item
+    heads a zero gradient even if they are infinite (plain: NaN, as 0 times infinity).
 
     Args:
         user_BHP: the users' head vectors.
         item_BKP: the items' head vectors. Under autocast, both are cast to float32.
 
     Shape:
-        user_BHP: [B, H, P] head vectors of size P; item_BKP: [B, K, P], K may differ from H; returns [B].
+        user_BHP: [B, H, P] head vectors of size P; item_BKP: [B, K, P], K may differ from H;
+            returns [B].
 
     >>> user, item = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.tensor([[[3.0, 1.0]]])
     >>> max_sim(user, item)
@@ -60,12 +61,16 @@ def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
             f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {result}: B and P must agree"
         )
     words = (item.shape[1] + WORD - 1) // WORD
-    return user.new_empty(user.shape[0]), user.new_empty((*user.shape[:2], words), dtype=torch.int32)
+    return user.new_empty(user.shape[0]), user.new_empty(
+        (*user.shape[:2], words), dtype=torch.int32
+    )
 
 
 def _forward(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
-    user, item = user.contiguous(), item.contiguous()
-    outputs, name = _outputs(user, item), f"fw_maxsim_forward_{type_name(user, item)}"
+    user = user.contiguous()
+    item = item.contiguous()
+    outputs = _outputs(user, item)
+    name = f"fw_maxsim_forward_{type_name(user, item)}"
     NATIVE.call(name, (*user.shape[:2], *item.shape[1:]), user, item, *outputs)
     return outputs
 
@@ -79,14 +84,24 @@ def _backward(*inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 implement_with_gradient(
-    "max_sim(Tensor user, Tensor item) -> (Tensor, Tensor)", _forward, _outputs, _backward, into=(0, 1), keeps=(1,)
+    "max_sim(Tensor user, Tensor item) -> (Tensor, Tensor)",
+    _forward,
+    _outputs,
+    _backward,
+    into=(0, 1),
+    keeps=(1,),
 )
 
 
 Storage = Literal["float32", "bfloat16", "int8"]
-TYPES: dict[Storage, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+TYPES: dict[Storage, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+}
 ITEM_LEVELS = 127  # levels of int8 item heads, on both sides of 0
-USER_LEVELS = 63  # levels of user heads with int8 items: a sum of two products with a byte fits in 16 bits
+# levels of user heads with int8 items: a sum of two products with a byte fits in 16 bits
+USER_LEVELS = 63
 LARGEST_HEAD = 2048  # for int8: sums of products stay below 2^24, exact as floats
 BLOCK = 256  # items per block in the plain backend, so that products stay in cache
 
@@ -95,9 +110,10 @@ BLOCK = 256  # items per block in the plain backend, so that products stay in ca
 class StoredItems:
     """Stored item heads in one of three types, scored with users by MaxSim without being copied.
 
-    `float32` and `bfloat16` are multiplied and added as float32. `int8` has 127 levels on both sides of 0 and a scale
-    per item head; user heads are quantised to 63 levels with a scale each at every call, and products are added as
-    integers. For the accuracy of each type see docs/scoring.md.
+    `float32` and `bfloat16` are multiplied and added as float32. `int8` has 127 levels on both
+    sides of 0 and a scale per item head; user heads are quantised to 63 levels with a scale each at
+    every call, and products are added as integers. For the accuracy of each type see
+    docs/scoring.md.
 
     Args:
         heads: [N, K, P], contiguous, for example a memory-mapped file.
@@ -117,13 +133,18 @@ class StoredItems:
     scale: Tensor | None = None
 
     def __post_init__(self) -> None:
-        heads, scale = self.heads, self.scale
+        heads = self.heads
+        scale = self.scale
         known = ", ".join(TYPES)
         if heads.dim() != 3 or heads.dtype not in TYPES.values() or 0 in heads.shape[1:]:
             result = f"{heads.dtype} {list(heads.shape)}"
-            raise ConfigError(f"stored item heads must be a tensor [N, K, P] of {known}, found {result}")
+            raise ConfigError(
+                f"stored item heads must be a tensor [N, K, P] of {known}, found {result}"
+            )
         if not heads.is_contiguous():
-            raise ConfigError("stored item heads must be contiguous, found strides; use StoredItems.of")
+            raise ConfigError(
+                "stored item heads must be contiguous, found strides; use StoredItems.of"
+            )
         if (scale is not None) != (heads.dtype == torch.int8):
             raise ConfigError(
                 f"int8 item heads need scales [N, K] and other types have none, found {heads.dtype}: add or remove"
@@ -133,7 +154,9 @@ class StoredItems:
                 f"scales must be float32 {list(heads.shape[:2])}, found {scale.dtype} {list(scale.shape)}"
             )
         if scale is not None and heads.shape[2] > LARGEST_HEAD:
-            raise ConfigError(f"int8 supports heads of size up to {LARGEST_HEAD}, found {heads.shape[2]}: use bfloat16")
+            raise ConfigError(
+                f"int8 supports heads of size up to {LARGEST_HEAD}, found {heads.shape[2]}: use bfloat16"
+            )
 
     @classmethod
     def of(cls, heads_NKP: Tensor, storage: Storage = "float32") -> "StoredItems":
@@ -148,7 +171,9 @@ class StoredItems:
         heads = heads_NKP.detach().to(torch.float32).contiguous()
         broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
         if len(broken):
-            raise DataError(f"stored item heads must be finite, found others in item {int(broken[0])}: remove it")
+            raise DataError(
+                f"stored item heads must be finite, found others in item {int(broken[0])}: remove it"
+            )
         if storage != "int8":
             return cls(heads.to(TYPES[storage]))
         return cls(*_quantised(heads, ITEM_LEVELS))
@@ -161,7 +186,9 @@ class StoredItems:
             ConfigError: a tensor is missing or unknown, or sizes do not match.
         """
         if set(tensors) not in ({"heads"}, {"heads", "scale"}):
-            raise ConfigError(f"stored items are the tensors 'heads' and, for int8, 'scale', found {sorted(tensors)}")
+            raise ConfigError(
+                f"stored items are the tensors 'heads' and, for int8, 'scale', found {sorted(tensors)}"
+            )
         return cls(tensors["heads"], tensors.get("scale"))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -170,7 +197,9 @@ class StoredItems:
 
     def to(self, device: torch.device) -> "StoredItems":
         """The items on a device; there they are not copied."""
-        return StoredItems(self.heads.to(device), None if self.scale is None else self.scale.to(device))
+        return StoredItems(
+            self.heads.to(device), None if self.scale is None else self.scale.to(device)
+        )
 
     @property
     def storage(self) -> Storage:
@@ -211,26 +240,41 @@ class StoredItems:
 
         Args:
             user_HP: one user's heads, or those of several.
-            rows: numbers of the items to score, in any order, with or without repetition; all items if omitted.
+            rows: numbers of the items to score, in any order, with or without repetition; all items
+                if omitted.
 
         Shape:
-            user_HP: [H, P] or [U, H, P]; rows: [R], int64; returns [N] or [R], with U before them if it was given.
+            user_HP: [H, P] or [U, H, P]; rows: [R], int64; returns [N] or [R], with U before them
+                if it was given.
 
         Errors:
             ConfigError: heads of another size.
             DataError: a number that is not an item.
         """
         if user_HP.dim() not in (2, 3) or user_HP.shape[-1] != self.heads.shape[2]:
-            size, result = self.heads.shape[2], list(user_HP.shape)
-            raise ConfigError(f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {result}")
+            size = self.heads.shape[2]
+            result = list(user_HP.shape)
+            raise ConfigError(
+                f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {result}"
+            )
         if rows is not None and (rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64)):
-            raise ConfigError(f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give item numbers")
-        if rows is not None and rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
+            raise ConfigError(
+                f"rows must be int64 [R], found {rows.dtype} {list(rows.shape)}: give item numbers"
+            )
+        if (
+            rows is not None
+            and rows.numel()
+            and not 0 <= int(rows.min()) <= int(rows.max()) < len(self)
+        ):
             found_rows = f"{int(rows.min())} to {int(rows.max())}"
-            raise DataError(f"rows must be numbers of the {len(self)} stored items, found {found_rows}")
+            raise DataError(
+                f"rows must be numbers of the {len(self)} stored items, found {found_rows}"
+            )
         user_UHP = user_HP.to(torch.float32).reshape(-1, *user_HP.shape[-2:])
         native = backend_of(user_UHP) == "native" and user_UHP.shape[1] > 0
-        user, user_scale = (user_UHP, None) if self.scale is None else _quantised(user_UHP, USER_LEVELS)
+        user, user_scale = (
+            (user_UHP, None) if self.scale is None else _quantised(user_UHP, USER_LEVELS)
+        )
         compute: Callable[..., Tensor] = torch.ops.fieldwise.max_sim_stored if native else _plain
         with torch.autocast(user.device.type, enabled=False):
             score_UN = compute(user, user_scale, self.heads, self.scale, rows)
@@ -245,7 +289,11 @@ def _quantised(x_RHP: Tensor, levels: int) -> tuple[Tensor, Tensor]:
 
 
 def _plain(
-    user_UHP: Tensor, user_scale: Tensor | None, item_NKP: Tensor, scale_NK: Tensor | None, rows: Tensor | None
+    user_UHP: Tensor,
+    user_scale: Tensor | None,
+    item_NKP: Tensor,
+    scale_NK: Tensor | None,
+    rows: Tensor | None,
 ) -> Tensor:
     """Scores [U, N] in plain PyTorch, the reference implementation: integers as floats, whose sums are exact."""
     users, heads, size = user_UHP.shape
@@ -254,7 +302,9 @@ def _plain(
     for first in wanted:
         at: Any = slice(first, first + BLOCK) if rows is None else rows[first : first + BLOCK]
         block_RKP = item_NKP[at].to(torch.float32)
-        product = block_RKP.flatten(0, 1) @ user_UHP.to(torch.float32).reshape(users * heads, size).t()
+        product = (
+            block_RKP.flatten(0, 1) @ user_UHP.to(torch.float32).reshape(users * heads, size).t()
+        )
         product_RKUH = product.view(*block_RKP.shape[:2], users, heads)
         if user_scale is not None and scale_NK is not None:
             product_RKUH = product_RKUH * scale_NK[at, :, None, None] * user_scale
@@ -262,22 +312,33 @@ def _plain(
     return torch.cat(parts, 1)
 
 
-define("max_sim_stored(Tensor user, Tensor? user_scale, Tensor item, Tensor? scale, Tensor? rows) -> Tensor")
+define(
+    "max_sim_stored(Tensor user, Tensor? user_scale, Tensor item, Tensor? scale, Tensor? rows) -> Tensor"
+)
 
 
-def _stored(user: Tensor, user_scale: Tensor | None, item: Tensor, scale: Tensor | None, rows: Tensor | None) -> Tensor:
-    user, rows = user.contiguous(), None if rows is None else rows.to(torch.int64).contiguous()
+def _stored(
+    user: Tensor, user_scale: Tensor | None, item: Tensor, scale: Tensor | None, rows: Tensor | None
+) -> Tensor:
+    user = user.contiguous()
+    rows = None if rows is None else rows.to(torch.int64).contiguous()
     scores = _fake(user, user_scale, item, scale, rows)
     sizes = (*user.shape[:2], *item.shape[1:], scores.shape[1])
     kept = [user, item]
     if user_scale is not None and scale is not None:
         kept = [user, user_scale.contiguous(), item, scale.contiguous()]
-    NATIVE.call(f"fw_maxsim_stored_{str(item.dtype).removeprefix('torch.')}", sizes, *kept, rows, scores)
+    NATIVE.call(
+        f"fw_maxsim_stored_{str(item.dtype).removeprefix('torch.')}", sizes, *kept, rows, scores
+    )
     return scores
 
 
-def _fake(user: Tensor, _: Tensor | None, item: Tensor, __: Tensor | None, rows: Tensor | None) -> Tensor:
-    return user.new_empty(user.shape[0], len(item) if rows is None else len(rows), dtype=torch.float32)
+def _fake(
+    user: Tensor, _: Tensor | None, item: Tensor, __: Tensor | None, rows: Tensor | None
+) -> Tensor:
+    return user.new_empty(
+        user.shape[0], len(item) if rows is None else len(rows), dtype=torch.float32
+    )
 
 
 implement("max_sim_stored", _stored, _fake)

@@ -63,7 +63,13 @@ from fieldwise.report.sections import (
 )
 from fieldwise.runs.data import data_settings, prepare_recipe
 from fieldwise.runs.leaderboard import Board, leaderboards, p_text
-from fieldwise.runs.pipeline import PART_WORDS, best_possible, recipe_of, rows_of_run, scored_rows_digest
+from fieldwise.runs.pipeline import (
+    PART_WORDS,
+    best_possible,
+    recipe_of,
+    rows_of_run,
+    scored_rows_digest,
+)
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, read_record, with_words
@@ -78,18 +84,21 @@ INSTEAD = "run the report with the data that it was trained on"
 class ReportedRun:
     """A bundle, or a run stored by `compare`, which has only scores of its test rows.
 
-    `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's calibration), `raw`
-    (without), `valid` (the same of the validation rows; empty without a bundle) and `checked` (whether the test rows
-    are verified to be those of the run).
+    `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's
+    calibration), `raw` (without), `valid` (the same of the validation rows; empty without a bundle)
+    and `checked` (whether the test rows are verified to be those of the run).
     """
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         """Open a bundle or a stored run, without reading its rows."""
-        self.folder, self.bundle = folder, None
+        self.folder = folder
+        self.bundle = None
         self.stored = None if (folder / MANIFEST).exists() else read_record(folder)
         if self.stored is None:
             self.bundle = Bundle.load(folder, device=device)
-            self.recipe = recipe_of(self.bundle, folder, "a report needs a bundle of `fieldwise train`")
+            self.recipe = recipe_of(
+                self.bundle, folder, "a report needs a bundle of `fieldwise train`"
+            )
             about: Mapping[str, Any] = self.bundle.about
             self.record: Mapping[str, Any] = about.get("run", {})
             self.origin = bundle_origin(folder)
@@ -97,19 +106,25 @@ class ReportedRun:
             about = self.record = self.stored.about
             self.origin = {}
             try:
-                self.recipe = Recipe.from_dict({"defaults": "fixed", **about["settings"]}, str(about["recipe"]))
+                self.recipe = Recipe.from_dict(
+                    {"defaults": "fixed", **about["settings"]}, str(about["recipe"])
+                )
             except (LookupError, TypeError) as e:
                 raise DataError(
                     f"the run {folder} is damaged: its record has no {e}; remove the folder and run again"
                 ) from e
         self.origin["environment"] = about.get("environment", {})
         self.history = about.get("history", ())
-        self.name = Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
+        self.name = (
+            Path(self.recipe.name).stem if self.recipe.name.endswith(".toml") else self.recipe.name
+        )
 
     def score(self, prepared: Prepared) -> None:
         """Check that rows belong to the run, and score them."""
-        recipe, bundle = self.recipe, self.bundle
-        self.prepared, self.checked = prepared, True
+        recipe = self.recipe
+        bundle = self.bundle
+        self.prepared = prepared
+        self.checked = True
         self.valid: dict[str, Scored] = {}
         if bundle is not None:
             _, self.checked = rows_of_run(bundle, recipe, prepared, "test", INSTEAD)
@@ -118,7 +133,10 @@ class ReportedRun:
                 rows_of_run(bundle, recipe, prepared, "valid", INSTEAD)
                 self.valid = _scored(bundle, prepared, "valid")
             maps = bundle.calibration
-            self.test = {n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s for n, s in self.raw.items()}
+            self.test = {
+                n: Scored(s.y, maps[n].logit(s.score)) if n in maps else s
+                for n, s in self.raw.items()
+            }
             return
         assert self.stored is not None, "a run is a bundle or a stored run"
         y, score = self.stored.test_rows
@@ -148,16 +166,21 @@ class ReportedRun:
 
 def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
-    # The encoders differ after a second training, or where another version of fieldwise trained the bundle.
+    # The encoders differ after a second training, or where another version of fieldwise trained the
+    # bundle.
     table = encoded_by(bundle.encoder, rows, prepared.encoder)
     score = bundle.score_table(table).reshape(len(table), -1)
     y = np.asarray(rows.y, dtype=np.float64)
-    return {label.name: Scored(y[:, k], label.predicted(score[:, k])) for k, label in enumerate(bundle.schema.labels)}
+    return {
+        label.name: Scored(y[:, k], label.predicted(score[:, k]))
+        for k, label in enumerate(bundle.schema.labels)
+    }
 
 
 def data_section(run: ReportedRun) -> Section:
     """A section on split sizes, times, positive rates and fields."""
-    schema, prepared = run.recipe.schema, run.prepared
+    schema = run.recipe.schema
+    prepared = run.prepared
     labels = schema.labels
     rows = []
     for name in PARTS:
@@ -165,7 +188,9 @@ def data_section(run: ReportedRun) -> Section:
         y = np.asarray(part.y, dtype=np.float64)
         cells = {"rows of": PART_WORDS[name], "rows": count(len(part.y))}
         for label, mean in zip(labels, y.mean(0), strict=True):
-            cells[f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}"] = number(float(mean))
+            cells[f"{'positive rate' if label.task == 'binary' else 'mean'} of {label.name}"] = (
+                number(float(mean))
+            )
         if schema.grouping is not None:
             there = schema.grouping in part.frame.columns
             own = count(part.frame.get_column(schema.grouping).n_unique()) if there else ""
@@ -181,28 +206,46 @@ def data_section(run: ReportedRun) -> Section:
     note += f" {count(by_split)} rows were dropped by the split." if by_split else ""
     note += f" {count(drawn)} negatives were sampled." if drawn else ""
     unknown = prepared.counts.get("negatives_without_value", 0)
-    note += f" In {count(unknown)} of them the item has no value before the time of the row." if unknown else ""
-    blocks: list[Block] = [Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)]
+    note += (
+        f" In {count(unknown)} of them the item has no value before the time of the row."
+        if unknown
+        else ""
+    )
+    blocks: list[Block] = [
+        Table(list(rows[0]), [list(cells.values()) for cells in rows], note=note)
+    ]
     if not run.checked:
         why = "because the bundle has no digest of them"
-        blocks.append(Caution(f"Not checked: whether these are the test rows of the training run, {why}."))
-    encoder, unseen, fields = prepared.encoder, prepared.unseen.get("test", {}), []
+        blocks.append(
+            Caution(f"Not checked: whether these are the test rows of the training run, {why}.")
+        )
+    encoder = prepared.encoder
+    unseen = prepared.unseen.get("test", {})
+    fields = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         size = count(len(fitted.values)) if isinstance(fitted, Vocabulary) else ""
         share = percent(unseen[field.name]) if field.name in unseen else ""
-        shown = field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        shown = (
+            field.name if field.column == field.name else f"{field.name} (column {field.column})"
+        )
         fields.append([shown, field.kind, field.role, size, share])
     note = (
         "Values known: values of the training rows with their own embedding. Unseen: the share of the test rows' "
         "values that use the field's embedding for unknown values."
     )
     columns = ["field", "kind", "role", "values known", "unseen on test"]
-    return Section("Data", [*blocks, Table(columns, fields, title="Fields", words=(1, 2), note=note)])
+    return Section(
+        "Data", [*blocks, Table(columns, fields, title="Fields", words=(1, 2), note=note)]
+    )
 
 
 def _times(frame: pl.DataFrame, schema: Schema) -> list[str]:
     column = schema.time
-    if column is None or column not in frame.columns or frame.get_column(column).null_count() == frame.height:
+    if (
+        column is None
+        or column not in frame.columns
+        or frame.get_column(column).null_count() == frame.height
+    ):
         return ["", ""]
     present = frame.drop_nulls(column)
     if present.schema[column] == pl.String:
@@ -220,11 +263,18 @@ def recipe_section(run: ReportedRun) -> Section:
     settings = run.recipe.to_dict()
     rows: list[list[str]] = []
     for part in ("model", "training", "split"):
-        rows += [[name, str(value)] for name, value in flat(settings.get(part, {}), f"{part}.").items() if value != {}]
+        rows += [
+            [name, str(value)]
+            for name, value in flat(settings.get(part, {}), f"{part}.").items()
+            if value != {}
+        ]
     rows += [["seed", str(run.recipe.seed)], ["data_seed", str(run.recipe.rows_seed)]]
     title = "Settings of model, training and split"
-    record, environment = run.record, run.origin.get("environment", {})
-    versions = run.origin.get("versions", {}) | {k: environment[k] for k in ("fieldwise", "torch") if k in environment}
+    record = run.record
+    environment = run.origin.get("environment", {})
+    versions = run.origin.get("versions", {}) | {
+        k: environment[k] for k in ("fieldwise", "torch") if k in environment
+    }
     seconds = record.get("seconds_per_epoch")
     facts = {
         "recipe": run.recipe.name,
@@ -260,25 +310,39 @@ DRAWS = 1000
 
 def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed: int) -> Section:
     """Items found among the first ten by the model and by popularity, or the reason why this does not apply."""
-    user, item = columns["user"], columns["item"]
+    user = columns["user"]
+    item = columns["item"]
     label = run.recipe.schema.label
     if label.task != "binary":
         return _left_out("the label is a number, so no item counts as found")
     if user is None or item is None:
-        return _left_out("the rows have no column of users, or none of items (`user` and `item` of the schema)")
+        return _left_out(
+            "the rows have no column of users, or none of items (`user` and `item` of the schema)"
+        )
     if run.bundle is None:
         return _left_out("a run stored by `compare` has no network: train a bundle")
     if run.recipe.target_encoding is not None:
         return _left_out("target encoding depends on rows, so an item has no values of its own")
-    prepared, rows = run.prepared, run.test[label.name]
-    columns_of = [as_text(part.frame.get_column(item)) for part in (prepared.train, prepared.valid, prepared.test)]
-    users = max(USERS[0], min(USERS[1], MAX_SCORED_PAIRS // min(pl.concat(columns_of).n_unique(), ITEMS)))
+    prepared = run.prepared
+    rows = run.test[label.name]
+    columns_of = [
+        as_text(part.frame.get_column(item))
+        for part in (prepared.train, prepared.valid, prepared.test)
+    ]
+    users = max(
+        USERS[0], min(USERS[1], MAX_SCORED_PAIRS // min(pl.concat(columns_of).n_unique(), ITEMS))
+    )
     try:  # the ranking of `evaluate --ranking`, with fewer users and items where there are many
-        task = RankingTask(prepared, run.recipe.schema, RankingSettings(candidates=ITEMS, users=users, seed=seed))
+        task = RankingTask(
+            prepared, run.recipe.schema, RankingSettings(candidates=ITEMS, users=users, seed=seed)
+        )
     except DataError:
-        return _left_out("no test user has a positive row of an item that the user had not liked before")
+        return _left_out(
+            "no test user has a positive row of an item that the user had not liked before"
+        )
     except FieldwiseError as e:
-        return _left_out(str(e).removesuffix(", or omit the ranking"))  # the report has no such option
+        # the report has no such option
+        return _left_out(str(e).removesuffix(", or omit the ranking"))
     try:
         ranked = rank_items(run.bundle, task)
     except FieldwiseError as e:
@@ -286,7 +350,8 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
     hits = [np.bincount(ranked.user, place <= K) for place in (ranked.place, ranked.popular)]
     most = np.minimum(np.bincount(ranked.user), K)
     likes = dict(zip(as_text(task.items.get_column(item)), task.likes.tolist(), strict=True))
-    model, guess = auc(rows.y, rows.score), auc(rows.y, [likes.get(one, 0) for one in columns_of[2]])
+    model = auc(rows.y, rows.score)
+    guess = auc(rows.y, [likes.get(one, 0) for one in columns_of[2]])
     shown = (
         "Of a positive and a negative test row sampled at random, the model scores the "
         f"positive one higher {of_100(model)} times of 100, and popularity {of_100(guess)} times."
@@ -294,9 +359,12 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
     return Section(TITLE, [*_blocks(hits[0] / most, hits[1] / most, task, seed), shown])
 
 
-def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int) -> list[Block]:
+def _blocks(
+    of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int
+) -> list[Block]:
     """Both, from the share of each user's positive test items (K at most) among the first K, [U]."""
-    model, popular = float(of_model.mean()), float(of_popular.mean())
+    model = float(of_model.mean())
+    popular = float(of_popular.mean())
     gain = of_model - of_popular
     drawn = np.random.default_rng(seed).choice(gain, (DRAWS, len(gain))).mean(1)
     low, high = (float(one) for one in np.quantile(drawn, (0.025, 0.975)))
@@ -315,8 +383,11 @@ def _blocks(of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, see
             "items."
         )
         blocks.append(text)
-    users, items = len(gain), task.items.height
-    several = f"{count(users)} users" + (f" sampled of {count(task.all_users)}" if task.all_users > users else "")
+    users = len(gain)
+    items = task.items.height
+    several = f"{count(users)} users" + (
+        f" sampled of {count(task.all_users)}" if task.all_users > users else ""
+    )
     which = f"{ITEMS:,} of {items:,} items sampled for each, with those they liked"
     which = which if items > ITEMS else f"{items:,} items, which are all"
     rows = []
@@ -353,11 +424,15 @@ METHOD_WORDS = {
 }
 
 
-def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows: int, seed: int) -> Section:
+def explanation_section(
+    bundle: Bundle, frame: pl.DataFrame, label: str, *, rows: int, seed: int
+) -> Section:
     """A section that explains a sample of test rows."""
     drawn = frame
     if frame.height > rows:
-        drawn = frame[np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))]
+        drawn = frame[
+            np.sort(np.random.default_rng(seed).choice(frame.height, rows, replace=False))
+        ]
     subject = Subject.of(bundle, drawn, label=label)
     result = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
     tables = summary_tables(result, PAIRS)
@@ -370,7 +445,9 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
             f"{METHOD_WORDS[result['method']]}. Attention shows what a layer reads, not its effect on the score: "
             "`fieldwise explain --faithfulness` tests it."
         ),
-        _barred(tables["fields"], [f["mean_size"] / largest for f in result["fields"]], 1, words=(2,)),
+        _barred(
+            tables["fields"], [f["mean_size"] / largest for f in result["fields"]], 1, words=(2,)
+        ),
         *_directions(effects(bundle, label=label), subject.settings.task),
     ]
     if result["pairs"]:
@@ -380,7 +457,8 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
     if "levels" in result:
         shares = np.array([level["matched_share"] for level in result["levels"]])
         names = [f"level {level['level']}" for level in result["levels"]]
-        title, heads = "The share of matches by level and item head", tables["levels"].columns[3:]
+        title = "The share of matches by level and item head"
+        heads = tables["levels"].columns[3:]
         drawing = heat_map(shares, names, heads, title=title, most=1.0)
         note = "The share of a user's heads that match each item head best."
         blocks.append(Figure("Matches by item head", drawing, tables["levels"], note=note))
@@ -389,7 +467,9 @@ def explanation_section(bundle: Bundle, frame: pl.DataFrame, label: str, *, rows
     return Section("Explanation", blocks)
 
 
-def _barred(table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = "") -> Table:
+def _barred(
+    table: Table, shares: Sequence[float], after: int, *, words: Sequence[int], note: str = ""
+) -> Table:
     """The table with bars of shares after a column."""
     cells = zip([table.columns, *table.rows], ["", *map(share_cell, shares)], strict=False)
     columns, *rows = ([*row[: after + 1], bar, *row[after + 1 :]] for row, bar in cells)
@@ -411,15 +491,20 @@ def _directions(effects: Sequence[dict[str, Any]], task: Task) -> list[Block]:
         )
     ]
     for one in effects[:DIRECTIONS]:
-        title, mean = f"Direction of {one['field']}", [factor * p for p in one["predictions"]]
-        rows = [[v, prediction_text(p, task)] for v, p in zip(one["values"], one["predictions"], strict=True)]
+        title = f"Direction of {one['field']}"
+        mean = [factor * p for p in one["predictions"]]
+        rows = [
+            [v, prediction_text(p, task)]
+            for v, p in zip(one["values"], one["predictions"], strict=True)
+        ]
         table = Table([one["field"], "mean prediction"], rows)
         if "numbers" in one:
             line = Line(x=one["numbers"], y=mean, points=True)
             drawing = line_chart([line], one["field"], "", title=title, y_span=scale, unit=unit)
         else:
             order = np.argsort([-p for p in mean], kind="stable")
-            names, values = [one["values"][k] for k in order], [mean[k] for k in order]
+            names = [one["values"][k] for k in order]
+            values = [mean[k] for k in order]
             drawing = dot_chart(names, values, scale, title=title, unit=unit)
         blocks.append(Figure(title, drawing, table))
     return blocks
@@ -435,10 +520,14 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
         note="Strength: the root mean square of the part of the score due to both values together, beyond each alone.",
     )
     results: list[Block] = [top]
-    for title, part in (("Strength of pairs", "strength"), ("Attention of pairs, mean", "mean_attention")):
+    for title, part in (
+        ("Strength of pairs", "strength"),
+        ("Attention of pairs, mean", "mean_attention"),
+    ):
         if part not in pairs[0]:
             continue
-        weights, most = np.array([pair[part] for pair in pairs]), None
+        weights = np.array([pair[part] for pair in pairs])
+        most = None
         if part == "mean_attention":
             if uniform := uniform_text(weights, 1 / len(pairs)):
                 results.append(f"Of pairs, {uniform}, on average over these rows. {UNDRAWN}")
@@ -450,9 +539,13 @@ def _pairs(pairs: Sequence[dict[str, Any]], table: Table, fields: Sequence[str])
             values[i, j] = values[j, i] = weight
         order = np.argsort(-weights, kind="stable")
         rows = [[" × ".join(pairs[k]["fields"]), number(float(weights[k]))] for k in order]
-        drawing = heat_map(values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most)
+        drawing = heat_map(
+            values, fields, fields, title=f"{title}: a tile for each pair of fields", most=most
+        )
         note = f"The strongest tile: {number(float(weights.max()))}."
-        results.append(Figure(title, drawing, Table(["pair", part.replace("_", " ")], rows), note=note))
+        results.append(
+            Figure(title, drawing, Table(["pair", part.replace("_", " ")], rows), note=note)
+        )
     return results
 
 
@@ -471,7 +564,8 @@ def _attention(mean_LHFF: np.ndarray, fields: Sequence[str]) -> list[Block]:
     ]
     for layer in range(layers):
         for head in range(heads):
-            own, title = mean_LHFF[layer, head], f"Attention, layer {layer + 1}, head {head + 1}"
+            own = mean_LHFF[layer, head]
+            title = f"Attention, layer {layer + 1}, head {head + 1}"
             if uniform := uniform_text(own, equal):
                 results.append(f"{title}: {uniform}. {UNDRAWN}")
                 continue
@@ -507,12 +601,17 @@ class ReportSettings:
 
 
 def report(
-    folders: Sequence[Path], settings: ReportSettings | None = None, *, data_dir: Path, cache: Cache | None = None
+    folders: Sequence[Path],
+    settings: ReportSettings | None = None,
+    *,
+    data_dir: Path,
+    cache: Cache | None = None,
 ) -> str:
     """A self-contained HTML page about runs; the same runs, rows and settings give the same page.
 
     Args:
-        folders: bundles of `fieldwise train`, or stored runs of `fieldwise compare`; the first is the baseline.
+        folders: bundles of `fieldwise train`, or stored runs of `fieldwise compare`; the first is
+            the baseline.
         settings: settings of the report.
         data_dir: the folder of public data sets.
         cache: cache of prepared data.
@@ -526,7 +625,9 @@ def report(
     runs = [ReportedRun(folder, settings.device) for folder in folders]
     for k, run in enumerate(runs):
         if any(run.folder.samefile(other.folder) for other in runs[:k]):
-            raise ConfigError(f"runs to report must differ, found {run.folder} twice: give each once")
+            raise ConfigError(
+                f"runs to report must differ, found {run.folder} twice: give each once"
+            )
     by_name: dict[str, list[ReportedRun]] = {}
     for run in runs:
         by_name.setdefault(run.name, []).append(run)
@@ -541,7 +642,9 @@ def report(
             try:
                 prepared[key] = prepare_recipe(run.recipe, data_dir, cache=cache)
             except FieldwiseError as e:
-                raise type(e)(f"the rows of the run {run.folder} cannot be prepared again: {e}") from None
+                raise type(e)(
+                    f"the rows of the run {run.folder} cannot be prepared again: {e}"
+                ) from None
         run.score(prepared[key])
     for run in runs:
         check_slices(settings.slices, run.frame, run.recipe.schema)
@@ -550,18 +653,26 @@ def report(
     if len(runs) == 1:
         return render(runs[0].name, chapters)
     names = ", ".join(run.name for run in runs)
-    about = f"{len(runs)} runs: {names}. The first is the baseline of those with the same test rows."
-    first = Chapter(title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed))
+    about = (
+        f"{len(runs)} runs: {names}. The first is the baseline of those with the same test rows."
+    )
+    first = Chapter(
+        title="Runs compared", about=about, sections=comparison_sections(runs, settings.seed)
+    )
     return render(f"{len(runs)} runs", [first, *chapters])
 
 
 def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
-    recipe, frame, seed, bundle = run.recipe, run.frame, settings.seed, run.bundle
+    recipe = run.recipe
+    frame = run.frame
+    seed = settings.seed
+    bundle = run.bundle
     columns = id_columns(frame.columns, recipe.schema)
     sections: list[Section] = []
     facts: list[tuple[str, str, str]] = []
     for label in run.labels:
-        rows, binary = run.test[label.name], label.task == "binary"
+        rows = run.test[label.name]
+        binary = label.task == "binary"
         best = best_possible(run.prepared.test) if label is recipe.schema.label and binary else None
         kept = None if bundle is None else bundle.calibration.get(label.name)
         metrics, own = metrics_section(rows, run.group, binary, best, seed)
@@ -572,7 +683,9 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
         if binary:
             own.append(("positive rate", percent(float(np.mean(rows.y))), ""))
             results.append(curves_section({run.name: rows}))
-            results.append(calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed))
+            results.append(
+                calibration_section(run.raw[label.name], run.valid.get(label.name), kept, seed)
+            )
         else:
             results.append(numbers_section(rows))
         results.append(slices_section(settings.slices, frame, recipe.schema, rows, binary))
@@ -581,21 +694,29 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
             text = "A run stored by `compare` has no network to explain: train a bundle."
             results.append(Section("Explanation", [text]))
         else:
-            results.append(explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed))
+            results.append(
+                explanation_section(bundle, frame, label.name, rows=settings.rows, seed=seed)
+            )
         if len(recipe.schema.labels) > 1:
-            results = [Section(f"{section.title}: {label.name}", section.blocks) for section in results]
+            results = [
+                Section(f"{section.title}: {label.name}", section.blocks) for section in results
+            ]
             own = [(f"{words} of {label.name}", value, more) for words, value, more in own]
-        sections, facts = sections + results, facts + own
+        sections = sections + results
+        facts = facts + own
     facts.append(("test rows", count(frame.height), ""))
     if "parameters" in run.record:
         facts.append(("parameters", count(run.record["parameters"]), ""))
     grouped = run.prepared.valid.group is not None
     monitor = monitored(recipe.training, Objective.of(*recipe.schema.labels), grouped=grouped)
-    stopped, best_epoch = str(run.record.get("stopped", "")), run.record.get("best_epoch")
+    stopped = str(run.record.get("stopped", ""))
+    best_epoch = run.record.get("best_epoch")
     sections.insert(2, learning_section(run.history, best_epoch, stopped, monitor))
     sections.insert(1, popularity_section(run, columns, seed))
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
-    about = f"{recipe.name}, seed {recipe.seed}: predicts {task} of {count(frame.height)} test rows."
+    about = (
+        f"{recipe.name}, seed {recipe.seed}: predicts {task} of {count(frame.height)} test rows."
+    )
     in_mean = mean_sentence(run.record.get("network_share", 1.0))
     if in_mean is not None:
         about += f" {in_mean}"
@@ -605,7 +726,8 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
 
 def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
     """A leaderboard for each task and set of test rows, and the curves of runs that share one."""
-    records, by_name = {}, {run.name: run for run in runs}
+    records = {}
+    by_name = {run.name: run for run in runs}
     for run in runs:
         label = run.recipe.schema.label
         rows = run.test[label.name]
@@ -618,7 +740,9 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
             "seconds_per_epoch": run.record.get("seconds_per_epoch"),
             "network_share": run.record.get("network_share", 1.0),
         }
-        records[run.name] = [with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)]
+        records[run.name] = [
+            with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)
+        ]
     boards = leaderboards(records, seed=seed)
     sections = []
     for board in boards:
@@ -626,7 +750,9 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
         sections.append(Section(f"Comparison{where}", [_board(board)]))
         if board.task == "binary" and len(board.lines) > 1:
             shown = [by_name[line.recipe] for line in board.lines]
-            curves = curves_section({run.name: run.test[run.recipe.schema.label.name] for run in shown})
+            curves = curves_section(
+                {run.name: run.test[run.recipe.schema.label.name] for run in shown}
+            )
             labels = shown[0].recipe.schema.labels
             of = f" of {labels[0].name}" if len(labels) > 1 else ""
             sections.append(Section(f"{curves.title}{of}{where}", curves.blocks))
@@ -634,11 +760,20 @@ def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]
 
 
 def _board(board: Board) -> Table:
-    main, by_auc = shown_name(board.metric), board.metric == "auc"
+    main = shown_name(board.metric)
+    by_auc = board.metric == "auc"
     others = [m for m in compared(board.task) if m != board.metric]
     own = [line.metrics[board.metric] for line in board.lines]
     span = wider(min(one.low for one in own), max(one.high for one in own), 0.01)
-    columns = ["run", main, "", *map(shown_name, others), f"{main} − baseline", "p", *["DeLong p"] * by_auc]
+    columns = [
+        "run",
+        main,
+        "",
+        *map(shown_name, others),
+        f"{main} − baseline",
+        "p",
+        *["DeLong p"] * by_auc,
+    ]
     columns += ["parameters", "s/epoch"]
     rows = []
     for line, one in zip(board.lines, own, strict=True):
@@ -656,5 +791,7 @@ def _board(board: Board) -> Table:
         f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
         "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
-    note = " ".join([note, *(line.mean_sentence for line in board.lines if line.mean_sentence is not None)])
+    note = " ".join(
+        [note, *(line.mean_sentence for line in board.lines if line.mean_sentence is not None)]
+    )
     return Table(columns, rows, note=note)

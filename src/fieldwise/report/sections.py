@@ -1,7 +1,7 @@
 """The page's building blocks, its sections on metrics, and their rendering into one HTML file.
 
-The page escapes text but not drawings. The metrics: with intervals and in plain words, learning curves, ROC,
-precision-recall, calibration, slices and cold start.
+The page escapes text but not drawings. The metrics: with intervals and in plain words, learning
+curves, ROC, precision-recall, calibration, slices and cold start.
 """
 
 import base64
@@ -16,7 +16,12 @@ import numpy as np
 import polars as pl
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
-from sklearn.metrics import average_precision_score, brier_score_loss, precision_recall_curve, roc_curve
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    precision_recall_curve,
+    roc_curve,
+)
 
 from fieldwise.charts import Chart, Line, chart_style, line_chart, wider
 from fieldwise.config import nearest
@@ -114,7 +119,9 @@ class Section(NamedTuple):
 
 def measured(interval: Interval | Estimate, sign: str = "") -> Markup:
     """A table cell with a value and its interval."""
-    return Markup("{}<small>{}</small>").format(number(interval.value, sign), interval_text(interval, sign))
+    return Markup("{}<small>{}</small>").format(
+        number(interval.value, sign), interval_text(interval, sign)
+    )
 
 
 def interval_text(interval: Interval | Estimate, sign: str = "") -> str:
@@ -122,7 +129,9 @@ def interval_text(interval: Interval | Estimate, sign: str = "") -> str:
     return f"{number(interval.low, sign)} to {number(interval.high, sign)}"
 
 
-def interval_cell(interval: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None) -> Markup:
+def interval_cell(
+    interval: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None
+) -> Markup:
     """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
     ends = interval.value, interval.low, interval.high, rule or 0.0
     at, low, high, mark = (f"{float(np.interp(end, span, (4, 96))):.1f}" for end in ends)
@@ -134,10 +143,13 @@ def interval_cell(interval: Interval | Estimate, span: tuple[float, float], *, r
 def share_cell(share: float) -> Markup:
     """A table cell with a bar for a share within 0 and 1."""
     width = float(np.clip(100 * share, 1, 100))
-    return Markup(f'{_CELL}<rect class="bar c0" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>')
+    return Markup(
+        f'{_CELL}<rect class="bar c0" y="4" width="{width:.1f}" height="10" rx="1.5"/></svg>'
+    )
 
 
-_CELL = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'  # its number is in the cell before
+# its number is in the cell before
+_CELL = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'
 
 
 def count(value: float) -> str:
@@ -164,7 +176,9 @@ def render(title: str, chapters: Sequence[Chapter]) -> str:
     """The page's HTML; the same chapters give the same bytes."""
     style = chart_style() + (FOLDER / "style.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["words"] = _words
     environment.globals["kind"] = lambda block: type(block).__name__
     template = environment.from_string((FOLDER / "page.html").read_text("utf-8"))
@@ -182,7 +196,9 @@ def _words(text: str) -> Markup:
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return escape(text)
-    return Markup("").join(Markup("<code>{}</code>").format(p) if k % 2 else escape(p) for k, p in enumerate(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(p) if k % 2 else escape(p) for k, p in enumerate(parts)
+    )
 
 
 class Scored(NamedTuple):
@@ -193,17 +209,28 @@ class Scored(NamedTuple):
 
 
 def metrics_section(
-    rows: Scored, group: np.ndarray | None, binary: bool, best: Mapping[str, float] | None, seed: int
+    rows: Scored,
+    group: np.ndarray | None,
+    binary: bool,
+    best: Mapping[str, float] | None,
+    seed: int,
 ) -> tuple[Section, list[tuple[str, str, str]]]:
     """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
     if binary:
         values, ends = _binary_values(rows, group, seed)
     else:
-        values, ends, spread = regression_metrics(*rows), {}, float(np.var(rows.y))
+        values = regression_metrics(*rows)
+        ends = {}
+        spread = float(np.var(rows.y))
         values |= {"mean_target": float(rows.y.mean()), "mean_prediction": float(rows.score.mean())}
-        values |= {"r2": 1 - float(np.mean((rows.y - rows.score) ** 2)) / spread} if spread > 0 else {}
-    replicates, left_out = replicates_for(len(rows.y)), ""
-    for name in ("auc", "average_precision", "logloss", "brier", "ece") if binary else ("rmse", "mae"):
+        values |= (
+            {"r2": 1 - float(np.mean((rows.y - rows.score) ** 2)) / spread} if spread > 0 else {}
+        )
+    replicates = replicates_for(len(rows.y))
+    left_out = ""
+    for name in (
+        ("auc", "average_precision", "logloss", "brier", "ece") if binary else ("rmse", "mae")
+    ):
         draws = resampled(rows.y, rows.score[None], name, replicates=replicates, seed=seed)
         ends[name] = interval_text(estimate([values[name]], draws[:, 0], least=0.0))
     if binary and group is not None:
@@ -212,7 +239,8 @@ def metrics_section(
             skipped = count(values["gauc_skipped_groups"]), count(values["gauc_skipped_rows"])
             left_out = f"Group AUC excludes {skipped[0]} groups of one class ({skipped[1]} rows)."
     columns = ["metric", "test rows", "95 % interval", *["best possible"] * (best is not None)]
-    table, facts = [], []
+    table = []
+    facts = []
     for name, words in IN_TABLE.items():
         if name not in values:
             continue
@@ -230,13 +258,18 @@ def metrics_section(
     )
     blocks: list[Block] = [Table(columns, table, note=(note + left_out).rstrip())]
     if best is not None:
-        blocks.append("Best possible: metrics of the true probabilities, which are known for this log.")
+        blocks.append(
+            "Best possible: metrics of the true probabilities, which are known for this log."
+        )
     return Section("Metrics", blocks), facts
 
 
-def _binary_values(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[dict[str, float], dict[str, str]]:
+def _binary_values(
+    rows: Scored, group: np.ndarray | None, seed: int
+) -> tuple[dict[str, float], dict[str, str]]:
     """The metrics, and the intervals of group AUC and of shares."""
-    y, z = rows.y, rows.score
+    y = rows.y
+    z = rows.score
     values = binary_metrics(y, z, group=group)
     values["average_precision"] = float(average_precision_score(y, z))
     values["brier"] = float(brier_score_loss(y, sigmoid(z)))
@@ -244,7 +277,9 @@ def _binary_values(rows: Scored, group: np.ndarray | None, seed: int) -> tuple[d
     if group is not None and "gauc" in values:
         draws = resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed)
         ends["gauc"] = interval_text(estimate([values["gauc"]], draws))
-    positive, predicted, every = y == 1, z >= 0, np.ones(len(y), bool)
+    positive = y == 1
+    predicted = z >= 0
+    every = np.ones(len(y), bool)
     for name, right, of_rows in (
         ("accuracy", positive == predicted, every),
         ("precision", positive & predicted, predicted),
@@ -286,15 +321,19 @@ def learning_section(
 
 def curves_section(runs: Mapping[str, Scored]) -> Section:
     """ROC and precision-recall curves of one label, for runs on the same test rows."""
-    roc, pr = {}, []
-    roc_rows, pr_rows = [], []
+    roc = {}
+    pr = []
+    roc_rows = []
+    pr_rows = []
     grid = np.linspace(0, 1, TABLED)
     rate = 0.0
     for colour, (name, rows) in enumerate(runs.items()):
         rate = float(rows.y.mean())
         false, true, _ = roc_curve(rows.y, rows.score)
         precision, recall, _ = precision_recall_curve(rows.y, rows.score)
-        precision, recall = precision[-2::-1], recall[-2::-1]  # from the highest score down, without the artificial end
+        # from the highest score down, without the artificial end
+        precision = precision[-2::-1]
+        recall = recall[-2::-1]
         shown = name if len(runs) > 1 else ""
         roc[shown] = false, true
         pr.append(Line(name=shown, x=recall, y=precision, colour=colour))
@@ -317,7 +356,13 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
         Figure(
             "Precision and recall",
             line_chart(
-                pr, "recall", "precision", title="Precision by recall", x_span=(0, 1), y_span=(0, 1), y_mark=rate
+                pr,
+                "recall",
+                "precision",
+                title="Precision by recall",
+                x_span=(0, 1),
+                y_span=(0, 1),
+                y_mark=rate,
             ),
             table("recall", "precision", grid[1:], pr_rows),
             note=f"The dashed line is the positive rate, {number(rate)}: the precision of random scores.",
@@ -329,7 +374,9 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
 CALIBRATION_WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 
-def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | None, seed: int) -> Section:
+def calibration_section(
+    test: Scored, valid: Scored | None, kept: Calibration | None, seed: int
+) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows."""
     maps: dict[str, Calibration | None] = {"none": None}
     blocks: list[Block] = []
@@ -347,7 +394,9 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
                 maps[method] = METHODS[method](valid.y, valid.score)
             except DataError as e:
                 blocks.append(Caution(f"{CALIBRATION_WORDS[method]} is skipped: {e}."))
-    logits = {name: test.score if one is None else one.logit(test.score) for name, one in maps.items()}
+    logits = {
+        name: test.score if one is None else one.logit(test.score) for name, one in maps.items()
+    }
     rows = _figures_of(test, logits, seed)
     if kept is not None and kept.kind in logits:
         rows[kept.kind][0] += " (saved in this bundle)"
@@ -361,7 +410,14 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
         f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
         "for true probabilities."
     )
-    columns = ["calibration", "logloss", "change of logloss", "Brier", "ECE, equal count", "ECE, equal width"]
+    columns = [
+        "calibration",
+        "logloss",
+        "change of logloss",
+        "Brier",
+        "ECE, equal count",
+        "ECE, equal width",
+    ]
     columns = [*columns, "mean prediction", "positive rate"]
     blocks.append(Table(columns, list(rows.values()), note=note))
     probabilities = {name: sigmoid(z) for name, z in logits.items()}
@@ -369,7 +425,9 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
     edge = max(one.edge() for one in bins.values())
     for k, (name, one) in enumerate(bins.items()):
         title = f"Reliability, {CALIBRATION_WORDS[name]}"
-        blocks.append(reliability_figure(one, title, name=CALIBRATION_WORDS[name], edge=edge, colour=k))
+        blocks.append(
+            reliability_figure(one, title, name=CALIBRATION_WORDS[name], edge=edge, colour=k)
+        )
     line = maps.get("platt")
     if isinstance(line, Platt):
         blocks.append(
@@ -377,14 +435,22 @@ def calibration_section(test: Scored, valid: Scored | None, kept: Calibration | 
             "1 means that the model is overconfident, above 1 underconfident."
         )
     if kept is None and len(maps) > 1:
-        blocks.append("`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle.")
+        blocks.append(
+            "`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle."
+        )
     return Section("Calibration", blocks)
 
 
-def _figures_of(test: Scored, logits: Mapping[str, np.ndarray], seed: int) -> dict[str, list[str | Markup]]:
+def _figures_of(
+    test: Scored, logits: Mapping[str, np.ndarray], seed: int
+) -> dict[str, list[str | Markup]]:
     """A table row for each calibration's logits, compared with those of `none`."""
     drawn = resampled(
-        test.y, np.stack(list(logits.values())), "logloss", replicates=replicates_for(len(test.y)), seed=seed
+        test.y,
+        np.stack(list(logits.values())),
+        "logloss",
+        replicates=replicates_for(len(test.y)),
+        seed=seed,
     )
     losses = {name: logloss_from_logits(test.y, z) for name, z in logits.items()}
     rows: dict[str, list[str | Markup]] = {}
@@ -417,7 +483,10 @@ def reliability_figure(
 ) -> Figure:
     """A reliability diagram with its numbers; `edge` ends both axes, `word` writes a share."""
     columns = zip(bins.predicted, bins.observed, bins.low, bins.high, bins.rows, strict=True)
-    rows = [[word(a), word(b), f"{word(low)} to {word(high)}", count(n)] for a, b, low, high, n in columns]
+    rows = [
+        [word(a), word(b), f"{word(low)} to {word(high)}", count(n)]
+        for a, b, low, high, n in columns
+    ]
     table = Table(["mean prediction", "positive rate", "95 % interval", "rows"], rows)
     return Figure(title, bins.plot(name, edge=edge, colour=colour), table, note=note)
 
@@ -438,7 +507,8 @@ def numbers_section(test: Scored) -> Section:
         for one, a, b in zip(results, x, y, strict=True)
     ]
     table = Table(["mean prediction", "mean target", "95 % interval", "rows"], rows)
-    title, axes = "Mean target by mean prediction", ("mean prediction of a bin", "mean target")
+    title = "Mean target by mean prediction"
+    axes = ("mean prediction of a bin", "mean target")
     drawing = line_chart([line], *axes, title=title, x_span=span, y_span=span, diagonal=True)
     figure = Figure("Targets by prediction", drawing, table, note=f"{BINS} bins of equal count.")
     return Section("Calibration", [figure, left_out])
@@ -447,7 +517,9 @@ def numbers_section(test: Scored) -> Section:
 TENTHS = 10
 FEW_BINS = 4  # with fewer non-empty bins of 10 %, bins of equal count are used
 AT_HALF = ("precision", "recall", "accuracy")
-NAMES = {"ece": "calibration error", "mean_prediction": "mean prediction"} | {name: f"{name} at .5" for name in AT_HALF}
+NAMES = {"ece": "calibration error", "mean_prediction": "mean prediction"} | {
+    name: f"{name} at .5" for name in AT_HALF
+}
 
 
 def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
@@ -464,10 +536,17 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
         metrics = regression_metrics(rows.y, rows.score)
         said = regression_words(metrics, label, spread=float(np.std(rows.y)))
     figures = {
-        name: percent(metrics[name]) if name in ("mean_prediction", *AT_HALF) else number(metrics[name])
+        name: percent(metrics[name])
+        if name in ("mean_prediction", *AT_HALF)
+        else number(metrics[name])
         for name in said
     }
-    blocks.append({f"{NAMES.get(name, shown_name(name))}: {figures[name]}": words for name, words in said.items()})
+    blocks.append(
+        {
+            f"{NAMES.get(name, shown_name(name))}: {figures[name]}": words
+            for name, words in said.items()
+        }
+    )
     blocks.append(INTERVALS)
     if label.task == "binary":
         blocks.append(picture(rows.y, sigmoid(rows.score)))
@@ -476,16 +555,22 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
 
 def picture(y: np.ndarray, p: np.ndarray) -> Figure:
     """A chart of predicted and observed shares, for rows with similar predictions."""
-    bins, how = reliability(y, p, bins=TENTHS, binning="width"), "Rows are grouped in steps of 10 %"
+    bins = reliability(y, p, bins=TENTHS, binning="width")
+    how = "Rows are grouped in steps of 10 %"
     if len(bins.rows) < FEW_BINS:
-        bins, how = reliability(y, p, bins=TENTHS), "Rows are grouped by prediction, equally many each"
+        bins = reliability(y, p, bins=TENTHS)
+        how = "Rows are grouped by prediction, equally many each"
     # A sentence about the bin with the most rows, if possible not the first or last.
     inner = (bins.predicted >= 0.2) & (bins.predicted <= 0.8)
     one = int(np.argmax(np.where(inner | ~inner.any(), bins.rows, 0)))
     edge = bins.edge()
     digits = 0 if edge > 0.2 else 1 if edge > 0.02 else 2
-    said, true = (f"{100 * share:.{digits}f} %" for share in (bins.predicted[one], bins.observed[one]))
-    chance = "explains" if bins.low[one] <= bins.predicted[one] <= bins.high[one] else "does not explain"
+    said, true = (
+        f"{100 * share:.{digits}f} %" for share in (bins.predicted[one], bins.observed[one])
+    )
+    chance = (
+        "explains" if bins.low[one] <= bins.predicted[one] <= bins.high[one] else "does not explain"
+    )
     note = (
         f"Of the {count(bins.rows[one])} rows predicted at about {said}, {true} were positive, which chance {chance}. "
         f"{how}. A point on the dashed line means a correct prediction; below it the model predicts too much, above it "
@@ -495,7 +580,13 @@ def picture(y: np.ndarray, p: np.ndarray) -> Figure:
 
 
 FEW = 12  # up to this many distinct numbers are treated as categories
-SEEN = {"none (new)": (0, 0), "1 to 4": (1, 4), "5 to 19": (5, 19), "20 to 99": (20, 99), "100 or more": (100, np.inf)}
+SEEN = {
+    "none (new)": (0, 0),
+    "1 to 4": (1, 4),
+    "5 to 19": (5, 19),
+    "20 to 99": (20, 99),
+    "100 or more": (100, np.inf),
+}
 BINARY = {"auc": "AUC", "logloss": "logloss", "off": "prediction − rate"}
 DRAWN = ("auc", "rmse", "off")
 REGRESSION = {"rmse": "RMSE", "mae": "MAE", "off": "prediction − target"}
@@ -521,28 +612,42 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
 def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slice], str]:
     """Slices of the rows by a field or column, and a note on how they were made.
 
-    Categories are sliced by value, numbers with more than a dozen values by quantile bins, bags by each of their
-    values, histories by length.
+    Categories are sliced by value, numbers with more than a dozen values by quantile bins, bags by
+    each of their values, histories by length.
     """
     field = next((f for f in schema.fields if f.name == name), None)
     column = frame.get_column(name if field is None else field.column)
-    listed = isinstance(column.dtype, (pl.List, pl.Array)) if field is None else field.cell == "list"
+    listed = (
+        isinstance(column.dtype, (pl.List, pl.Array)) if field is None else field.cell == "list"
+    )
     if listed:
-        cells = as_list(column, field.separator if field is not None and field.cell == "list" else "|")
+        cells = as_list(
+            column, field.separator if field is not None and field.cell == "list" else "|"
+        )
         lengths = cells.list.len().fill_null(0).to_numpy()
         if field is not None and field.max_length is not None:
             slices = by_quantile(lengths, word=lambda n: f"{n:,.0f}")
             return slices, "By the number of values, in bins of similar size."
         row = np.repeat(np.arange(len(cells)), lengths)
         members = coded(cells.explode(empty_as_null=False, keep_nulls=False).cast(pl.String))
-        slices = [Slice(one.name, np.unique(row[one.rows])) for one in by_code(members.codes, members.texts.to_list())]
+        slices = [
+            Slice(one.name, np.unique(row[one.rows]))
+            for one in by_code(members.codes, members.texts.to_list())
+        ]
         if len(empty := np.flatnonzero(lengths == 0)):
             slices.append(Slice(ABSENT, empty))
         return slices, "A row is in the slice of each of its values."
     if field is not None and field.cell == "number" and column.dtype == pl.String:
-        column = as_number(column, f"column {column.name!r}", form=field.number_format, missing=schema.missing)
-    temporal, several = column.dtype.is_temporal(), column.n_unique() > FEW
-    amounts = several if temporal else column.dtype.is_numeric() or (field is not None and field.cell == "number")
+        column = as_number(
+            column, f"column {column.name!r}", form=field.number_format, missing=schema.missing
+        )
+    temporal = column.dtype.is_temporal()
+    several = column.n_unique() > FEW
+    amounts = (
+        several
+        if temporal
+        else column.dtype.is_numeric() or (field is not None and field.cell == "number")
+    )
     if not amounts or (field is not None and field.cell == "category"):
         texts = coded(column)
         return by_code(texts.codes, texts.texts.to_list()), ""
@@ -559,7 +664,9 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
     return by_quantile(numbers, word=word), "Bins of similar size, from low to high."
 
 
-def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool) -> Section:
+def slices_section(
+    names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool
+) -> Section:
     """A table for each requested field."""
     if not names:
         known = ", ".join(slice_names(frame, schema))
@@ -582,7 +689,11 @@ def slices_section(names: Sequence[str], frame: pl.DataFrame, schema: Schema, ro
 
 
 def cold_section(
-    train: pl.DataFrame, test: pl.DataFrame, columns: Mapping[str, str | None], rows: Scored, binary: bool
+    train: pl.DataFrame,
+    test: pl.DataFrame,
+    columns: Mapping[str, str | None],
+    rows: Scored,
+    binary: bool,
 ) -> Section:
     """Metrics of test rows with new and rare users and items."""
     blocks: list[Block] = []
@@ -592,12 +703,19 @@ def cold_section(
             blocks.append(f"The schema has no column of {role}s: set {role} = COLUMN in it.")
             continue
         try:  # missing is treated as one value
-            ids = coded(pl.concat([one.get_column(column).to_frame() for one in (train, test)]).to_series())
+            ids = coded(
+                pl.concat([one.get_column(column).to_frame() for one in (train, test)]).to_series()
+            )
         except DataError as e:
             raise ConfigError(f"user and item ids must be single values: {e}") from None
-        seen = np.bincount(ids.codes[: train.height], minlength=len(ids.texts) + 1)[ids.codes[train.height :]]
+        seen = np.bincount(ids.codes[: train.height], minlength=len(ids.texts) + 1)[
+            ids.codes[train.height :]
+        ]
         new[role] = seen == 0
-        slices = [Slice(name, np.flatnonzero((seen >= low) & (seen <= high))) for name, (low, high) in SEEN.items()]
+        slices = [
+            Slice(name, np.flatnonzero((seen >= low) & (seen <= high)))
+            for name, (low, high) in SEEN.items()
+        ]
         known = np.unique(as_text(test.get_column(column)).fill_null("").to_numpy()[seen == 0])
         note = f"Every {column} of the test rows is in the training rows."
         if len(known):
@@ -606,7 +724,8 @@ def cold_section(
         title = f"{role.capitalize()}s ({column}) by their training rows"
         blocks.append(_table(title, "training rows", slices, rows, binary, note))
     if len(new) == 2 and any(rows_of.any() for rows_of in new.values()):
-        user, item = new["user"], new["item"]
+        user = new["user"]
+        item = new["item"]
         cases = {
             "both known": ~user & ~item,
             "new user, known item": user & ~item,
@@ -619,9 +738,13 @@ def cold_section(
     return Section("Cold start", [*blocks, text])
 
 
-def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str) -> Table:
+def _table(
+    title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str
+) -> Table:
     every = Slice("", np.arange(len(rows.y)))
-    *result, all_rows = (binary_slices if binary else regression_slices)(rows.y, rows.score, [*slices, every])
+    *result, all_rows = (binary_slices if binary else regression_slices)(
+        rows.y, rows.score, [*slices, every]
+    )
     whole = all_rows.metrics
     words = BINARY if binary else REGRESSION
     columns = [what, "rows", "positive rate" if binary else "mean target"]
@@ -635,7 +758,8 @@ def _table(title: str, what: str, slices: Sequence[Slice], rows: Scored, binary:
     for one in result:
         row: list[str | Markup] = [one.name, count(one.rows)]
         for name in ("positive_rate" if binary else "mean_target", *words):
-            value, missing = one.metrics.get(name), "too small" if one.rows else ""
+            value = one.metrics.get(name)
+            missing = "too small" if one.rows else ""
             row.append(missing if value is None else measured(value, "+" if name == "off" else ""))
             if name in spans:
                 rule = 0.0 if name == "off" else (whole[name].value if name in whole else None)

@@ -36,7 +36,14 @@ from fieldwise.data.read.arrow_files import (
     table_bytes,
 )
 from fieldwise.data.read.chunked_table import TableFiles, naming_lines, open_files, open_table
-from fieldwise.data.read.file_listing import file_state, find_files, folder_values, is_many, kind_of, suffix_of
+from fieldwise.data.read.file_listing import (
+    file_state,
+    find_files,
+    folder_values,
+    is_many,
+    kind_of,
+    suffix_of,
+)
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.simulation import simulate
 from fieldwise.data.read.tables import TableLike, as_table
@@ -60,7 +67,8 @@ PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
 SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
-FILE_BYTES = 1 << 24  # of rows for a machine, about: such chunks are gathered to files of twice to four times as many
+# of rows for a machine, about: such chunks are gathered to files of twice to four times as many
+FILE_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class Inputs:
     """The input files of a recipe at one moment."""
 
     files: Mapping[str, str]  # the digest of each file's content, by name
-    state: Mapping[str, tuple[int, int, int]]  # its size, modification time and inode: a cheap check for changes
+    # its size, modification time and inode: a cheap check for changes
+    state: Mapping[str, tuple[int, int, int]]
 
     @classmethod
     def of(cls, paths: Mapping[str, Path]) -> "Inputs":
@@ -110,7 +119,9 @@ def _code_digest() -> str:
     return digest.hexdigest()
 
 
-def load_frame(data: DataSettings, data_dir: Path, text_columns: Sequence[str] = ()) -> pl.DataFrame:
+def load_frame(
+    data: DataSettings, data_dir: Path, text_columns: Sequence[str] = ()
+) -> pl.DataFrame:
     """The raw table of a recipe, with the `text_columns` of its schema as they are written.
 
     Errors:
@@ -142,20 +153,25 @@ def prepare_recipe(
         recipe: its data, schema, split, seed, negatives, history and target encoding are used.
         data_dir: the folder of public data sets.
         frame: the raw table, if it has already been read.
-        cache: cache of prepared data, which is read if it has the same data and settings, else written; not used
-            with `frame`.
+        cache: cache of prepared data, which is read if it has the same data and settings, else
+            written; not used with `frame`.
         reports: receives the phases of preparing a large table, and their rows.
-        engine: machines that share the work and see the cache's folder; the result is the same. Not used with `frame`.
+        engine: machines that share the work and see the cache's folder; the result is the same. Not
+            used with `frame`.
     """
     if frame is not None:
         return _prepare(recipe, as_table(frame))
     texts = recipe.schema.text_columns
-    large = large_table(recipe.data, text_columns=texts, reports=reports or NO_REPORTS, engine=engine)
+    large = large_table(
+        recipe.data, text_columns=texts, reports=reports or NO_REPORTS, engine=engine
+    )
     paths = {} if cache is None else _data_files(recipe.data, data_dir)
     try:
         inputs = None if cache is None else Inputs.of(paths)
     except OSError:
-        inputs, large = None, None  # loading the table says what is absent
+        # loading the table says what is absent
+        inputs = None
+        large = None
     if cache is None or inputs is None:
         if large is None:
             frame = load_frame(recipe.data, data_dir, texts)
@@ -167,23 +183,29 @@ def prepare_recipe(
         return result if large is None else large.bounded(result, cache.folder)
     if large is None:
         frame = load_frame(recipe.data, data_dir, texts)
-        schema, numbers = recipe.schema, sum(f.cell == "number" for f in recipe.schema.fields)
+        schema = recipe.schema
+        numbers = sum(f.cell == "number" for f in recipe.schema.fields)
         encoded = 4 * frame.height * (len(schema.fields) + numbers + len(schema.labels))
         if lacking := _lacking(cache.folder, encoded + table_bytes(frame)):
             cache.note(f"not stored in the cache: that needs {lacking}")
         prepared = _prepare(recipe, frame, recipe.data.path)
-        if not lacking and inputs.unchanged(paths):  # otherwise the state of the files that were read is unknown
-            cache.put(key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder))
+        # otherwise the state of the files that were read is unknown
+        if not lacking and inputs.unchanged(paths):
+            cache.put(
+                key, _title(recipe, prepared), lambda folder: write_prepared(prepared, folder)
+            )
         return prepared
     with cache.making(key) as folder:  # where a killed preparation goes on
-        if (result := cache.get(key, read_prepared)) is not None:  # another process has made it meanwhile
+        # another process has made it meanwhile
+        if (result := cache.get(key, read_prepared)) is not None:
             return large.bounded(result, cache.folder)
         if is_begun(folder) or (folder / SOURCE).is_dir():
             cache.note(f"a preparation of the same data was interrupted: it goes on ({folder})")
         prepared = large.prepared(recipe, data_dir, folder, cache.folder)
         cache.put(key, _title(recipe, prepared), partial(link_results, folder), limited=False)
         if (result := dataclasses.replace(cache, verify=False).get(key, read_prepared)) is None:
-            return prepared  # the disk was too full for an entry: the next run finds all stages finished
+            # the disk was too full for an entry: the next run finds all stages finished
+            return prepared
         shutil.rmtree(folder, ignore_errors=True)
         return large.bounded(result, cache.folder)
 
@@ -195,13 +217,20 @@ def _title(recipe: Recipe, prepared: Prepared) -> str:
 
 
 def _prepare(
-    recipe: Recipe, source: pl.DataFrame | Callable[[Path], MappedRows], path: str | None = None, **more: Any
+    recipe: Recipe,
+    source: pl.DataFrame | Callable[[Path], MappedRows],
+    path: str | None = None,
+    **more: Any,
 ) -> Prepared:
     """Prepared data of a table; errors about its rows name the lines of the file, if it was read from one."""
     added = {name: getattr(recipe, name) for name in ("negatives", "history", "target_encoding")}
-    made = Preparation(schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, **added, **more)
+    made = Preparation(
+        schema=recipe.schema, split=recipe.split, seed=recipe.rows_seed, **added, **more
+    )
     with naming_lines(path, recipe.data.text()):
-        return made.run((lambda _: MappedRows(frame=source)) if isinstance(source, pl.DataFrame) else source)
+        return made.run(
+            (lambda _: MappedRows(frame=source)) if isinstance(source, pl.DataFrame) else source
+        )
 
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
@@ -212,15 +241,24 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
     try:
         return Inputs.of(files)
     except OSError as e:
-        raise DataError(f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}") from None
+        raise DataError(
+            f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}"
+        ) from None
 
 
 def _data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:
     """The files that `load_frame` may read, by names that do not depend on their folder."""
     if data.path is not None:
         path = Path(data.path)
-        files = {f"data/{k:06d}": file for k, file in enumerate(find_files(path))} if is_many(path) else {"data": path}
-        return {f"{name}{_told_by_folders(file)}{''.join(file.suffixes)}": file for name, file in files.items()}
+        files = (
+            {f"data/{k:06d}": file for k, file in enumerate(find_files(path))}
+            if is_many(path)
+            else {"data": path}
+        )
+        return {
+            f"{name}{_told_by_folders(file)}{''.join(file.suffixes)}": file
+            for name, file in files.items()
+        }
     if data.name not in PUBLIC_SETS:
         return {}
     folder = data_dir / PUBLIC_SETS[data.name].folder
@@ -235,9 +273,17 @@ def _told_by_folders(file: Path) -> str:
 
 def data_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings that determine prepared data, as plain values."""
-    data = to_plain(dataclasses.replace(recipe.data, path=None if recipe.data.path is None else "file", memory=None))
-    parts = {name: getattr(recipe, name) for name in ("split", "negatives", "history", "target_encoding")}
-    plain = {name: None if settings is None else to_plain(settings) for name, settings in parts.items()}
+    data = to_plain(
+        dataclasses.replace(
+            recipe.data, path=None if recipe.data.path is None else "file", memory=None
+        )
+    )
+    parts = {
+        name: getattr(recipe, name) for name in ("split", "negatives", "history", "target_encoding")
+    }
+    plain = {
+        name: None if settings is None else to_plain(settings) for name, settings in parts.items()
+    }
     return {**plain, "data": data, "schema": recipe.schema.to_dict(), "seed": recipe.rows_seed}
 
 
@@ -248,7 +294,8 @@ class LargeTable:
     memory: int  # bytes that may be in memory
     size: float  # bytes that its rows take, about
     reports: Reports = NO_REPORTS
-    engine: Engine | None = None  # machines that do a part of the work file by file; None: this process does all
+    # machines that do a part of the work file by file; None: this process does all
+    engine: Engine | None = None
 
     def chunk_rows(self, frame: pl.DataFrame) -> int:
         """How many rows of a table are processed at once; a DataError if the memory does not hold a useful chunk."""
@@ -266,58 +313,84 @@ class LargeTable:
         """Prepared data whose parts know how they are processed, with scratch files in `place`."""
 
         def bounded(part: SplitPart) -> SplitPart:
-            return dataclasses.replace(part, rows=part.frame, bound=MemoryBudget(place, self.chunk_rows(part.frame)))
+            return dataclasses.replace(
+                part, rows=part.frame, bound=MemoryBudget(place, self.chunk_rows(part.frame))
+            )
 
         parts: dict[str, Any] = {name: bounded(getattr(prepared, name)) for name in PARTS}
         return dataclasses.replace(prepared, **parts)
 
     def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, place: Path) -> Prepared:
         """Prepared data in files of `folder`; `place` is for scratch files later. A full disk is a DataError."""
-        begun = is_begun(folder)  # with the rows of the parts, so that those as read are not written again
+        # with the rows of the parts, so that those as read are not written again
+        begun = is_begun(folder)
         written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         if lacking := _lacking(folder, self.size * (COPIES - begun) - written):
             raise DataError(
                 f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
                 "another disk"
             )
-        how = {"folder": folder, "chunk_rows": self.chunk_rows, "reports": self.reports, "engine": self.engine}
+        how = {
+            "folder": folder,
+            "chunk_rows": self.chunk_rows,
+            "reports": self.reports,
+            "engine": self.engine,
+        }
 
         def source(scratch: Path) -> MappedRows:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
             bounds = ChunkLimits.within(self.memory // IN_MEMORY, IN_MEMORY)
             text = recipe.data.text(recipe.schema.text_columns)
-            return open_files(find_files(Path(recipe.data.path)), text, bounds, scratch, self.reports)
+            return open_files(
+                find_files(Path(recipe.data.path)), text, bounds, scratch, self.reports
+            )
 
         with arrays_returned():  # all rows are mapped: the files will have other names
             return self.bounded(_prepare(recipe, source, recipe.data.path, **how), place)
 
 
 def large_table(
-    data: DataSettings, *, text_columns: Sequence[str] = (), reports: Reports = NO_REPORTS, engine: Engine | None = None
+    data: DataSettings,
+    *,
+    text_columns: Sequence[str] = (),
+    reports: Reports = NO_REPORTS,
+    engine: Engine | None = None,
 ) -> LargeTable | None:
     """What preparing a table needs that does not fit in memory at once, or that an engine has a share in; else None.
 
-    Only a user's own files are prepared chunk by chunk. Without pyarrow, a table is large only if `data.memory` is set,
-    or with an engine.
+    Only a user's own files are prepared chunk by chunk. Without pyarrow, a table is large only if
+    `data.memory` is set, or with an engine.
 
     Errors:
-        DataError: see `find_files`. MissingExtraError: the table is large, and pyarrow is not installed.
+        DataError: see `find_files`. MissingExtraError: the table is large, and pyarrow is not
+            installed.
     """
     if data.path is None and engine is None:
         return None
-    memory, files = data.memory_bytes, [] if data.path is None else find_files(Path(data.path))
+    memory = data.memory_bytes
+    files = [] if data.path is None else find_files(Path(data.path))
     if engine is None and not all(path.is_file() for path in files):
         return None  # reading it says so
     size = sum(map(estimated_bytes, (path for path in files if path.is_file())))
     if engine is None:
-        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":  # as typed columns, by its first rows
-            whole = sum(path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files)
-            chunks = TableFiles(files[:1], data.text()).chunks(ChunkLimits(memory=whole, chunk_bytes=PROBE_BYTES))
+        # as typed columns, by its first rows
+        if size * IN_MEMORY > memory and kind_of(files[0]) == "delimited text":
+            whole = sum(
+                path.stat().st_size * (PACKED if suffix_of(path)[1] else 1) for path in files
+            )
+            chunks = TableFiles(files[:1], data.text()).chunks(
+                ChunkLimits(memory=whole, chunk_bytes=PROBE_BYTES)
+            )
             _, chunk = next(chunks, (None, pl.DataFrame()))
             letters = sum(int(column.str.len_bytes().sum()) for column in chunk.iter_columns())
             cells = letters + chunk.height * chunk.width
-            size = min(size, TextTypes(text_columns).add(chunk).estimated_size() / cells * whole if cells else 0.0)
+            size = min(
+                size,
+                TextTypes(text_columns).add(chunk).estimated_size() / cells * whole
+                if cells
+                else 0.0,
+            )
         if size * IN_MEMORY <= memory:
             return None
     try:

@@ -1,9 +1,10 @@
 """Defaults chosen from the training rows for settings that were not given, each with its reason.
 
-`resolve` fills in missing settings of a model and its training by rules; given settings are not changed.
-docs/defaults.md explains each rule, with measurements and rejected alternatives. L2 strengths are `c / rows`: with the
-mean loss over rows they are Gaussian priors of variance `1 / c` on each weight, independent of the table's size (`c` =
-1 is the strength of scikit-learn's `LogisticRegression(C=1)`).
+`resolve` fills in missing settings of a model and its training by rules; given settings are not
+changed. docs/defaults.md explains each rule, with measurements and rejected alternatives. L2
+strengths are `c / rows`: with the mean loss over rows they are Gaussian priors of variance `1 / c`
+on each weight, independent of the table's size (`c` = 1 is the strength of scikit-learn's
+`LogisticRegression(C=1)`).
 """
 
 import dataclasses
@@ -30,21 +31,31 @@ from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 RULES = 9  # increased when a rule changes, so that stored runs with other rules are run again
 
 STEPS_AN_EPOCH = 50
-SMALLEST_BATCH, LARGEST_BATCH = 32, 2048
+SMALLEST_BATCH = 32
+LARGEST_BATCH = 2048
 LARGE_VOCABULARY = 2**18  # minimum rows of the shared table for lazy updates
 MANY_ROWS = 100_000  # minimum rows for several evaluations per epoch
 STEPS_PER_EVALUATION = 100
 LAZY_EVALUATIONS = 4  # per epoch, for tables of many values
-LAZY_PATIENCE, LAZY_PLATEAU = 5, 3  # evaluations, for such tables: weights are not averaged, so the rate must drop soon
-LEAST_DEVIATION, MOST_DEVIATION = 0.5, 2.0  # of regression labels that need no scale, such as ratings
+# evaluations, for such tables: weights are not averaged, so the rate must drop soon
+LAZY_PATIENCE = 5
+LAZY_PLATEAU = 3
+# of regression labels that need no scale, such as ratings
+LEAST_DEVIATION = 0.5
+MOST_DEVIATION = 2.0
 MOST_CELLS = 2**24  # the matrix of a regression has 20 bytes for each
-LEAST_VARIANCE, MOST_VARIANCE = 0.1, 3.0  # variances of first-order weights
+# variances of first-order weights
+LEAST_VARIANCE = 0.1
+MOST_VARIANCE = 3.0
 LEAST_LAZY_VARIANCE = 1e-4  # of a table of many values
-VARIANCES, LAZY_VARIANCES = 31, 92  # candidates up to the largest, evenly spaced in the logarithm
+# candidates up to the largest, evenly spaced in the logarithm
+VARIANCES = 31
+LAZY_VARIANCES = 92
 EFFECT_ROWS = 200_000  # maximum number of rows read for the variance, evenly spaced
 
 DEFAULTS = DataDefaults()  # of the training of a model without its own
-NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}  # settings that mean the same for an exact solution
+# settings that mean the same for an exact solution
+NO_STEPS = {"monitor", "refit", "device", "checkpoint_minutes"}
 ROWS_A_VALUE = 4.0  # minimum training rows per row of the embedding table for it
 
 
@@ -58,9 +69,12 @@ class Facts:
     mean: float = 0.5  # of the main label's targets: the positive rate for a binary label
     labels: int = 1
     deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
-    effects: float = 1.0  # the variance of first-order weights (`effect_variance`); 1 for a regression label
-    exact: bool = False  # whether LR can be solved exactly: one label, no bag of `max`, no warm start, `MOST_CELLS`
-    stepped: bool = False  # whether LR has to be trained by steps for a mean with it: `exact` but for `MOST_CELLS`
+    # the variance of first-order weights (`effect_variance`); 1 for a regression label
+    effects: float = 1.0
+    # whether LR can be solved exactly: one label, no bag of `max`, no warm start, `MOST_CELLS`
+    exact: bool = False
+    # whether LR has to be trained by steps for a mean with it: `exact` but for `MOST_CELLS`
+    stepped: bool = False
 
     @classmethod
     def of(cls, train: EncodedTable, labels: Sequence[Label], *, warm: bool = False) -> "Facts":
@@ -85,41 +99,59 @@ class Facts:
 def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     """The maximum-likelihood variance of a Gaussian prior on first-order weights.
 
-    Empirical Bayes with one Newton step: around the base rate p, a value of a field whose rows have the summed
-    residual g and the information i = p (1 - p) sum of x^2 has a log-odds weight of about g / i. With a prior of
-    variance t, g is Gaussian with variance i + i^2 t; the t of maximum likelihood over all values is returned.
-    Values are treated independently, so correlated fields count twice; one step underestimates large weights, so a
-    variance of 2 is found as about 1.2.
+    Empirical Bayes with one Newton step: around the base rate p, a value of a field whose rows have
+    the summed residual g and the information i = p (1 - p) sum of x^2 has a log-odds weight of
+    about g / i. With a prior of variance t, g is Gaussian with variance i + i^2 t; the t of maximum
+    likelihood over all values is returned. Values are treated independently, so correlated fields
+    count twice; one step underestimates large weights, so a variance of 2 is found as about 1.2.
 
-    At most 200,000 of the encoded rows, evenly spaced, with their binary targets y [N], are read. The variance is
-    between 0.1, or .0001 for a table of many values (`LARGE_VOCABULARY`), and 3; 1.0, scikit-learn's default, if all
-    targets are equal.
+    At most 200,000 of the encoded rows, evenly spaced, with their binary targets y [N], are read.
+    The variance is between 0.1, or .0001 for a table of many values (`LARGE_VOCABULARY`), and 3;
+    1.0, scikit-learn's default, if all targets are equal.
     """
     rows = np.arange(0, len(train), -(-len(train) // EFFECT_ROWS))
-    weight = np.asarray(train.weight[rows], np.float64) if train.weight is not None else np.ones(len(rows))
+    weight = (
+        np.asarray(train.weight[rows], np.float64)
+        if train.weight is not None
+        else np.ones(len(rows))
+    )
     target = np.asarray(y[rows], np.float64)
     weight = weight / weight.mean()
     rate = float(np.average(target, weights=weight))
     if not 0.0 < rate < 1.0:
         return 1.0
-    residual, certain = weight * (target - rate), weight * rate * (1 - rate)
+    residual = weight * (target - rate)
+    certain = weight * rate * (1 - rate)
     score, information = (np.zeros(train.layout.num_rows) for _ in range(2))
-    row_ids, values = train.ids[rows], train.values[rows]  # one pass over a table that may be on disk
+    # one pass over a table that may be on disk
+    row_ids = train.ids[rows]
+    values = train.values[rows]
     bags = [f for f in train.layout.fields if f.kind == "bag"]
     singles = [f for f in train.layout.fields if f.kind != "bag"]
     numbers = iter(range(train.values.shape[1]))
     for place, field in enumerate([*singles, *bags]):
         if field.kind == "bag":
             bag = train.bags.take(torch.from_numpy(rows * len(bags) + place - len(singles)))
-            ids, at = bag.ids.numpy(), bag.segments.numpy()
-            x = (1 / bag.lengths.numpy().clip(1))[at] if field.pooling == "mean" else np.ones(len(at))
+            ids = bag.ids.numpy()
+            at = bag.segments.numpy()
+            x = (
+                (1 / bag.lengths.numpy().clip(1))[at]
+                if field.pooling == "mean"
+                else np.ones(len(at))
+            )
         else:
-            ids, at = row_ids[:, place], np.arange(len(rows))
-            x = values[:, next(numbers)].astype(np.float64) if field.kind == "value" else np.ones(len(rows))
+            ids = row_ids[:, place]
+            at = np.arange(len(rows))
+            x = (
+                values[:, next(numbers)].astype(np.float64)
+                if field.kind == "value"
+                else np.ones(len(rows))
+            )
         score += np.bincount(ids, x * residual[at], minlength=len(score))
         information += np.bincount(ids, x * x * certain[at], minlength=len(score))
     seen = information > 0
-    score, information = score[seen], information[seen]
+    score = score[seen]
+    information = information[seen]
     variances = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCES)
     if train.layout.num_rows >= LARGE_VOCABULARY:
         variances = np.geomspace(LEAST_LAZY_VARIANCE, MOST_VARIANCE, LAZY_VARIANCES)
@@ -135,13 +167,19 @@ Rule = tuple[Any, str]
 
 
 def training_rules(
-    model: ModelSettings, facts: Facts, tables: Mapping[str, int], fixed: Mapping[str, Any], *, in_mean: bool
+    model: ModelSettings,
+    facts: Facts,
+    tables: Mapping[str, int],
+    fixed: Mapping[str, Any],
+    *,
+    in_mean: bool,
 ) -> dict[str, Rule]:
     """Rules for training settings, by the width of each embedding table (1: first-order weights) and what is given.
 
     `in_mean`: whether the network can be in a mean with LR.
     """
-    rows, binary = f"{facts.rows:,} rows", facts.task == "binary"
+    rows = f"{facts.rows:,} rows"
+    binary = facts.task == "binary"
     own: DataDefaults | None = vars(type(model)).get("data_defaults")
     by_model = own or DEFAULTS
     monitor: Rule = ("logloss" if binary else "rmse", f"a {facts.task} label")
@@ -149,7 +187,8 @@ def training_rules(
         return {"monitor": monitor}
     if by_model.solved_exactly and facts.exact and fixed.keys() <= NO_STEPS:
         return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
-    usual = 1 << (max(1, facts.rows // STEPS_AN_EPOCH).bit_length() - 1)  # a power of 2 with at least 50 steps
+    # a power of 2 with at least 50 steps
+    usual = 1 << (max(1, facts.rows // STEPS_AN_EPOCH).bit_length() - 1)
     batch = fixed.get("batch_size", min(LARGEST_BATCH, max(SMALLEST_BATCH, usual)))
     steps = math.ceil(facts.rows / batch)
     evaluations = min(4, max(1, steps // STEPS_PER_EVALUATION)) if facts.rows >= MANY_ROWS else 1
@@ -166,12 +205,17 @@ def training_rules(
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
         "l2": (l2, f"Gaussian priors, divided by {rows}"),
-        "start_at_base_rate": (True, f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}"),
+        "start_at_base_rate": (
+            True,
+            f"{facts.mean:.1%} positive" if binary else f"the mean label is {facts.mean:.4g}",
+        ),
         "monitor": monitor,
         "epochs": (100, "early stopping ends the run"),
         "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
         "patience": (LAZY_PATIENCE, "evaluations") if lazy else (5 * evaluations, "five epochs"),
-        "plateau_patience": (LAZY_PLATEAU, "evaluations") if lazy else (2 * evaluations, "two epochs"),
+        "plateau_patience": (LAZY_PLATEAU, "evaluations")
+        if lazy
+        else (2 * evaluations, "two epochs"),
         "unknown_share": (by_model.unknown_share, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
@@ -182,11 +226,16 @@ def training_rules(
         rules["l2_of_lr"] = (first_order, f"LR trained by steps on {rows}")
     optimizer = fixed.get("optimizer", "adam")
     if optimizer == "adam":  # other optimizers need other rates
-        rate = by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
+        rate = (
+            by_model.small_table_rate if facts.rows < by_model.small_table_rows else by_model.rate
+        )
         if lazy and by_model.lazy_rate is not None:
             rate = min(rate, by_model.lazy_rate)
         of = model_name(model) if own else "a model"
-        rules["learning_rate"] = (rate, f"Adam's, for {of}{f', {rows}' if by_model.small_table_rows else ''}")
+        rules["learning_rate"] = (
+            rate,
+            f"Adam's, for {of}{f', {rows}' if by_model.small_table_rows else ''}",
+        )
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if not lazy:
@@ -201,15 +250,23 @@ def training_rules(
 
 def is_lazy(facts: Facts, fixed: Mapping[str, Any]) -> bool:
     """Whether the rules, with these given settings of the training, update the rows of the embedding table lazily."""
-    return facts.layout.num_rows >= LARGE_VOCABULARY and fixed.get("embedding_update", "lazy") == "lazy"
+    return (
+        facts.layout.num_rows >= LARGE_VOCABULARY
+        and fixed.get("embedding_update", "lazy") == "lazy"
+    )
 
 
-def _rules_by_lr(own: DataDefaults, rows: str, fixed: Mapping[str, Any], *, in_mean: bool) -> dict[str, Rule]:
+def _rules_by_lr(
+    own: DataDefaults, rows: str, fixed: Mapping[str, Any], *, in_mean: bool
+) -> dict[str, Rule]:
     """Rules for a model that takes steps on rows on which LR can be solved exactly."""
     rules: dict[str, Rule] = {}
     if own.solved_exactly and "optimizer" not in fixed:
         steps_of = ", ".join(sorted(fixed.keys() - NO_STEPS))
-        rules["optimizer"] = ("adam", f"not solved exactly on {rows}, because of the given {steps_of}")
+        rules["optimizer"] = (
+            "adam",
+            f"not solved exactly on {rows}, because of the given {steps_of}",
+        )
     if own.starts_from_lr:
         rules["start_from_lr"] = (True, f"LR solved exactly on {rows}")
     if in_mean and not own.solved_exactly:
@@ -265,21 +322,29 @@ def resolve(
     """
     rules: dict[str, Rule] = {}
     fixed = {name: getattr(training, name) for name in given(training)}
-    chosen: DataDefaults | None = vars(type(model)).get("data_defaults")  # what the class itself says
+    # what the class itself says
+    chosen: DataDefaults | None = vars(type(model)).get("data_defaults")
     if chosen is not None:
         name = model_name(model)
         lazy_std = chosen.lazy_std if is_lazy(facts, fixed) else None
         if hasattr(model, "embedding_std"):
             rules["embedding_std"] = (chosen.std if lazy_std is None else lazy_std, f"for {name}")
-        rules |= {setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()}
+        rules |= {
+            setting: (value, f"of {name} by default") for setting, value in chosen.settings.items()
+        }
         if chosen.normalizes:
             share = facts.rows / facts.layout.num_rows
             rules["batch_norm"] = (share >= ROWS_A_VALUE, f"{share:.3g} rows per value")
     resolved, by_model = _fill(model, rules, "model")
     with torch.device("meta"):  # without allocating memory
-        network = as_former(build_network(resolved, facts.layout, 0, labels=facts.labels), facts.layout, former)
-    names = {name for name, _ in network.named_parameters()}  # a table that two modules share has one name
-    modules = {f"{path}.weight": m for path, m in network.named_modules() if isinstance(m, FieldEmbedding)}
+        network = as_former(
+            build_network(resolved, facts.layout, 0, labels=facts.labels), facts.layout, former
+        )
+    # a table that two modules share has one name
+    names = {name for name, _ in network.named_parameters()}
+    modules = {
+        f"{path}.weight": m for path, m in network.named_modules() if isinstance(m, FieldEmbedding)
+    }
     tables = {name: m.weight.shape[1] for name, m in modules.items() if name in names}
     rules_of_training = training_rules(model, facts, tables, fixed, in_mean=takes_mean(network))
     trained, by_training = _fill(training, rules_of_training, "training")
@@ -301,22 +366,27 @@ def scaled_labels(
     >>> scaled.label.scale, str(chosen[0])
     (81000.0, "label scale 81000: the label's standard deviation is 8.123e+04")
     """
-    labels, chosen = list(schema.labels), []
+    labels = list(schema.labels)
+    chosen = []
     for number, (label, deviation) in enumerate(zip(schema.labels, facts.deviations, strict=True)):
         if label.task != "regression" or label.scale is not None:
             continue
-        scale, reason = float(f"{deviation:.2g}"), f"the label's standard deviation is {deviation:.4g}"
+        scale = float(f"{deviation:.2g}")
+        reason = f"the label's standard deviation is {deviation:.4g}"
         if label.name in before:
             kept = before[label.name].scale
             if kept is None:
                 continue
-            scale, reason = kept, "of the bundle that training starts from"
+            scale = kept
+            reason = "of the bundle that training starts from"
         elif not deviation or LEAST_DEVIATION <= deviation <= MOST_DEVIATION:
             continue
         labels[number] = dataclasses.replace(label, scale=scale)
         where = "label" if number == 0 else f"more_labels.{number - 1}"
         chosen.append(ResolvedSetting(f"schema.{where}.scale", scale, reason))
-    return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(chosen)
+    return dataclasses.replace(schema, label=labels[0], more_labels=tuple(labels[1:])), tuple(
+        chosen
+    )
 
 
 def sentence_of(chosen: Iterable[ResolvedSetting]) -> str:
@@ -326,7 +396,10 @@ def sentence_of(chosen: Iterable[ResolvedSetting]) -> str:
     >>> sentence_of([batch, ResolvedSetting("model.layers", 1, "of this model")])
     'batch size 128: 9,731 rows; layers 1'
     """
-    return "; ".join(str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}" for one in chosen)
+    return "; ".join(
+        str(one) if any(map(str.isdigit, one.reason)) else f"{one.words} {one.shown}"
+        for one in chosen
+    )
 
 
 def limit_reached(chosen: Iterable[ResolvedSetting], result: History) -> str | None:
@@ -347,15 +420,20 @@ def limit_reached(chosen: Iterable[ResolvedSetting], result: History) -> str | N
     )
 
 
-def _fill(settings: Any, rules: Mapping[str, Rule], where: str) -> tuple[Any, list[ResolvedSetting]]:
+def _fill(
+    settings: Any, rules: Mapping[str, Rule], where: str
+) -> tuple[Any, list[ResolvedSetting]]:
     fixed = given(settings)
     chosen = {name: rule for name, rule in rules.items() if name not in fixed}
     if not chosen:
         return settings, []
     values = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
-    filled = parse(type(settings), values | {name: value for name, (value, _) in chosen.items()}, where)
+    filled = parse(
+        type(settings), values | {name: value for name, (value, _) in chosen.items()}, where
+    )
     return filled, [
-        ResolvedSetting(f"{where}.{name}", to_plain(value), reason) for name, (value, reason) in chosen.items()
+        ResolvedSetting(f"{where}.{name}", to_plain(value), reason)
+        for name, (value, reason) in chosen.items()
     ]
 
 

@@ -11,7 +11,13 @@ from fieldwise.charts import Chart, dot_chart, wider
 from fieldwise.config import nearest, to_plain
 from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.bootstrap import Estimate, MetricName, estimate, resampled, resampled_means
+from fieldwise.evaluation.bootstrap import (
+    Estimate,
+    MetricName,
+    estimate,
+    resampled,
+    resampled_means,
+)
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
 from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
@@ -39,7 +45,8 @@ class Difference:
     """The recipe's mean minus the baseline's, paired by row and by seed, with its interval and p."""
 
     estimate: Estimate
-    # For AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a class has a single row.
+    # For AUC: DeLong's test of the means over seeds, without the variance over seeds; None if a
+    # class has a single row.
     delong_p: float | None = None
 
 
@@ -51,12 +58,15 @@ class Line:
     seeds: tuple[int, ...]
     metrics: Mapping[str, Estimate]  # the mean over seeds of each metric on the test rows
     by_seed: Mapping[str, tuple[float, ...]]
-    against: Mapping[str, Difference] | None  # differences from the baseline; None for the baseline itself
-    network_shares: tuple[float, ...]  # by seed, of the trained network in its mean with LR: 1 without a mean
+    # differences from the baseline; None for the baseline itself
+    against: Mapping[str, Difference] | None
+    # by seed, of the trained network in its mean with LR: 1 without a mean
+    network_shares: tuple[float, ...]
     parameters: int
     epochs: float  # mean
     seconds: float  # mean
-    seconds_per_epoch: float | None  # mean over runs of the median epoch; None if no run had a whole epoch
+    # mean over runs of the median epoch; None if no run had a whole epoch
+    seconds_per_epoch: float | None
     runs: tuple[str, ...]  # their folders
 
     @property
@@ -114,16 +124,28 @@ class Board(_Leaderboard):
             for name, result in line.metrics.items():
                 row |= {name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
                 gain = line.against[name].estimate if line.against else None
-                for end, part in {"gain": "value", "gain_low": "low", "gain_high": "high", "p": "p"}.items():
+                for end, part in {
+                    "gain": "value",
+                    "gain_low": "low",
+                    "gain_high": "high",
+                    "p": "p",
+                }.items():
                     row[f"{name}_{end}"] = getattr(gain, part, None)
-            rows.append(row | {"parameters": line.parameters, "epochs": line.epochs, "seconds": line.seconds})
+            rows.append(
+                row
+                | {"parameters": line.parameters, "epochs": line.epochs, "seconds": line.seconds}
+            )
         return pandas_frame(rows)
 
     def plot(self) -> Chart:
         """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
-        result, names = [line.metrics[self.metric] for line in self.lines], [line.recipe for line in self.lines]
-        value, low, high = ([getattr(one, part) for one in result] for part in ("value", "low", "high"))
-        span, colours = wider(min(low), max(high), 0.01), [int(name == self.base) for name in names]
+        result = [line.metrics[self.metric] for line in self.lines]
+        names = [line.recipe for line in self.lines]
+        value, low, high = (
+            [getattr(one, part) for one in result] for part in ("value", "low", "high")
+        )
+        span = wider(min(low), max(high), 0.01)
+        colours = [int(name == self.base) for name in names]
         title = f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows"
         return dot_chart(names, value, span, title=title, low=low, high=high, colours=colours)
 
@@ -131,14 +153,22 @@ class Board(_Leaderboard):
         """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
         rows = []
         for line in self.lines:
-            cells: list[object] = [f"{m.value:.4f} [{m.low:.4f}, {m.high:.4f}]" for m in line.metrics.values()]
+            cells: list[object] = [
+                f"{m.value:.4f} [{m.low:.4f}, {m.high:.4f}]" for m in line.metrics.values()
+            ]
             gain = line.against[self.metric].estimate if line.against else None
-            cells.append("baseline" if gain is None else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]")
+            cells.append(
+                "baseline"
+                if gain is None
+                else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
+            )
             rows.append([line.recipe, *cells, line.parameters, line.seconds])
         words = [shown_name(m) for m in self.lines[0].metrics]
         columns = ["recipe", *words, f"gain in {shown_name(self.metric)}", "parameters", "seconds"]
         note = f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
-        note = ". ".join([note, *(line.mean_sentence for line in self.lines if line.mean_sentence is not None)])
+        note = ". ".join(
+            [note, *(line.mean_sentence for line in self.lines if line.mean_sentence is not None)]
+        )
         title = f"{self.title}, {self.rows:,} test rows"
         return Table(title=title, columns=columns, rows=rows, note=note)._repr_html_()
 
@@ -150,7 +180,8 @@ class RankingLine:
     recipe: str
     metrics: Mapping[str, Estimate]  # the mean over users and seeds, by name
     by_seed: Mapping[str, tuple[float, ...]]  # the means over users, in the order of the seeds
-    against: Mapping[str, Estimate] | None  # differences from the baseline; None for the baseline itself
+    # differences from the baseline; None for the baseline itself
+    against: Mapping[str, Estimate] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,14 +208,17 @@ def leaderboards(
 ) -> list[Board]:
     """A leaderboard for each benchmark, protocol and set of test rows; different ones are never mixed.
 
-    The runs are by recipe name, one per seed. The baseline is the first of each table if `base` is omitted or not in
-    it, `metric` (to sort by) is the task's default if omitted, `replicates` and `seed` are the bootstrap's.
+    The runs are by recipe name, one per seed. The baseline is the first of each table if `base` is
+    omitted or not in it, `metric` (to sort by) is the task's default if omitted, `replicates` and
+    `seed` are the bootstrap's.
 
     Errors:
-        ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with different rows;
-            recipes of a table with unequal numbers of runs.
+        ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with
+            different rows; recipes of a table with unequal numbers of runs.
     """
-    check_base_and_metric(runs, {r["task"] for records in runs.values() for r in records}, base, metric)
+    check_base_and_metric(
+        runs, {r["task"] for records in runs.values() for r in records}, base, metric
+    )
     tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
         kinds = set()
@@ -199,23 +233,36 @@ def leaderboards(
     return [_board(table, base, metric, replicates, seed) for table in tables.values()]
 
 
-def check_base_and_metric(names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None) -> None:
+def check_base_and_metric(
+    names: Collection[str], tasks: Collection[str], base: str | None, metric: str | None
+) -> None:
     """Check, before any work, that some table can have the baseline and the metric."""
     if base is not None and base not in names:
-        raise ConfigError(f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}")
+        raise ConfigError(
+            f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}"
+        )
     known = [m for task in sorted(tasks) for m in compared(task)]
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))
-        raise ConfigError(f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}")
+        raise ConfigError(
+            f"metric must be one of {', '.join(known)} for a {words} label, found {metric!r}"
+        )
 
 
-Values = Mapping[str, dict[str, np.ndarray]]  # by name and metric: values per seed [S], or draws of their mean [R]
+# by name and metric: values per seed [S], or draws of their mean [R]
+Values = Mapping[str, dict[str, np.ndarray]]
 
 
 def _line(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]:
     """What every line has; differences from the baseline are paired by row (or user) and by seed."""
-    own, drawn, of_base = values[name], draws[name], (values[base], draws[base])
-    gains = {m: estimate(own[m] - of_base[0][m], drawn[m] - of_base[1][m]) for m in own} if name != base else None
+    own = values[name]
+    drawn = draws[name]
+    of_base = (values[base], draws[base])
+    gains = (
+        {m: estimate(own[m] - of_base[0][m], drawn[m] - of_base[1][m]) for m in own}
+        if name != base
+        else None
+    )
     return {
         "recipe": name,
         "metrics": {m: estimate(own[m], drawn[m], least=0.0) for m in own},
@@ -225,22 +272,36 @@ def _line(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]
 
 
 def _board(
-    runs: Mapping[str, Sequence[RunRecord]], base: str | None, metric: str | None, replicates: int, seed: int
+    runs: Mapping[str, Sequence[RunRecord]],
+    base: str | None,
+    metric: str | None,
+    replicates: int,
+    seed: int,
 ) -> Board:
     names = list(runs)
     if len({len(records) for records in runs.values()}) != 1:
         sizes = ", ".join(f"{len(records)} of {name}" for name, records in runs.items())
-        raise DataError(f"the recipes of a leaderboard must have equal numbers of runs, found {sizes}: add the others")
+        raise DataError(
+            f"the recipes of a leaderboard must have equal numbers of runs, found {sizes}: add the others"
+        )
     first = runs[names[0]][0]
-    task, metrics = first["task"], compared(first["task"])
+    task = first["task"]
+    metrics = compared(first["task"])
     main = next((m for m in metrics if m == metric), metrics[0])
     base = base if base is not None and base in names else names[0]
     y = first.test_rows[0]
-    scores = {name: np.stack([record.test_rows[1] for record in records]) for name, records in runs.items()}  # [S, N]
+    # [S, N]
+    scores = {
+        name: np.stack([record.test_rows[1] for record in records])
+        for name, records in runs.items()
+    }
     rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
     every = np.concatenate(list(scores.values()))
     seeds = len(scores[names[0]])
-    values: Values = {name: {m: np.array([one["test"][m] for one in runs[name]]) for m in metrics} for name in names}
+    values: Values = {
+        name: {m: np.array([one["test"][m] for one in runs[name]]) for m in metrics}
+        for name in names
+    }
     drawn = {m: resampled(y, every, m, replicates=replicates, seed=seed) for m in metrics}
     means = {m: of.reshape(replicates, len(names), seeds).mean(2) for m, of in drawn.items()}
     draws: Values = {name: {m: means[m][:, k] for m in metrics} for k, name in enumerate(names)}
@@ -248,9 +309,17 @@ def _board(
     for name, records in runs.items():
         line = _line(values, draws, name, base)
         if (result := line["against"]) is not None:
-            tests = {"auc": delong(y, scores[name], scores[base]).p} if "auc" in result and not rare else {}
-            line["against"] = {m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in result.items()}
-        timed = [epoch for one in records if (epoch := one.about.get("seconds_per_epoch")) is not None]
+            tests = (
+                {"auc": delong(y, scores[name], scores[base]).p}
+                if "auc" in result and not rare
+                else {}
+            )
+            line["against"] = {
+                m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in result.items()
+            }
+        timed = [
+            epoch for one in records if (epoch := one.about.get("seconds_per_epoch")) is not None
+        ]
         lines.append(
             Line(
                 **line,
@@ -276,22 +345,40 @@ def _board(
     )
 
 
-def ranking_boards(runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None) -> list[RankingBoard]:
+def ranking_boards(
+    runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None
+) -> list[RankingBoard]:
     """A leaderboard for each ranking task (users, items and exclusions), usually one; `base` as for `leaderboards`."""
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
-        tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = rankings
+        tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = (
+            rankings
+        )
     boards = []
     for table in tables.values():
         own = base if base is not None and base in table else next(iter(table))
         first = table[own][0]
-        places = {name: [one.place for one in of] for name, of in table.items()} | {POPULARITY: [first.popular]}
-        by_user = {name: [top_k_metrics(one, first.user, first.users, k) for one in of] for name, of in places.items()}
+        places = {name: [one.place for one in of] for name, of in table.items()} | {
+            POPULARITY: [first.popular]
+        }
+        by_user = {
+            name: [top_k_metrics(one, first.user, first.users, k) for one in of]
+            for name, of in places.items()
+        }
         # Popularity has no seeds: it is the same for each of the baseline's.
-        values = {name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K} for name, of in by_user.items()}
-        means = np.array([np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K])
-        drawn = resampled_means(means, replicates=REPLICATES[1]).reshape(-1, len(places), len(TOP_K))
-        draws = {name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)}
+        values = {
+            name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K}
+            for name, of in by_user.items()
+        }
+        means = np.array(
+            [np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K]
+        )
+        drawn = resampled_means(means, replicates=REPLICATES[1]).reshape(
+            -1, len(places), len(TOP_K)
+        )
+        draws = {
+            name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)
+        }
         lines = [RankingLine(**_line(values, draws, name, own)) for name in places]
         lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
         boards.append(

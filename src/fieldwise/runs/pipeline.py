@@ -1,6 +1,7 @@
 """Training a recipe on prepared rows: fit, train again on all rows, evaluate on the test rows, make a bundle.
 
-A bundle keeps digests of its run's rows, by which they are found again, and the machine and software of the run.
+A bundle keeps digests of its run's rows, by which they are found again, and the machine and
+software of the run.
 """
 
 import dataclasses
@@ -21,7 +22,14 @@ import polars as pl
 import torch
 from torch import nn
 
-from fieldwise.bundle.bundle import TRAINED_ROWS, Bundle, WarmStart, sample_rows, trained_rows, warm_start
+from fieldwise.bundle.bundle import (
+    TRAINED_ROWS,
+    Bundle,
+    WarmStart,
+    sample_rows,
+    trained_rows,
+    warm_start,
+)
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Prepared, SplitPart, encoded_by, encoded_together
@@ -33,7 +41,7 @@ from fieldwise.evaluation import binary_metrics
 from fieldwise.evaluation.classes import classes_of
 from fieldwise.models import parameter_count
 from fieldwise.models.build import as_former, build_network, model_to_dict
-from fieldwise.models.own import as_settings, source_digest
+from fieldwise.models.registry import as_settings, source_digest
 from fieldwise.ops.devices import CPU, device_of, device_words, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import Facts, ResolvedSetting, resolve, scaled_labels
 from fieldwise.runs.recipe import Recipe
@@ -62,17 +70,19 @@ class TrainingResult:
 
     Args:
         recipe: the recipe with complete settings.
-        bundle: the network with the best weights on the validation rows; after a second training, with that one's. It
-            has no sample rows before the test rows are evaluated, so that a trial does not read raw rows.
+        bundle: the network with the best weights on the validation rows; after a second training,
+            with that one's. It has no sample rows before the test rows are evaluated, so that a
+            trial does not read raw rows.
         history: of the training with early stopping on validation rows.
         chosen: settings chosen from the data, which are also in `recipe`.
         start: the bundle of the warm start, if there was one.
         warm_start: the report of the warm start.
-        refit: the history of the second training, on training and validation rows together (`training.refit`), if
-            there was one.
+        refit: the history of the second training, on training and validation rows together
+            (`training.refit`), if there was one.
         counts: numbers of rows, as of `Prepared`.
         test: metrics of the test rows; empty until they are evaluated.
-        best_possible: metrics of the main label's true probabilities on the test rows, if the data have them.
+        best_possible: metrics of the main label's true probabilities on the test rows, if the data
+            have them.
         seconds: duration of training and evaluation.
     """
 
@@ -123,10 +133,13 @@ class TrainingResult:
         if self.warm_start is not None:
             facts["warm_start"] = {"bundle": self.recipe.warm_start, **to_plain(self.warm_start)}
         if self.refit is not None:
-            best, seconds = self.refit.best, round(self.refit.seconds, 3)
+            best = self.refit.best
+            seconds = round(self.refit.seconds, 3)
             facts["refit"] = {"rows": self.refit.rows, "epochs": best.epoch, "seconds": seconds}
         more = {"defaults": self.chosen or None, "best_possible": self.best_possible}
-        return facts | {name: to_plain(result) for name, result in more.items() if result is not None}
+        return facts | {
+            name: to_plain(result) for name, result in more.items() if result is not None
+        }
 
     def record(self) -> dict[str, Any]:
         """Plain values for JSON: recipe, seeds, settings of model and training, and `facts`."""
@@ -141,23 +154,31 @@ class TrainingResult:
 
 
 def train_recipe(
-    recipe: Recipe, prepared: Prepared, callbacks: Sequence[Callback] = (), unfinished: CheckpointFolder | None = None
+    recipe: Recipe,
+    prepared: Prepared,
+    callbacks: Sequence[Callback] = (),
+    unfinished: CheckpointFolder | None = None,
 ) -> TrainingResult:
     """Train a recipe, restore the best weights, and evaluate validation rows and (once) test rows.
 
-    With `training.refit` the network is trained again on training and validation rows before the test rows are
-    evaluated. Given a folder of an unfinished run, checkpoints are written there, and the same run resumes from them.
+    With `training.refit` the network is trained again on training and validation rows before the
+    test rows are evaluated. Given a folder of an unfinished run, checkpoints are written there, and
+    the same run resumes from them.
 
     Errors:
         As for `fit_recipe`.
     """
     began = time.perf_counter()
-    trained = fit_recipe(recipe, prepared.encoder, prepared.train, prepared.valid, callbacks, unfinished)
+    trained = fit_recipe(
+        recipe, prepared.encoder, prepared.train, prepared.valid, callbacks, unfinished
+    )
     if trained.recipe.training.refit:
         trained = fit_again(trained, prepared.train, prepared.valid, callbacks, unfinished)
     here = time.perf_counter() - began  # of a resumed run only the part in this process
     reporter = next((one for one in callbacks if isinstance(one, Reported)), None)
-    return evaluate_on_test(trained, prepared, spent=max(here, trained.history.seconds), reporter=reporter)
+    return evaluate_on_test(
+        trained, prepared, spent=max(here, trained.history.seconds), reporter=reporter
+    )
 
 
 def resolve_defaults(
@@ -165,9 +186,14 @@ def resolve_defaults(
 ) -> tuple[Recipe, tuple[ResolvedSetting, ...]]:
     """The recipe with complete settings, and those of them that were chosen from the training rows.
 
-    Settings with `of_schema` take the fields of user and item ids from the schema. `start` is a warm start's bundle.
+    Settings with `of_schema` take the fields of user and item ids from the schema. `start` is a
+    warm start's bundle.
     """
-    model = recipe.model.of_schema(recipe.schema) if hasattr(recipe.model, "of_schema") else recipe.model
+    model = (
+        recipe.model.of_schema(recipe.schema)
+        if hasattr(recipe.model, "of_schema")
+        else recipe.model
+    )
     if recipe.defaults == "fixed":
         return dataclasses.replace(recipe, model=model), ()
     former = None if start is None else start.network
@@ -191,14 +217,15 @@ def fit_recipe(
 ) -> TrainingResult:
     """Train a recipe on the training rows and restore the best weights on the validation rows.
 
-    Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads sleep from now on
-    (`fieldwise.ops.devices`). In a folder of an unfinished run checkpoints are written, and from there the same run
-    resumes if it was killed; the second training has its own checkpoints there.
+    Ctrl-C ends training early, as in `fieldwise.training.fit.Training`. PyTorch's idle threads
+    sleep from now on (`fieldwise.ops.devices`). In a folder of an unfinished run checkpoints are
+    written, and from there the same run resumes if it was killed; the second training has its own
+    checkpoints there.
 
     Errors:
         BundleError: the recipe's warm_start is not a valid bundle.
-        ConfigError: settings that do not fit the model or the task; a warm start without matching weights; other
-            settings or rows than those of the unfinished run.
+        ConfigError: settings that do not fit the model or the task; a warm start without matching
+            weights; other settings or rows than those of the unfinished run.
         TrainingError: the loss is not finite.
     """
     start = None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
@@ -212,10 +239,25 @@ def fit_recipe(
     if (group := current_group()) is not None:
         check_same_on_all_ranks(group, {**facts(), "commit": commit()})
     network, started, history = _fit(
-        recipe, encoder, start, train.table, valid.table, callbacks, unfinished, facts, group=valid.group
+        recipe,
+        encoder,
+        start,
+        train.table,
+        valid.table,
+        callbacks,
+        unfinished,
+        facts,
+        group=valid.group,
     )
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
-    return TrainingResult(recipe=recipe, bundle=bundle, history=history, chosen=chosen, start=start, warm_start=started)
+    return TrainingResult(
+        recipe=recipe,
+        bundle=bundle,
+        history=history,
+        chosen=chosen,
+        start=start,
+        warm_start=started,
+    )
 
 
 def fit_again(
@@ -227,27 +269,34 @@ def fit_again(
 ) -> TrainingResult:
     """Train a network of the same settings from the start, on the training and validation rows together.
 
-    Its encoder is fitted on both. It takes as many epochs as the first training to its best evaluation, with the same
-    learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of a callback, the first network is returned,
-    and the result's `stopped` says so. A first training that was interrupted is returned as it is. Callbacks
-    and checkpoints are as in `fit_recipe`.
+    Its encoder is fitted on both. It takes as many epochs as the first training to its best
+    evaluation, with the same learning rates; nothing is evaluated. After Ctrl-C, or `OutOfTime` of
+    a callback, the first network is returned, and the result's `stopped` says so. A first training
+    that was interrupted is returned as it is. Callbacks and checkpoints are as in `fit_recipe`.
 
     Errors:
         DataError: a column has other types of values in the two parts.
         TrainingError: the loss is not finite.
     """
-    recipe, first = trained.recipe, trained.history
+    recipe = trained.recipe
+    first = trained.history
     if first.stopped == "interrupted":
         return trained
     encoder, table = encoded_together(train, valid, recipe.schema)
     facts = partial(_run_facts, recipe, trained.start, train, valid, first)
     try:
-        network, _, again = _fit(recipe, encoder, trained.start, table, first, callbacks, unfinished, facts)
+        network, _, again = _fit(
+            recipe, encoder, trained.start, table, first, callbacks, unfinished, facts
+        )
     except (KeyboardInterrupt, OutOfTime) as e:
-        stopped: Literal["interrupted", "time"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+        stopped: Literal["interrupted", "time"] = (
+            "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+        )
         return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
     return dataclasses.replace(
-        trained, bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network), refit=again
+        trained,
+        bundle=dataclasses.replace(trained.bundle, encoder=encoder, network=network),
+        refit=again,
     )
 
 
@@ -256,27 +305,39 @@ def evaluate_on_test(
 ) -> TrainingResult:
     """The result of a training with metrics of the test rows, evaluated once, and its bundle with all facts.
 
-    `spent` are the seconds of the training, with the part before an interruption; `reporter` gets the rows scored.
+    `spent` are the seconds of the training, with the part before an interruption; `reporter` gets
+    the rows scored.
     """
-    began, recipe, bundle = time.perf_counter(), trained.recipe, trained.bundle
+    began = time.perf_counter()
+    recipe = trained.recipe
+    bundle = trained.bundle
     parts = {"test": prepared.test, "valid": prepared.valid}
-    digests = {f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()}
-    objective, by_loss = Objective.of(*recipe.schema.labels), recipe.training.monitor == "loss"
+    digests = {
+        f"{name}_digest": rows_digest(part.frame, recipe.schema) for name, part in parts.items()
+    }
+    objective = Objective.of(*recipe.schema.labels)
+    by_loss = recipe.training.monitor == "loss"
     table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
     if reporter is not None:
         reporter.scoring(len(table))
     scored = None if reporter is None else reporter.scored
-    test = evaluate(bundle.network, table, objective, prepared.test.group, loss=by_loss, scored=scored)
+    test = evaluate(
+        bundle.network, table, objective, prepared.test.group, loss=by_loss, scored=scored
+    )
     started = trained.warm_start
     if started is not None and trained.start is not None:
-        test_rows, valid_rows = (_held_out(trained.start, name, digests[f"{name}_digest"]) for name in parts)
+        test_rows, valid_rows = (
+            _held_out(trained.start, name, digests[f"{name}_digest"]) for name in parts
+        )
         started = dataclasses.replace(started, same_test_rows=test_rows, same_valid_rows=valid_rows)
     done = dataclasses.replace(
         trained,
         warm_start=started,
         counts=prepared.counts,
         test=test,
-        best_possible=best_possible(prepared.test) if recipe.schema.label.task == "binary" else None,
+        best_possible=best_possible(prepared.test)
+        if recipe.schema.label.task == "binary"
+        else None,
         seconds=spent + time.perf_counter() - began,
     )
     train = prepared.train
@@ -285,13 +346,18 @@ def evaluate_on_test(
         "run": {**done.facts(), **digests},
         "history": to_plain(done.history.evaluations),
         "environment": environment(device_of(bundle.network)),
-        "classes": [to_plain(classes) for classes in classes_of(train.frame, train.table.targets, recipe.schema)],
+        "classes": [
+            to_plain(classes)
+            for classes in classes_of(train.frame, train.table.targets, recipe.schema)
+        ],
         TRAINED_ROWS: trained_rows(
             recipe.schema, prepared.train.frame, prepared.valid.frame, refit=done.refit is not None
         ),
     }
     samples = sample_rows(recipe.schema, prepared.valid.frame)
-    return dataclasses.replace(done, bundle=dataclasses.replace(bundle, samples=samples, about=about))
+    return dataclasses.replace(
+        done, bundle=dataclasses.replace(bundle, samples=samples, about=about)
+    )
 
 
 def best_possible(part: SplitPart) -> dict[str, float] | None:
@@ -317,22 +383,30 @@ def baseline_rows(prepared: Prepared, epochs: int) -> int:
 def fit_baseline(recipe: Recipe, prepared: Prepared, rows: int) -> Mapping[str, float]:
     """The metrics on all validation rows of the baseline, with default settings and the main label's task.
 
-    The test rows are not used. With more than `rows` training rows it trains and stops early on samples of as many: a
-    random row of each of as many equal stretches, and those of the least and the largest targets.
+    The test rows are not used. With more than `rows` training rows it trains and stops early on
+    samples of as many: a random row of each of as many equal stretches, and those of the least and
+    the largest targets.
     """
-    model, training = as_settings(BASELINE), TrainingSettings(epochs=BASELINE_EPOCHS)
-    baseline = dataclasses.replace(recipe, model=model, training=training, defaults="data", warm_start=None)
+    model = as_settings(BASELINE)
+    training = TrainingSettings(epochs=BASELINE_EPOCHS)
+    baseline = dataclasses.replace(
+        recipe, model=model, training=training, defaults="data", warm_start=None
+    )
     samples = []
     for part in (prepared.train, prepared.valid):
-        every, sample = len(part.table), part
+        every = len(part.table)
+        sample = part
         if every > rows:
             ends = np.linspace(0, every, rows + 1).astype(np.int64)
             drawn = np.random.default_rng(recipe.seed).integers(ends[:-1], ends[1:])
-            extremes = np.concatenate([part.y.argmin(axis=0), part.y.argmax(axis=0)])  # so that both classes are there
+            # so that both classes are there
+            extremes = np.concatenate([part.y.argmin(axis=0), part.y.argmax(axis=0)])
             numbers = np.unique(np.concatenate([drawn, extremes]))
             group = None if part.group is None else part.group[numbers]
             raw = partial(part.frame.__getitem__, numbers)
-            sample = dataclasses.replace(part, rows=raw, table=part.table.take(numbers), group=group)
+            sample = dataclasses.replace(
+                part, rows=raw, table=part.table.take(numbers), group=group
+            )
         samples.append(sample)
     train, valid = samples
     trained = fit_recipe(baseline, prepared.encoder, train, valid)
@@ -356,9 +430,13 @@ def _fit(
 ) -> tuple[nn.Module, WarmStart | None, History]:
     """A trained network, the report of its warm start, and its training.
 
-    With the first training's result in place of validation rows it is the second. Process 0 writes checkpoints.
+    With the first training's result in place of validation rows it is the second. Process 0 writes
+    checkpoints.
     """
-    labels, second, world, checkpoints = recipe.schema.labels, isinstance(valid, History), current_group(), None
+    labels = recipe.schema.labels
+    second = isinstance(valid, History)
+    world = current_group()
+    checkpoints = None
     network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
     network = as_former(network, encoder.layout, None if start is None else start.network)
     started = None if start is None else warm_start(network, encoder, start, labels=labels)
@@ -369,7 +447,8 @@ def _fit(
             name="second" if second else "first",
             minutes=recipe.training.checkpoint_minutes,
             about=facts,
-            always=recipe.training.refit and not second,  # the second training begins with the first one's result
+            # the second training begins with the first one's result
+            always=recipe.training.refit and not second,
         )
     training = Training(
         network,
@@ -388,7 +467,11 @@ def _fit(
 
 
 def _run_facts(
-    recipe: Recipe, start: Bundle | None, train: SplitPart, valid: SplitPart, first: History | None = None
+    recipe: Recipe,
+    start: Bundle | None,
+    train: SplitPart,
+    valid: SplitPart,
+    first: History | None = None,
 ) -> dict[str, Any]:
     """What processes that resume a training, or share it, must have in common: settings, rows and versions.
 
@@ -406,7 +489,8 @@ def _run_facts(
         "versions": {"fieldwise": __version__, "torch": torch.__version__},
     }
     for name, part in (("training rows", train), ("validation rows", valid)):
-        facts[name], weight = rows_digest(part.frame, recipe.schema), part.table.weight
+        facts[name] = rows_digest(part.frame, recipe.schema)
+        weight = part.table.weight
         if weight is not None:
             facts[name] += f" {hashlib.sha256(np.ascontiguousarray(weight).data).hexdigest()}"
     if (code := source_digest(recipe.model)) is not None:
@@ -416,7 +500,9 @@ def _run_facts(
     if first is not None:
         facts["first training"] = [[e.epoch, e.learning_rate] for e in first.evaluations]
         if first.lr is not None:
-            facts["first training of LR"] = [[e.epoch, e.learning_rate] for e in first.lr.evaluations]
+            facts["first training of LR"] = [
+                [e.epoch, e.learning_rate] for e in first.lr.evaluations
+            ]
     return facts
 
 
@@ -430,7 +516,9 @@ def _held_out(bundle: Bundle, name: str, digest: str) -> bool:
 
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     """SHA-256 over the columns that a schema reads of a table's rows, in order."""
-    columns = dict.fromkeys([*schema.row_keys, *schema.columns, *(label.column for label in schema.labels)])
+    columns = dict.fromkeys(
+        [*schema.row_keys, *schema.columns, *(label.column for label in schema.labels)]
+    )
     return digest_rows(frame.select([c for c in columns if c in frame.columns]))
 
 
@@ -439,8 +527,14 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
     schema = recipe.schema
     made = {recipe.history.column} if recipe.history is not None else set()
     made |= set(recipe.target_encoding.made) if recipe.target_encoding is not None else set()
-    named = [*schema.row_keys, *(label.column for label in schema.labels)] if schema.row_keys else frame.columns
-    return digest_rows(frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made]))
+    named = (
+        [*schema.row_keys, *(label.column for label in schema.labels)]
+        if schema.row_keys
+        else frame.columns
+    )
+    return digest_rows(
+        frame.select([c for c in dict.fromkeys(named) if c in frame.columns and c not in made])
+    )
 
 
 def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
@@ -451,8 +545,12 @@ def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
     """
     saved = bundle.about.get("recipe")
     if not isinstance(saved, dict) or "settings" not in saved:
-        raise BundleError(f"the bundle {folder} was not made by a recipe, so its rows are unknown: {instead}")
-    return Recipe.from_dict({"defaults": "fixed", **saved["settings"]}, str(saved.get("name", folder)))
+        raise BundleError(
+            f"the bundle {folder} was not made by a recipe, so its rows are unknown: {instead}"
+        )
+    return Recipe.from_dict(
+        {"defaults": "fixed", **saved["settings"]}, str(saved.get("name", folder))
+    )
 
 
 def rows_of_run(
@@ -461,12 +559,15 @@ def rows_of_run(
     """The raw rows of one part of a run, and whether they are verified to be those of the run.
 
     Errors:
-        DataError: there are none, the network was trained on them, or the data have changed since; the message ends
-            with `instead`.
+        DataError: there are none, the network was trained on them, or the data have changed since;
+            the message ends with `instead`.
     """
     if part == "valid" and "refit" in bundle.about.get("run", {}):
-        raise DataError(f"the network was trained on the recipe's validation rows too (training.refit): {instead}")
-    frame, word = getattr(prepared, part).frame, PART_WORDS[part]
+        raise DataError(
+            f"the network was trained on the recipe's validation rows too (training.refit): {instead}"
+        )
+    frame = getattr(prepared, part).frame
+    word = PART_WORDS[part]
     if frame.height == 0:
         raise DataError(f"the recipe {recipe.name} has no {word} rows: {instead}")
     digest = bundle.about.get("run", {}).get(f"{part}_digest")
@@ -480,9 +581,14 @@ def rows_of_run(
 
 def environment(device: torch.device = CPU) -> dict[str, Any]:
     """Date (UTC), machine (processor and cores), device, threads, versions and commit, as plain values."""
-    processor, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
     if info.exists():
-        models = (line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line)
+        models = (
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if "model name" in line
+        )
         processor = next(models, processor)
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -498,10 +604,22 @@ def environment(device: torch.device = CPU) -> dict[str, Any]:
 @cache
 def commit() -> str:
     """The running commit, with `+` if the tree has changes; `unknown` if the package is not a checkout."""
-    commands = ["ls-files", Path(__file__).name], ["rev-parse", "--short", "HEAD"], ["status", "--porcelain"]
-    options: dict[str, Any] = {"cwd": Path(__file__).parent, "check": True, "capture_output": True, "text": True}
+    commands = (
+        ["ls-files", Path(__file__).name],
+        ["rev-parse", "--short", "HEAD"],
+        ["status", "--porcelain"],
+    )
+    options: dict[str, Any] = {
+        "cwd": Path(__file__).parent,
+        "check": True,
+        "capture_output": True,
+        "text": True,
+    }
     try:
-        known, head, changes = (subprocess.run(["git", *one], **options).stdout.strip() for one in commands)
-        return head + ("+" if changes else "") if known else "unknown"  # an installed copy inside another checkout
+        known, head, changes = (
+            subprocess.run(["git", *one], **options).stdout.strip() for one in commands
+        )
+        # an installed copy inside another checkout
+        return head + ("+" if changes else "") if known else "unknown"
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -26,7 +26,9 @@ from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 
-USER, ITEM, ROW = "user", "item", "row"
+USER = "user"
+ITEM = "item"
+ROW = "row"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,8 @@ class RankingSettings:
     """Settings of the ranking evaluation.
 
     Args:
-        candidates: number of sampled items per user, besides the test positives, none of them liked; None: all items.
+        candidates: number of sampled items per user, besides the test positives, none of them
+            liked; None: all items.
         users: maximum number of users, sampled; None: all.
         keep_seen: also rank items that the user liked in training or validation rows.
         seed: seed for sampling users and items, and for the order of equal scores.
@@ -85,7 +88,8 @@ class RankingTask:
         likes: number of positive training rows of each item [N].
         users: number of users U.
         all_users: number of users of the test rows with a test positive that is not excluded.
-        liked_before: number of test positives that are excluded because their user liked them before.
+        liked_before: number of test positives that are excluded because their user liked them
+            before.
     """
 
     def __init__(self, prepared: Prepared, schema: Schema, settings: RankingSettings) -> None:
@@ -95,13 +99,17 @@ class RankingTask:
         for name in PARTS:
             part: SplitPart = getattr(prepared, name)
             rows = np.flatnonzero(part.main > 0.5)
-            named = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
+            named = {
+                role: as_text(part.frame.get_column(column))[rows]
+                for role, column in columns.items()
+            }
             likes[name] = pl.DataFrame({**named, ROW: rows}).drop_nulls()
         items = _catalogue(prepared, schema, columns[ITEM])
         names = as_text(items.get_column(columns[ITEM]))
         row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
         seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
-        pairs, frame = likes["test"], prepared.test.frame
+        pairs = likes["test"]
+        frame = prepared.test.frame
         if schema.time is not None and schema.time in frame.columns:
             times = order_values(frame, schema.time, "time", schema.time_format, schema.missing)
             moment = times[pairs.get_column(ROW).to_numpy()]
@@ -113,7 +121,11 @@ class RankingTask:
             targets = targets.join(seen, on=[USER, ITEM], how="anti")
         liked_before = before - targets.height
         if not targets.height:
-            result = f"all {before:,} were liked before: keep_seen=True ranks them too" if before else "there is none"
+            result = (
+                f"all {before:,} were liked before: keep_seen=True ranks them too"
+                if before
+                else "there is none"
+            )
             raise DataError(
                 f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
                 f"{columns[ITEM]!r}, and {result}"
@@ -124,15 +136,27 @@ class RankingTask:
         chosen = users.gather(np.sort(rng.choice(len(users), some, replace=False)))
         number = pl.DataFrame({USER: chosen, "number": np.arange(some)})
         targets = targets.join(number, on=USER).join(row_of, on=ITEM).sort("number", "place")
-        rows = number.join(first, on=USER, how="left", maintain_order="left").get_column(ROW).to_numpy()
+        rows = (
+            number.join(first, on=USER, how="left", maintain_order="left")
+            .get_column(ROW)
+            .to_numpy()
+        )
         left_out = seen.clear() if settings.keep_seen else seen
         of_user = left_out.join(number, on=USER).join(row_of, on=ITEM).sort("number", "place")
         cuts = np.searchsorted(of_user.get_column("number").to_numpy(), np.arange(1, some))
-        counts = row_of.join(likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left")
+        counts = row_of.join(
+            likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left"
+        )
         own = {f.column for f in schema.with_role("item")} | {columns[ITEM]}
-        self.settings, self.columns, self.items, self.users, self.all_users = settings, columns, items, some, len(users)
+        self.settings = settings
+        self.columns = columns
+        self.items = items
+        self.users = some
+        self.all_users = len(users)
         self.contexts = frame[rows].select([c for c in schema.columns if c not in own])
-        self.user, self.place = (targets.get_column(name).to_numpy() for name in ("number", "place"))
+        self.user, self.place = (
+            targets.get_column(name).to_numpy() for name in ("number", "place")
+        )
         self.seen = np.split(of_user.get_column("place").to_numpy(), cuts)
         self.likes = counts.get_column("len").fill_null(0).to_numpy().astype(np.int64)
         self.liked_before = liked_before
@@ -152,7 +176,9 @@ class RankingTask:
             others = np.flatnonzero(free)
             rng = np.random.default_rng([self.settings.seed, 1, number])
             free[:] = False
-            free[rng.choice(others, min(self.settings.candidates, len(others)), replace=False)] = True
+            free[rng.choice(others, min(self.settings.candidates, len(others)), replace=False)] = (
+                True
+            )
             free[own] = True
         return np.flatnonzero(free)
 
@@ -160,7 +186,9 @@ class RankingTask:
     def digest(self) -> str:
         """A digest of users, positives and candidates: equal for comparable models."""
         hasher = hashlib.sha256(repr(to_plain(self.settings)).encode())
-        hasher.update("\n".join(as_text(self.items.get_column(self.columns[ITEM])).to_list()).encode())
+        hasher.update(
+            "\n".join(as_text(self.items.get_column(self.columns[ITEM])).to_list()).encode()
+        )
         sizes = np.array([len(rows) for rows in self.seen])
         for array in (self.user, self.place, self.likes, sizes, *self.seen):
             hasher.update(np.ascontiguousarray(array, np.int64).tobytes())
@@ -174,23 +202,34 @@ class RankingTask:
     def sentence(self) -> str:
         """A description of the task."""
         s = self.settings
-        who = f"{self.users:,} users" if self.users == self.all_users else f"{self.users:,} of {self.all_users:,} users"
+        who = (
+            f"{self.users:,} users"
+            if self.users == self.all_users
+            else f"{self.users:,} of {self.all_users:,} users"
+        )
         drawn = "" if self.users == self.all_users else f" (seed {s.seed})"
         if s.candidates is None:
             what = f"all {self.items.height:,} items"
         else:
             what = f"{s.candidates:,} items sampled of {self.items.height:,} (seed {s.seed}), plus those they liked"
-        less = "" if s.keep_seen else ", without those the user liked in training and validation rows"
+        less = (
+            "" if s.keep_seen else ", without those the user liked in training and validation rows"
+        )
         if self.liked_before:  # 0 if they are kept
             less += f" ({self.liked_before:,} test positives among them, left out too)"
-        return f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
+        return (
+            f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
+        )
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
         """The ranks of test positives among their user's candidates, from 1 [P], by the scores of a user and items."""
         out = np.empty(len(self.user), np.int64)
         for number in range(self.users):
-            rows, own = self.candidates(number), slice(self.ends[number], self.ends[number + 1])
-            out[own] = places(scores(number, rows), np.searchsorted(rows, self.place[own]), self.tie[rows])
+            rows = self.candidates(number)
+            own = slice(self.ends[number], self.ends[number + 1])
+            out[own] = places(
+                scores(number, rows), np.searchsorted(rows, self.place[own]), self.tie[rows]
+            )
         return out
 
     def by_popularity(self) -> np.ndarray:
@@ -205,7 +244,8 @@ class Ranked:
     place: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
     popular: np.ndarray  # the same by popularity
     user: np.ndarray  # the user of each, from 0 [P]
-    about: Mapping[str, Any]  # plain values: settings, the task's digest and description, numbers of users and items
+    # plain values: settings, the task's digest and description, numbers of users and items
+    about: Mapping[str, Any]
 
     @property
     def users(self) -> int:
@@ -231,7 +271,9 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
         "all_users": task.all_users,
         "items": task.items.height,
     }
-    return Ranked(place=task.ranks(scores), popular=task.by_popularity(), user=task.user, about=about)
+    return Ranked(
+        place=task.ranks(scores), popular=task.by_popularity(), user=task.user, about=about
+    )
 
 
 def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:

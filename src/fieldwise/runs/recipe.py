@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from fieldwise.models import ModelSettings
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-IN_MEMORY = "table-in-memory"  # in place of a path, for a table in memory that is not written to a file
+# in place of a path, for a table in memory that is not written to a file
+IN_MEMORY = "table-in-memory"
 CHOICES = ("kind", "name", "task")
 MIN_SIMILARITY = 0.6  # minimum similarity of a suggested setting
 SURE_SIMILARITY = 0.9  # similarity above which no other is searched
@@ -49,14 +50,14 @@ class DataSettings:
 
     Args:
         name: a public data set (`fieldwise fetch`) or `simulated`.
-        path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a pattern such as
-            `logs/*.parquet`, read in the order of the files' names; instead of `name`. A relative path in a recipe
-            file is relative to that file's folder.
+        path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a
+            pattern such as `logs/*.parquet`, read in the order of the files' names; instead of
+            `name`. A relative path in a recipe file is relative to that file's folder.
         separator: delimiter of a text file; detected if omitted.
         encoding: encoding of a text file, if not UTF-8.
         columns: column names of a text file without a header line.
-        memory: memory for the rows while they are prepared, such as `2GB`, or a number of bytes; if omitted, half of
-            what the machine has available then. Prepared data do not depend on it.
+        memory: memory for the rows while they are prepared, such as `2GB`, or a number of bytes; if
+            omitted, half of what the machine has available then. Prepared data do not depend on it.
         rows: number of rows of the simulated log.
         users: number of users of the simulated log.
         items: number of items of the simulated log.
@@ -77,28 +78,43 @@ class DataSettings:
     def __post_init__(self) -> None:
         if (self.name is None) == (self.path is None):
             found = "neither" if self.name is None else f"both {self.name!r} and {str(self.path)!r}"
-            raise ConfigError(f"data needs either name (a known data set) or path (a file), found {found}: give one")
+            raise ConfigError(
+                f"data needs either name (a known data set) or path (a file), found {found}: give one"
+            )
         if self.columns is not None:
             if isinstance(self.columns, str):
-                raise ConfigError(f"data.columns is a list of names, found the text {self.columns!r}")
+                raise ConfigError(
+                    f"data.columns is a list of names, found the text {self.columns!r}"
+                )
             object.__setattr__(self, "columns", tuple(self.columns))
             if self.path is None:
-                raise ConfigError("data.columns are the column names of your own text file: also give data.path")
+                raise ConfigError(
+                    "data.columns are the column names of your own text file: also give data.path"
+                )
         if self.memory is not None and parse_bytes(self.memory, "data.memory") < LEAST_MEMORY:
-            raise ConfigError(f"data.memory must be at least {LEAST_MEMORY // 10**6}MB, found {self.memory!r}")
+            raise ConfigError(
+                f"data.memory must be at least {LEAST_MEMORY // 10**6}MB, found {self.memory!r}"
+            )
         check_seed(self.seed)
 
     @property
     def memory_bytes(self) -> int:
         """The bytes of `memory`; if it is omitted, half of what the machine has available now."""
-        return available_memory() // 2 if self.memory is None else parse_bytes(self.memory, "data.memory")
+        return (
+            available_memory() // 2
+            if self.memory is None
+            else parse_bytes(self.memory, "data.memory")
+        )
 
     def text(self, text_columns: Sequence[str] = ()) -> "TextFormat":
         """How delimited text of `path` is written, and which of its columns a schema reads as text."""
         from fieldwise.data.read.text_files import TextFormat  # which imports Polars
 
         return TextFormat(
-            separator=self.separator, encoding=self.encoding, columns=self.columns, text_columns=tuple(text_columns)
+            separator=self.separator,
+            encoding=self.encoding,
+            columns=self.columns,
+            text_columns=tuple(text_columns),
         )
 
 
@@ -142,7 +158,9 @@ class Range:
     def suggest(self, trial: "BaseTrial", name: str) -> Any:
         """A value of Optuna's choice."""
         if self.whole:
-            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
+            return trial.suggest_int(
+                name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log
+            )
         return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
 
 
@@ -187,7 +205,9 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
         if value is False:
             space[key] = False
         elif not isinstance(value, Mapping):
-            raise ConfigError(f"{path} must be a table with low and high, or with choices, or false, found {value!r}")
+            raise ConfigError(
+                f"{path} must be a table with low and high, or with choices, or false, found {value!r}"
+            )
         elif "choices" in value:
             space[key] = parse(Choices, value, path)
         elif "low" in value or "high" in value:
@@ -201,7 +221,9 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
 def default_space(model: str) -> Mapping[str, Bounds]:
     """The built-in space of a model by name: the space of all models, overridden by its own."""
     tables = tomllib.loads((RECIPES / "_search.toml").read_text("utf-8"))
-    return merged_space(*(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model)))
+    return merged_space(
+        *(parse_space(tables.get(name, {}), f"search.{name}") for name in ("all", model))
+    )
 
 
 def merged_space(*spaces: Mapping[str, Bounds | Literal[False]]) -> dict[str, Bounds]:
@@ -218,16 +240,19 @@ class Recipe:
     """One run, ready to train.
 
     Args:
-        defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the training rows
-            (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as in recipes of papers and
-            benchmarks.
-        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.bundle.warm_start`), such as a trained FM
-            for an AFM. A relative path in a recipe file is relative to that file's folder.
-        search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of the model.
-        benchmark: name of the task: rows, fields and label. Metrics are comparable only within one benchmark and
-            protocol.
+        defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the
+            training rows (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as
+            in recipes of papers and benchmarks.
+        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.bundle.warm_start`), such
+            as a trained FM for an AFM. A relative path in a recipe file is relative to that file's
+            folder.
+        search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of
+            the model.
+        benchmark: name of the task: rows, fields and label. Metrics are comparable only within one
+            benchmark and protocol.
         protocol: name of the split and feature definition; some data sets have several.
-        seed: seed of initial weights, row order and dropout; also of split and negatives if `data_seed` is omitted.
+        seed: seed of initial weights, row order and dropout; also of split and negatives if
+            `data_seed` is omitted.
         data_seed: seed of split and negatives.
     """
 
@@ -253,7 +278,7 @@ class Recipe:
         check_seed(self.seed)
         check_seed(self.rows_seed, "data_seed")
         if isinstance(self.model, type):  # a user-defined model
-            from fieldwise.models.own import as_settings
+            from fieldwise.models.registry import as_settings
 
             object.__setattr__(self, "model", as_settings(self.model))
 
@@ -265,9 +290,14 @@ class Recipe:
     def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
         """Warnings of a protocol that leaks, for comparison with published figures only; counted in prepared rows."""
         sentences = []
-        encoding, split = self.target_encoding, self.split
+        encoding = self.target_encoding
+        split = self.split
         if encoding is not None and encoding.source != "train":
-            rows = "" if prepared is None else f", which are all {prepared.counts['test_rows']:,} test rows"
+            rows = (
+                ""
+                if prepared is None
+                else f", which are all {prepared.counts['test_rows']:,} test rows"
+            )
             sentences.append(
                 f"target_encoding.source = {encoding.source!r} uses the labels of the scored rows{rows}: metrics are "
                 "too good, and only comparable with published ones that have the same leak"
@@ -289,7 +319,9 @@ class Recipe:
 
     def on(self, device: str) -> "Recipe":
         """The recipe, to be trained on another device (`training.device`)."""
-        return dataclasses.replace(self, training=changed(self.training, {"device": device}, "training"))
+        return dataclasses.replace(
+            self, training=changed(self.training, {"device": device}, "training")
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe as plain values for `from_dict`, without what belongs to this machine (`training.device`)."""
@@ -307,12 +339,18 @@ class Recipe:
         """A recipe from the tables of a recipe file, with `extends` already resolved.
 
         Errors:
-            ConfigError, SchemaError: an unknown, missing or wrong setting; the message has its path.
+            ConfigError, SchemaError: an unknown, missing or wrong setting; the message has its
+                path.
         """
         top, schema, search = _checked(data, name)
-        from fieldwise.models.build import model_from_dict  # imports PyTorch: only if the rest of the recipe is valid
+        # imports PyTorch: only if the rest of the recipe is valid
+        from fieldwise.models.build import model_from_dict
 
-        more = {f.name: getattr(top, f.name) for f in fields(top) if f.name not in ("schema", "model", "search")}
+        more = {
+            f.name: getattr(top, f.name)
+            for f in fields(top)
+            if f.name not in ("schema", "model", "search")
+        }
         model = model_from_dict(top.model, f"recipe {name}: model")
         return cls(name=name, schema=schema, model=model, search=search, **more)
 
@@ -331,12 +369,17 @@ def _unseen_words(column: str, schema: Schema, prepared: "Prepared | None") -> s
 
 
 SECTIONS = tuple(f.name for f in fields(Recipe)[1:])  # without the name
-_RAW = dict.fromkeys(("schema", "model", "search"), dict[str, Any])  # the model's settings need PyTorch
-_Tables: Any = make_dataclass("_Tables", [(f.name, _RAW.get(f.name, f.type), copy(f)) for f in fields(Recipe)[1:]])
+# the model's settings need PyTorch
+_RAW = dict.fromkeys(("schema", "model", "search"), dict[str, Any])
+_Tables: Any = make_dataclass(
+    "_Tables", [(f.name, _RAW.get(f.name, f.type), copy(f)) for f in fields(Recipe)[1:]]
+)
 """A recipe as its file has it: schema, model and search are not parsed yet."""
 
 
-def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
+def _checked(
+    data: Mapping[str, Any], name: str
+) -> tuple[Any, Schema, dict[str, Bounds | Literal[False]]]:
     """The parts of a recipe, checked but for the model's settings, which need PyTorch."""
     top = parse(_Tables, data, f"recipe {name}:")
     check_seed(top.seed)
@@ -345,23 +388,28 @@ def _checked(data: Mapping[str, Any], name: str) -> tuple[Any, Schema, dict[str,
     return top, schema, parse_space(top.search, f"recipe {name}: search")
 
 
-def load_recipe(source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None) -> Recipe:
+def load_recipe(
+    source: str | Path, overrides: Sequence[str] = (), *, protocol: str | None = None
+) -> Recipe:
     """A built-in recipe by name, or a recipe from a TOML file.
 
-    A file may have `extends = "OTHER"` (a file in the same folder, or a built-in recipe): its settings override those
-    of OTHER, table by table. Lists are replaced as a whole, and so are tables with a different `kind`, `name` or
-    `task`, and data by `name` if data by `path` are given. `schema` may be the path of a schema file, relative to the
-    recipe's folder, like `data.path`.
+    A file may have `extends = "OTHER"` (a file in the same folder, or a built-in recipe): its
+    settings override those of OTHER, table by table. Lists are replaced as a whole, and so are
+    tables with a different `kind`, `name` or `task`, and data by `name` if data by `path` are
+    given. `schema` may be the path of a schema file, relative to the recipe's folder, like
+    `data.path`.
 
     Args:
         source: a name from `recipe_names`, or the path of a TOML file.
-        overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`, or `protocol=time`.
-        protocol: name of another split and feature definition (`protocol_names`), whose settings override the
-            recipe's, if no override names one. Your own recipe file has those of the recipe that it extends, or else
-            of its data set.
+        overrides: `key=value` with a dotted key and a TOML value, such as `training.epochs=3`, or
+            `protocol=time`.
+        protocol: name of another split and feature definition (`protocol_names`), whose settings
+            override the recipe's, if no override names one. Your own recipe file has those of the
+            recipe that it extends, or else of its data set.
 
     Errors:
-        ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one is named).
+        ConfigError: no such recipe or protocol, invalid TOML, an unknown key (the nearest known one
+            is named).
 
     >>> load_recipe("simulated/afm", ["model.attention_dim=8"]).model.attention_dim
     8
@@ -389,7 +437,9 @@ def protocol_names(folder: str) -> list[str]:
 
 def protocol_of(overrides: Sequence[str]) -> str | None:
     """The protocol that overrides name last; None if they name none."""
-    named = [str(table["protocol"]) for table in map(_parse_override, overrides) if "protocol" in table]
+    named = [
+        str(table["protocol"]) for table in map(_parse_override, overrides) if "protocol" in table
+    ]
     return named[-1] if named else None
 
 
@@ -414,7 +464,9 @@ def _recipe_settings(
     return settings, name
 
 
-def _protocol_settings(chosen: str, name: str, settings: Mapping[str, Any], files: Sequence[Path]) -> dict[str, Any]:
+def _protocol_settings(
+    chosen: str, name: str, settings: Mapping[str, Any], files: Sequence[Path]
+) -> dict[str, Any]:
     """The settings of a protocol by name, for a recipe that was read from `files`, itself and those that it extends."""
     folder = _protocol_folder(settings, files)
     known = [] if folder is None else protocol_names(folder)
@@ -433,8 +485,8 @@ def _protocol_settings(chosen: str, name: str, settings: Mapping[str, Any], file
 def _protocol_folder(settings: Mapping[str, Any], files: Sequence[Path]) -> str | None:
     """The package's folder whose protocols a recipe has; None if its data are not a public set.
 
-    It is the first with protocols among the recipe's own folder, those of the recipes that it extends, and the one
-    named like its data set; else the first.
+    It is the first with protocols among the recipe's own folder, those of the recipes that it
+    extends, and the one named like its data set; else the first.
     """
     data = settings.get("data")
     public_set = data.get("name") if isinstance(data, dict) else None
@@ -462,10 +514,14 @@ def _find(source: str | Path) -> tuple[str, Path]:
         return str(path), path
     names = recipe_names()
     if str(source) not in ("", *names) and path.is_dir():
-        raise ConfigError(f"a recipe must be a TOML file or a built-in name, found the folder {path}")
+        raise ConfigError(
+            f"a recipe must be a TOML file or a built-in name, found the folder {path}"
+        )
     if str(source) not in names:
         suggestion = _nearest_file(path)
-        raise ConfigError(f"no recipe is named {str(source)!r}{suggestion or f': {nearest(str(source), names)}'}")
+        raise ConfigError(
+            f"no recipe is named {str(source)!r}{suggestion or f': {nearest(str(source), names)}'}"
+        )
     return str(source), RECIPES / f"{source}.toml"
 
 
@@ -497,7 +553,9 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> tuple[dict[str, Any]
     except OSError as e:
         raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
     if "fields" in settings:
-        raise ConfigError(f"a recipe is needed, found the schema {file}: name the recipe that refers to it")
+        raise ConfigError(
+            f"a recipe is needed, found the schema {file}: name the recipe that refers to it"
+        )
     if isinstance(settings.get("schema"), str):
         settings["schema"] = Schema.from_toml(file.parent / settings["schema"]).to_dict()
     _anchor(settings, file.parent)
@@ -527,7 +585,9 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             other = any(choice in value and value[choice] != old.get(choice) for choice in CHOICES)
-            merged[key] = value if other or ("path" in value and "name" in old) else _merge(old, value)
+            merged[key] = (
+                value if other or ("path" in value and "name" in old) else _merge(old, value)
+            )
         else:
             merged[key] = value
     return merged
@@ -540,7 +600,11 @@ def setting_path(key: str) -> list[str]:
     ['training', 'l2', 'embedding.weight']
     """
     path = [part.strip() for part in key.split(".")]
-    return [*path[:2], ".".join(path[2:])] if path[:2] == ["training", "l2"] and len(path) > 2 else path
+    return (
+        [*path[:2], ".".join(path[2:])]
+        if path[:2] == ["training", "l2"] and len(path) > 2
+        else path
+    )
 
 
 def _check_name(override: str, settings: Mapping[str, Any]) -> None:
@@ -555,21 +619,29 @@ def _check_name(override: str, settings: Mapping[str, Any]) -> None:
         "target_encoding": (TargetEncoding,),
         "training": (TrainingSettings,),
     }
-    names = {section: {f.name for one in of for f in fields(one)} for section, of in classes.items()}
+    names = {
+        section: {f.name for one in of for f in fields(one)} for section, of in classes.items()
+    }
     chosen = settings.get("model")
     for model, least in ((table == "model", SURE_SIMILARITY), (True, MIN_SIMILARITY)):
         if model and isinstance(chosen, Mapping):  # last: they need PyTorch
-            from fieldwise.models.own import known_models
+            from fieldwise.models.registry import known_models
 
             if (own := known_models().get(str(chosen.get("name")))) is not None:
                 names["model"] = {"name", *(f.name for f in fields(own))}  # type: ignore[arg-type]
         if table in SECTIONS and (not below or table not in names or below[0] in names[table]):
             return
         paths = {f"{section}.{name}" for section, within in names.items() for name in within}
-        if (suggestion := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)) is not None:
+        if (
+            suggestion := nearest_setting(key, paths.union(set(SECTIONS) - names.keys()), least)
+        ) is not None:
             break
     listing = nearest(below[0], names[table]) if table in names else nearest(table, SECTIONS)
-    hint = listing if suggestion is None else f"did you mean {suggestion!r}? {listing.partition('? ')[2] or listing}"
+    hint = (
+        listing
+        if suggestion is None
+        else f"did you mean {suggestion!r}? {listing.partition('? ')[2] or listing}"
+    )
     raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
 
 
@@ -616,7 +688,11 @@ def search_space(recipe: Recipe) -> dict[str, Bounds]:
     if recipe.training.optimizer == LBFGS:
         space = {path: bounds for path, bounds in space.items() if path != "training.learning_rate"}
     names = {f"model.{f.name}" for f in fields(recipe.model)}  # type: ignore[arg-type]
-    space = {path: bounds for path, bounds in space.items() if not path.startswith("model.") or path in names}
+    space = {
+        path: bounds
+        for path, bounds in space.items()
+        if not path.startswith("model.") or path in names
+    }
     return merged_space(space, recipe.search)
 
 
@@ -630,7 +706,9 @@ def check_space(recipe: Recipe, space: Mapping[str, Bounds]) -> None:
         raise ConfigError(f"recipe {recipe.name} has nothing to search: give it a [search]")
     for path, bounds in space.items():
         if setting_path(path)[0] not in ("model", "training") or path == "training.monitor":
-            raise ConfigError(f"a search may only change model.* and training.*, found {path!r}: remove it")
+            raise ConfigError(
+                f"a search may only change model.* and training.*, found {path!r}: remove it"
+            )
         for value in bounds.choices if isinstance(bounds, Choices) else (bounds.low, bounds.high):
             with_values(recipe, {path: value})
 
@@ -663,7 +741,9 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
         for key in keys[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"search.{path}: {key!r} of the recipe is not a table of settings")
+                raise ConfigError(
+                    f"search.{path}: {key!r} of the recipe is not a table of settings"
+                )
         table[keys[-1]] = to_plain(value)
     result = Recipe.from_dict(plain, recipe.name)
     device = recipe.training.device  # not part of the plain values

@@ -1,9 +1,10 @@
 """A store of finished runs, each under the digest of its settings and data, so that none is repeated.
 
-A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (the recipe's settings,
-`TrainingResult.facts` and the environment) and `test.HASH.npz`: the test rows' labels `y` [N] and scores `score` [N] of
-the main label, logits or predicted numbers within the label's range. With a ranking, `ranking.HASH.npz` has the ranks
-of the test positives. `recorded_runs` reuses stored runs, and trains and stores the others.
+A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (the recipe's
+settings, `TrainingResult.facts` and the environment) and `test.HASH.npz`: the test rows' labels `y`
+[N] and scores `score` [N] of the main label, logits or predicted numbers within the label's range.
+With a ranking, `ranking.HASH.npz` has the ranks of the test positives. `recorded_runs` reuses
+stored runs, and trains and stores the others.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from fieldwise.bundle.bundle import bundle_digest
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared, encoded_by
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
-from fieldwise.models.own import source_digest
+from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of
 from fieldwise.runs.data import Inputs, data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.default_settings import RULES
@@ -59,11 +60,12 @@ class RunRecord:
 
     Args:
         folder: its folder in the store.
-        about: its facts as plain values: `settings` of its recipe; `task`, `test_digest` (of the test rows), `test`
-            (metrics of the test rows), `parameters`, `epochs` (or a tree model's rounds), `seconds`,
-            `seconds_per_epoch` (None without a whole epoch), `counts` (of rows) and `finished` (seconds since 1970);
-            from `with_words` `benchmark` (the recipe's name of the task, or its source of data) and `protocol` (the
-            recipe's name of the split, or the kind of split).
+        about: its facts as plain values: `settings` of its recipe; `task`, `test_digest` (of the
+            test rows), `test` (metrics of the test rows), `parameters`, `epochs` (or a tree model's
+            rounds), `seconds`, `seconds_per_epoch` (None without a whole epoch), `counts` (of rows)
+            and `finished` (seconds since 1970); from `with_words` `benchmark` (the recipe's name of
+            the task, or its source of data) and `protocol` (the recipe's name of the split, or the
+            kind of split).
         rows: its test rows' labels and scores, if in memory; else they are read when needed.
         saved: the artifact in the store.
     """
@@ -103,7 +105,9 @@ class RunRecord:
                 return [result[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
             if RUN.current(self.folder).get("sha256") != self.saved.digest:
-                raise DataError(f"the run {self.folder} was replaced while it was read: start again") from e
+                raise DataError(
+                    f"the run {self.folder} was replaced while it was read: start again"
+                ) from e
             raise e if isinstance(e, DataError) else RUN.damaged(self.folder, str(e)) from e
 
 
@@ -118,14 +122,17 @@ def read_record(folder: Path) -> RunRecord | None:
 def run_key(recipe: Recipe, inputs: Inputs) -> str:
     """The key of a recipe's run on its files: equal only if settings, seeds, files and warm start are equal.
 
-    It does not include the recipe's name, description and search space, the data file's folder or fieldwise's version.
+    It does not include the recipe's name, description and search space, the data file's folder or
+    fieldwise's version.
     """
     settings = recipe.to_dict()
     if recipe.defaults == "data":
         settings["rules"] = RULES  # for settings that the recipe does not give
     for word in ("description", "benchmark", "protocol", "search"):
         settings.pop(word, None)
-    settings["training"] = {k: v for k, v in settings["training"].items() if k != "checkpoint_minutes"}
+    settings["training"] = {
+        k: v for k, v in settings["training"].items() if k != "checkpoint_minutes"
+    }
     if (code := source_digest(recipe.model)) is not None:
         settings["code"] = code  # code of a user-defined model
     settings["data"] = {k: v for k, v in settings["data"].items() if k != "memory"}
@@ -133,7 +140,9 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
         settings["data"] = {**settings["data"], "path": "file"}
     if recipe.warm_start is not None:
         settings["warm_start"] = bundle_digest(Path(recipe.warm_start))
-    text = json.dumps({"format": RUN.format, "settings": settings, "files": dict(inputs.files)}, sort_keys=True)
+    text = json.dumps(
+        {"format": RUN.format, "settings": settings, "files": dict(inputs.files)}, sort_keys=True
+    )
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
@@ -158,14 +167,21 @@ class Store:
         return read_record(self.folder / key)
 
     def put(
-        self, key: str, about: Mapping[str, Any], y: np.ndarray, score: np.ndarray, ranked: Ranked | None = None
+        self,
+        key: str,
+        about: Mapping[str, Any],
+        y: np.ndarray,
+        score: np.ndarray,
+        ranked: Ranked | None = None,
     ) -> RunRecord:
         """Store a run, replacing one with the same key; a DataError if the disk does not let it."""
         facts = dict(about)
         with writing(RUN, self.folder / key) as writer:
             writer.add("test", _packed(y=y, score=score))
             if ranked is not None:
-                writer.add("ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user))
+                writer.add(
+                    "ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user)
+                )
                 facts["ranking"] = ranked.about
             saved = writer.finish(**facts)
         return RunRecord(self.folder / key, saved.about, saved=saved)
@@ -204,7 +220,8 @@ class RunContext:
     data_dir: Path  # of public data sets
     cache: Cache | None = None  # of prepared data
     note: Callable[[str], None] = lambda _: None  # called with a sentence on each step
-    callbacks: Callable[[str], Sequence[Callback]] = lambda _: ()  # makes those of a training, by its title
+    # makes those of a training, by its title
+    callbacks: Callable[[str], Sequence[Callback]] = lambda _: ()
 
 
 def recorded_runs(
@@ -218,18 +235,22 @@ def recorded_runs(
 ) -> dict[str, list[RunRecord]]:
     """A run of every recipe with every seed, by recipe name; stored runs are not run again.
 
-    Processes that share a store share the work: runs in progress in another process are waited for at the end.
+    Processes that share a store share the work: runs in progress in another process are waited for
+    at the end.
 
     Args:
         recipes: recipes with different names.
-        seeds: seeds of weights, row order and dropout; split and negatives use each recipe's own seed.
+        seeds: seeds of weights, row order and dropout; split and negatives use each recipe's own
+            seed.
         store: the store of runs; each run is stored when it is finished.
         context: where runs read their data and report their progress.
         again: run everything again.
-        ranking: also rank items for the users of the test rows; stored runs without this ranking are run again.
+        ranking: also rank items for the users of the test rows; stored runs without this ranking
+            are run again.
 
     Errors:
-        KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress is resumed the next time.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, and the one in progress is resumed the
+            next time.
         ConfigError, DataError, TrainingError: an error of a run; the message names recipe and seed.
     """
     began = time.time()
@@ -237,7 +258,9 @@ def recorded_runs(
     names = [recipe.name for recipe in recipes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigError(f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once")
+        raise ConfigError(
+            f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once"
+        )
     store.check()
     for recipe in recipes if ranking is not None else ():
         try:
@@ -257,18 +280,24 @@ def recorded_runs(
     results: dict[tuple[str, int], RunRecord] = {}
     for recipe, record, how in runs.ended(wanted):
         results[recipe.name, recipe.seed] = record
-        context.note(f"{recipe.name} seed {recipe.seed}: {how}, {len(results)} of {len(wanted)} runs")
+        context.note(
+            f"{recipe.name} seed {recipe.seed}: {how}, {len(results)} of {len(wanted)} runs"
+        )
     return {name: [results[name, seed] for seed in seeds] for name in names}
 
 
 def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:
     """A stored run, with the recipe's current names of task and protocol."""
     source = recipe.data.name or Path(str(recipe.data.path)).name
-    words = {"benchmark": recipe.benchmark or source, "protocol": recipe.protocol or recipe.split.kind}
+    words = {
+        "benchmark": recipe.benchmark or source,
+        "protocol": recipe.protocol or recipe.split.kind,
+    }
     return dataclasses.replace(record, about={**record.about, **words})
 
 
-Wanted = tuple[Recipe, Inputs, str]  # a run that is needed: its recipe, the files of its data, and its key
+# a run that is needed: its recipe, the files of its data, and its key
+Wanted = tuple[Recipe, Inputs, str]
 
 
 @dataclass
@@ -286,7 +315,8 @@ class _Runs:
         while wanted:
             left = []
             for recipe, inputs, key in wanted:
-                record, how = self._kept(key), "kept"
+                record = self._kept(key)
+                how = "kept"
                 if record is None:
                     with self.store.claim(key) as mine:
                         if not mine:
@@ -294,7 +324,8 @@ class _Runs:
                             continue
                         record = self._kept(key)  # another process may just have finished it
                         if record is None:
-                            record, how = self._run(recipe, inputs, key), "done"
+                            record = self._run(recipe, inputs, key)
+                            how = "done"
                 record = with_words(record, recipe)
                 _ = record.test_rows  # read now: another process may replace it with a newer run
                 yield recipe, record, how
@@ -306,10 +337,16 @@ class _Runs:
 
     def _kept(self, key: str) -> RunRecord | None:
         record = self.store.get(key)
-        if record is None or (self.since is not None and record.about.get("finished", 0.0) < self.since):
+        if record is None or (
+            self.since is not None and record.about.get("finished", 0.0) < self.since
+        ):
             return None
         ranked = record.about.get("ranking", {})
-        return record if self.ranking is None or ranked.get("settings") == to_plain(self.ranking) else None
+        return (
+            record
+            if self.ranking is None or ranked.get("settings") == to_plain(self.ranking)
+            else None
+        )
 
     def _run(self, recipe: Recipe, inputs: Inputs, key: str) -> RunRecord:
         title = f"{recipe.name} seed {recipe.seed}"
@@ -320,11 +357,17 @@ class _Runs:
         unfinished = CheckpointFolder.beside(self.store.folder / key, note)
         try:
             source = data_settings(recipe), inputs  # two files may have the same settings
-            if self.last is None or self.last[0] != source:  # the next run usually needs the same rows
+            # the next run usually needs the same rows
+            if self.last is None or self.last[0] != source:
                 self.last = None  # free the old ones before preparing new ones
-                self.last = source, prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache)
+                self.last = (
+                    source,
+                    prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache),
+                )
             prepared = self.last[1]
-            task = None if self.ranking is None else RankingTask(prepared, recipe.schema, self.ranking)
+            task = (
+                None if self.ranking is None else RankingTask(prepared, recipe.schema, self.ranking)
+            )
             done = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
             raise type(e)(f"{title}: {e}") from None
@@ -332,7 +375,8 @@ class _Runs:
             raise KeyboardInterrupt
         if done.warm_start is not None and (caution := done.warm_start.caution()):
             note(caution)
-        label, bundle = done.recipe.schema.label, done.bundle
+        label = done.recipe.schema.label
+        bundle = done.bundle
         table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
         score = score_batches(bundle.network, table.batches(SCORING_BATCH))
         score = label.predicted(score.reshape(len(score), -1)[:, 0])

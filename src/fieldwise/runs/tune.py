@@ -1,8 +1,8 @@
 """Hyperparameter search on the validation rows; the test rows are evaluated once, at the end.
 
-In `tune` Optuna chooses the settings; `Climb`, for few trials, tries those near the best ones. The study is one
-append-only file of JSON lines (Optuna's journal): an interrupted search is resumed from it, and several processes can
-share it.
+In `tune` Optuna chooses the settings; `Climb`, for few trials, tries those near the best ones. The
+study is one append-only file of JSON lines (Optuna's journal): an interrupted search is resumed
+from it, and several processes can share it.
 """
 
 import contextlib
@@ -53,8 +53,10 @@ if TYPE_CHECKING:
 
 LINEAR = "linear"  # attribute of a trial whose mean with LR (`mean_with_lr`) is LR alone
 CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
-FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")  # they matter most
-STEPS_OF_RANGE = 6  # steps from one end of a range to the other, on a log scale where the range has one
+# they matter most
+FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")
+# steps from one end of a range to the other, on a log scale where the range has one
+STEPS_OF_RANGE = 6
 UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
 
 
@@ -83,16 +85,20 @@ class Tuned:
     test_evaluations: tuple[FinalEvaluation, ...]  # of this study's best settings so far
 
 
-def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed: int, final_seeds: int) -> Tuned:
+def tune(
+    recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed: int, final_seeds: int
+) -> Tuned:
     """Search until the study has `trials` ended trials, then evaluate the best settings on the test rows.
 
-    The first trial has the recipe's own settings, as far as they are in the space. Each trial trains on the training
-    rows and is scored by its best evaluation on the validation rows; a trial below the median of the others at the same
-    evaluation is stopped (Optuna's TPE sampler and median pruner). Trials of earlier calls and other processes count.
-    The folder `store` has the studies and, below `runs`, the runs of the best settings with seeds 0, 1, ...
+    The first trial has the recipe's own settings, as far as they are in the space. Each trial
+    trains on the training rows and is scored by its best evaluation on the validation rows; a trial
+    below the median of the others at the same evaluation is stopped (Optuna's TPE sampler and
+    median pruner). Trials of earlier calls and other processes count. The folder `store` has the
+    studies and, below `runs`, the runs of the best settings with seeds 0, 1, ...
 
     Errors:
-        ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was completed.
+        ConfigError: a space that does not fit the recipe; Optuna is missing; no trial was
+            completed.
         KeyboardInterrupt: Ctrl-C; the ended trials are kept.
     """
     _optuna()
@@ -103,25 +109,39 @@ def tune(recipe: Recipe, *, trials: int, store: Path, context: RunContext, seed:
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
     recipe = resolve_defaults(recipe, prepared.train)[0]  # the search needs complete settings
-    short = Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+    short = (
+        Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
+    )
     file = store / f"{short}-{key[:8]}.journal"
-    search, record = _Search(file, recipe, space, prepared, context, seed), file.with_suffix(".test.json")
+    search = _Search(file, recipe, space, prepared, context, seed)
+    record = file.with_suffix(".test.json")
     _read_test_evaluations(record)  # before any work
     search.run(trials)
-    study, values = search.study, search.best()
+    study = search.study
+    values = search.best()
     result = with_values(recipe, values)
-    plain = {**result.to_dict(), "description": f"{result.description or result.name}, tuned on its validation rows"}
+    plain = {
+        **result.to_dict(),
+        "description": f"{result.description or result.name}, tuned on its validation rows",
+    }
     write_atomically(file.with_suffix(".toml"), recipe_toml(plain).encode())
-    evaluations, states = _read_test_evaluations(record), _states(study)
-    if not evaluations or evaluations[-1].values != to_plain(dict(values)):  # recorded before the evaluation itself
+    evaluations = _read_test_evaluations(record)
+    states = _states(study)
+    # recorded before the evaluation itself
+    if not evaluations or evaluations[-1].values != to_plain(dict(values)):
         last = FinalEvaluation(
-            trial=study.best_trial.number, after_trials=sum(states.values()), values=to_plain(dict(values))
+            trial=study.best_trial.number,
+            after_trials=sum(states.values()),
+            values=to_plain(dict(values)),
         )
         evaluations.append(last)
         write_atomically(record, (json.dumps(to_plain(evaluations), indent=1) + "\n").encode())
     caution = ""
-    if LINEAR in study.best_trial.user_attrs:  # so are others, and their equal values say nothing of the settings
-        done = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"]
+    # so are others, and their equal values say nothing of the settings
+    if LINEAR in study.best_trial.user_attrs:
+        done = [
+            trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"
+        ]
         linear = sum(LINEAR in trial.user_attrs for trial in done)
         caution = (
             f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR "
@@ -154,13 +174,20 @@ class _Search:
         context: RunContext,
         seed: int,
     ) -> None:
-        self.file, self.recipe, self.space, self.prepared, self.seed = file, recipe, space, prepared, seed
-        self.note, self.callbacks = context.note, context.callbacks
-        objective, grouped = Objective.of(*recipe.schema.labels), recipe.schema.grouping is not None
+        self.file = file
+        self.recipe = recipe
+        self.space = space
+        self.prepared = prepared
+        self.seed = seed
+        self.note = context.note
+        self.callbacks = context.callbacks
+        objective = Objective.of(*recipe.schema.labels)
+        grouped = recipe.schema.grouping is not None
         self.metric = monitored(recipe.training, objective, grouped=grouped)
         self.failures: list[str] = []
         content = file.read_bytes() if file.exists() else b""
-        if content and not content.endswith(b"\n"):  # a crash left a line to which Optuna would append the next one
+        # a crash left a line to which Optuna would append the next one
+        if content and not content.endswith(b"\n"):
             time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
             if file.read_bytes() == content:
                 write_atomically(file, content[: content.rfind(b"\n") + 1])
@@ -168,7 +195,9 @@ class _Search:
         optuna = _optuna()
         try:
             self.study: Study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(file))),
+                storage=optuna.storages.JournalStorage(
+                    optuna.storages.journal.JournalFileBackend(str(file))
+                ),
                 study_name=file.stem,
                 direction="maximize" if METRICS[self.metric].higher else "minimize",
                 load_if_exists=True,
@@ -179,12 +208,16 @@ class _Search:
                 f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the "
                 "file to start a new search"
             ) from None
-        with one_writer(file.parent):  # else two processes that begin a study at once both add its first trial
+        # else two processes that begin a study at once both add its first trial
+        with one_writer(file.parent):
             if not self.study.get_trials(deepcopy=False):
                 self.study.enqueue_trial(_own_values(recipe, space))
-        for trial in self.study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        for trial in self.study.get_trials(
+            deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)
+        ):
             host, process = trial.user_attrs.get("process", (None, 0))
-            if host == socket.gethostname() and not _alive(int(process)):  # to be resumed from its checkpoints
+            # to be resumed from its checkpoints
+            if host == socket.gethostname() and not _alive(int(process)):
                 with contextlib.suppress(ValueError):  # another process was quicker
                     self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
                     if (token := trial.user_attrs.get(CHECKPOINTS)) is not None:
@@ -216,16 +249,25 @@ class _Search:
 
     def run(self, trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
-        recipe, begun = self.recipe, self._ended()
+        recipe = self.recipe
+        begun = self._ended()
         of = counted(trials, "trial")
-        done = f"{begun} of {of}" if begun <= trials else f"{begun} trials, more than the {trials} requested"
+        done = (
+            f"{begun} of {of}"
+            if begun <= trials
+            else f"{begun} trials, more than the {trials} requested"
+        )
         self.note(f"{recipe.name}: {done}; searching {', '.join(self.space)}")
         for sentence in recipe.cautions(self.prepared):
             self.note(f"WARNING: {sentence}")
         named = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
-        layout, labels = self.prepared.encoder.layout, len(recipe.schema.labels)
+        layout = self.prepared.encoder.layout
+        labels = len(recipe.schema.labels)
         # Every L2 pattern of the space must match parameters of the network.
-        l2_strengths(build_network(recipe.model, layout, recipe.seed, labels=labels), dict.fromkeys(named, 1.0))
+        l2_strengths(
+            build_network(recipe.model, layout, recipe.seed, labels=labels),
+            dict.fromkeys(named, 1.0),
+        )
 
         def stop(study: "Study", _: object) -> None:
             if self._ended() >= trials:
@@ -236,29 +278,40 @@ class _Search:
 
     def _trial(self, trial: "Trial") -> float:
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
-        if trial.number != self.next:  # else processes that share the study draw alike: their samplers have one seed
+        # else processes that share the study draw alike: their samplers have one seed
+        if trial.number != self.next:
             self._draw_anew(-1 - trial.number)
         self.next = trial.number + 1
-        token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)  # of the trial that this one resumes
+        # of the trial that this one resumes
+        token = trial.user_attrs.get(CHECKPOINTS) or secrets.token_hex(6)
         trial.set_user_attr(CHECKPOINTS, token)
         unfinished = CheckpointFolder.beside(
             self.file.with_name(f"{self.file.stem}.{token}"),
             note=lambda sentence: self.note(f"trial {trial.number} {sentence}"),
         )
-        one = with_values(self.recipe, {path: bounds.suggest(trial, path) for path, bounds in self.space.items()})
-        callbacks = [*self.callbacks(f"{self.recipe.name} trial {trial.number}"), _Pruning(trial, self, one)]
+        one = with_values(
+            self.recipe, {path: bounds.suggest(trial, path) for path, bounds in self.space.items()}
+        )
+        callbacks = [
+            *self.callbacks(f"{self.recipe.name} trial {trial.number}"),
+            _Pruning(trial, self, one),
+        ]
         try:
             rows = self.prepared
-            result = fit_recipe(one, rows.encoder, rows.train, rows.valid, callbacks, unfinished).history
+            result = fit_recipe(
+                one, rows.encoder, rows.train, rows.valid, callbacks, unfinished
+            ).history
             if result.stopped == "interrupted":
                 raise KeyboardInterrupt
             if result.network_share == 0:
                 trial.set_user_attr(LINEAR, True)
         except KeyboardInterrupt:
-            trial.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})  # to be resumed
+            # to be resumed
+            trial.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})
             raise
         except BaseException as e:
-            if isinstance(e, (ConfigError, TrainingError)):  # incompatible settings, or divergence: the search goes on
+            # incompatible settings, or divergence: the search goes on
+            if isinstance(e, (ConfigError, TrainingError)):
                 self.failures.append(str(e))
                 trial.set_user_attr("failed", str(e))
                 self.note(f"trial {trial.number} failed: {e}")
@@ -274,14 +327,18 @@ class _Pruning(Callback):
     """Reports every evaluation to the study, which may prune the trial."""
 
     def __init__(self, trial: "Trial", search: _Search, recipe: Recipe) -> None:
-        self.trial, self.search, self.per_epoch = trial, search, recipe.training.evaluations_per_epoch
+        self.trial = trial
+        self.search = search
+        self.per_epoch = recipe.training.evaluations_per_epoch
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
         value = evaluation.metrics[self.search.metric]
         self.trial.report(value, round(evaluation.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
-            self.search.note(f"trial {self.trial.number}: stopped at {self.search.metric} {value:.4f}")
+            self.search.note(
+                f"trial {self.trial.number}: stopped at {self.search.metric} {value:.4f}"
+            )
             raise _optuna().TrialPruned
 
 
@@ -322,11 +379,16 @@ def _read_test_evaluations(path: Path) -> list[FinalEvaluation]:
     if not path.exists():
         return []
     try:
-        evaluations = [parse(FinalEvaluation, one, "an entry", DataError) for one in json.loads(path.read_bytes())]
+        evaluations = [
+            parse(FinalEvaluation, one, "an entry", DataError)
+            for one in json.loads(path.read_bytes())
+        ]
         if not evaluations:
             raise DataError("it is empty")
     except (OSError, ValueError, TypeError, RecursionError) as e:
-        raise DataError(f"the record of test evaluations {path} is damaged ({e}): restore it") from None
+        raise DataError(
+            f"the record of test evaluations {path} is damaged ({e}): restore it"
+        ) from None
     return evaluations
 
 
@@ -343,13 +405,15 @@ def _optuna() -> Any:
 class Climb:
     """Proposes recipes close to the best one so far: each differs from it by one step of one setting.
 
-    Optuna's samplers, which `tune` has, gain less from the dozen trials that `auto` has time for, where much is to
-    gain: on 1,500 simulated rows, two seeds, 12 trials took AutoInt+'s validation logloss from .5806 and .5860 to .5658
-    and .5088, `GPSampler` to .5806 and .5247, `TPESampler` to .5806 (seed 0), also within one step around the start.
-    FM, from .6249 and .5693: .6249 and .4992 here, .6249 and .4935 by `GPSampler`, .6073 and .5262 by `TPESampler`.
+    Optuna's samplers, which `tune` has, gain less from the dozen trials that `auto` has time for,
+    where much is to gain: on 1,500 simulated rows, two seeds, 12 trials took AutoInt+'s validation
+    logloss from .5806 and .5860 to .5658 and .5088, `GPSampler` to .5806 and .5247, `TPESampler` to
+    .5806 (seed 0), also within one step around the start. FM, from .6249 and .5693: .6249 and .4992
+    here, .6249 and .4935 by `GPSampler`, .6073 and .5262 by `TPESampler`.
 
-    The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step that helped is
-    repeated. When every single step was tried, proposals change two settings at once, sampled at random.
+    The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step
+    that helped is repeated. When every single step was tried, proposals change two settings at
+    once, sampled at random.
 
     >>> from fieldwise import load_recipe
     >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
@@ -375,9 +439,13 @@ class Climb:
                 self._last = [self._moves.popleft()]
             else:
                 count = min(2, len(self.space))
-                paths: Any = self._rng.choice(sorted(self.space), count, replace=False) if count else []
+                paths: Any = (
+                    self._rng.choice(sorted(self.space), count, replace=False) if count else []
+                )
                 self._last = [(str(path), int(self._rng.choice([-1, 1]))) for path in paths]
-            values = {p: v for p, direction in self._last if (v := self._step(p, direction)) is not None}
+            values = {
+                p: v for p, direction in self._last if (v := self._step(p, direction)) is not None
+            }
             words = repr(sorted({**self.changed, **values}.items()))
             if values and words not in self._tried:
                 self._tried.add(words)
@@ -398,7 +466,9 @@ class Climb:
 
     def _fill(self) -> None:
         def rank(path: str) -> int:
-            return next((k for k, word in enumerate(FIRST_SEARCHED) if word in path), len(FIRST_SEARCHED))
+            return next(
+                (k for k, word in enumerate(FIRST_SEARCHED) if word in path), len(FIRST_SEARCHED)
+            )
 
         shuffled = [str(path) for path in self._rng.permutation(sorted(self.space))]
         paths = sorted(shuffled, key=rank)
@@ -406,8 +476,10 @@ class Climb:
 
     def _step(self, path: str, direction: int) -> Any:
         """The next value in a direction; None at the end of the range."""
-        bounds, old = self.space[path], value_at(self.best, path)
-        number, new = isinstance(old, (int, float)), None
+        bounds = self.space[path]
+        old = value_at(self.best, path)
+        number = isinstance(old, (int, float))
+        new = None
         if isinstance(bounds, Choices):
             plain = [to_plain(choice) for choice in bounds.choices]
             if old in plain:
@@ -419,7 +491,8 @@ class Climb:
             else:
                 new = bounds.choices[0 if direction < 0 else -1]
             return None if new is None or to_plain(new) == old else new
-        low, high = float(bounds.low), float(bounds.high)
+        low = float(bounds.low)
+        high = float(bounds.high)
         if not number or (bounds.log and old <= 0):
             new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
         elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
@@ -427,7 +500,9 @@ class Climb:
         elif bounds.log:
             new = old * (high / low) ** (direction / STEPS_OF_RANGE)
         else:
-            new = old + direction * float(bounds.step or (1 if bounds.whole else (high - low) / STEPS_OF_RANGE))
+            new = old + direction * float(
+                bounds.step or (1 if bounds.whole else (high - low) / STEPS_OF_RANGE)
+            )
         new = min(max(new, low), high)
         new = round(new) if bounds.whole else float(f"{new:.4g}")
         return None if new == old else new

@@ -1,7 +1,8 @@
 """Schemas: the meaning of a table's columns, written in Python or TOML, or inferred (`fieldwise.data.infer.schema`).
 
-Each kind of field states what its cells hold (`cell`), how many values of a list are read (`max_length`) and whose rows
-it uses (`shares`). Other modules ask for these, not for the kind, so that a new kind needs no change there.
+Each kind of field states what its cells hold (`cell`), how many values of a list are read
+(`max_length`) and whose rows it uses (`shares`). Other modules ask for these, not for the kind, so
+that a new kind needs no change there.
 """
 
 import math
@@ -18,7 +19,18 @@ from fieldwise.config import nearest, parse, to_plain, toml_tables
 from fieldwise.display import Table
 from fieldwise.errors import SchemaError
 
-__all__ = ["Bag", "Categorical", "Field", "Label", "ListField", "Numeric", "Pooling", "Role", "Schema", "Sequence"]
+__all__ = [
+    "Bag",
+    "Categorical",
+    "Field",
+    "Label",
+    "ListField",
+    "Numeric",
+    "Pooling",
+    "Role",
+    "Schema",
+    "Sequence",
+]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,15 +51,17 @@ class Label:
 
     Args:
         column: the table's column.
-        name: its name in metrics and predictions if there are several labels; the column if omitted.
+        name: its name in metrics and predictions if there are several labels; the column if
+            omitted.
         task: `binary` (a probability, cross-entropy) or `regression` (a number, squared error).
         positive_above: binary: numbers above this are positive, all others negative.
         positive_values: binary: these values are positive, all others negative.
             Without a rule the column must only hold 0 and 1 (or false and true).
         drop_values: rows with these values are dropped, and counted.
         range: regression: minimum and maximum of the targets; predictions are clipped to it.
-        scale: regression: a model learns the targets divided by this; predictions are multiplied by it. If omitted, it
-            is chosen from the training rows' standard deviation (docs/defaults.md), or is 1 with fixed defaults.
+        scale: regression: a model learns the targets divided by this; predictions are multiplied by
+            it. If omitted, it is chosen from the training rows' standard deviation
+            (docs/defaults.md), or is 1 with fixed defaults.
         weight: weight of this label's loss in the sum over labels.
         number_format: format of numbers in text, as for a Numeric field.
 
@@ -85,25 +99,35 @@ class Label:
             raise SchemaError("a label's positive_values must have at least one value, found none")
         for value in (*self.drop_values, *(self.positive_values or ())):
             if isinstance(value, float) and not math.isfinite(value):
-                raise SchemaError(f"a label's positive_values and drop_values must be finite, found {value}")
+                raise SchemaError(
+                    f"a label's positive_values and drop_values must be finite, found {value}"
+                )
         if self.positive_above is not None and not math.isfinite(self.positive_above):
-            raise SchemaError(f"a label's positive_above must be finite, found {self.positive_above}")
+            raise SchemaError(
+                f"a label's positive_above must be finite, found {self.positive_above}"
+            )
         if not isinstance(self.weight, (int, float)) or not 0 < self.weight < math.inf:
             raise SchemaError(f"a label's weight must be above 0 and finite, found {self.weight!r}")
         if self.positive_above is not None and self.positive_values is not None:
             raise SchemaError("a label takes positive_above or positive_values, not both")
         has_rule = self.positive_above is not None or self.positive_values is not None
         if self.task == "regression" and has_rule:
-            raise SchemaError("a regression label takes no positive rule: remove positive_above and positive_values")
+            raise SchemaError(
+                "a regression label takes no positive rule: remove positive_above and positive_values"
+            )
         for name in ("range", "scale") if self.task == "binary" else ():
             if getattr(self, name) is not None:
                 raise SchemaError(f"a binary label takes no {name}: it is for task = 'regression'")
-        if self.scale is not None and (not isinstance(self.scale, (int, float)) or not 0 < self.scale < math.inf):
+        if self.scale is not None and (
+            not isinstance(self.scale, (int, float)) or not 0 < self.scale < math.inf
+        ):
             raise SchemaError(f"a label's scale must be above 0 and finite, found {self.scale!r}")
         if self.range is not None:
             finite = len(self.range) == 2 and all(math.isfinite(bound) for bound in self.range)
             if not finite or not self.range[0] < self.range[1]:
-                raise SchemaError(f"a label's range must be two increasing finite numbers, found {list(self.range)}")
+                raise SchemaError(
+                    f"a label's range must be two increasing finite numbers, found {list(self.range)}"
+                )
 
     def predicted(self, score: "np.ndarray") -> "np.ndarray":
         """Scores of a regression as numbers in the label's unit, within its range; logits of a binary label unchanged.
@@ -132,7 +156,9 @@ class Label:
             article = "an" if self.column[0].lower() in "aeio" else "a"
             return f"{article} {self.column.replace('_', ' ')} above {self.positive_above:g}"
         values = [str(value) for value in self.positive_values or (1,)]
-        return f"“{self.column}” is {', '.join(values[:-1])}{' or ' if values[1:] else ''}{values[-1]}"
+        return (
+            f"“{self.column}” is {', '.join(values[:-1])}{' or ' if values[1:] else ''}{values[-1]}"
+        )
 
     @property
     def meaning(self) -> str:
@@ -147,7 +173,9 @@ class Label:
         """
         if self.rule is not None:
             return f"probability {'that' if self.rule.startswith('“') else 'of'} {self.rule}"
-        bounds = "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
+        bounds = (
+            "" if self.range is None else f", a number from {self.range[0]:g} to {self.range[1]:g}"
+        )
         return f"predicted “{self.column}”{bounds}"
 
 
@@ -163,7 +191,9 @@ def split_number_format(form: str) -> tuple[str, str]:
     for plain in NUMBER_FORMATS:
         before, found, after = form.partition(plain)
         unit = before.strip() or after.strip()
-        has_one_unit = not (before.strip() and after.strip()) and not any(c.isdigit() or c.isspace() for c in unit)
+        has_one_unit = not (before.strip() and after.strip()) and not any(
+            c.isdigit() or c.isspace() for c in unit
+        )
         if found and has_one_unit:
             return plain, unit
     raise ValueError("no number format")
@@ -186,11 +216,18 @@ def check_number_format(form: object, what: str) -> None:
 def check_choices(settings: Any, what: str) -> None:
     """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
     for attribute in fields(settings):
-        result, kinds = getattr(settings, attribute.name), (attribute.type, *get_args(attribute.type))
+        result = getattr(settings, attribute.name)
+        kinds = (attribute.type, *get_args(attribute.type))
         known = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), None)
-        if known is not None and result not in known and (result is not None or type(None) not in kinds):
+        if (
+            known is not None
+            and result not in known
+            and (result is not None or type(None) not in kinds)
+        ):
             options = ", ".join(repr(option) for option in known)
-            raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {result!r}")
+            raise SchemaError(
+                f"{what}: {attribute.name} must be one of {options}, found {result!r}"
+            )
 
 
 _WORDS_OF_TYPES: dict[type, tuple[type, str]] = {
@@ -207,7 +244,8 @@ def check_types(settings: Any, what: str) -> None:
     Numbers of NumPy are numbers.
     """
     for attribute in fields(settings):
-        value, hint = getattr(settings, attribute.name), attribute.type
+        value = getattr(settings, attribute.name)
+        hint = attribute.type
         kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
         kind, *others = (one for one in kinds if one is not type(None))
         if others or kind not in _WORDS_OF_TYPES or (value is None and type(None) in kinds):
@@ -282,20 +320,23 @@ class Numeric(_Column):
     """A field with one number per cell.
 
     Args:
-        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and `quantile` divide the
-            training range into `bins` bins, each of which is a category.
-        transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values beyond the training
-            range are clipped), `standard` to mean 0 and standard deviation 1, `log` to sign(x) log(1 + |x|).
+        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and
+            `quantile` divide the training range into `bins` bins, each of which is a category.
+        transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values
+            beyond the training range are clipped), `standard` to mean 0 and standard deviation 1,
+            `log` to sign(x) log(1 + |x|).
         bins: number of bins; values beyond the training range belong to the first or last one.
-        closed: the side of a bin whose edge belongs to it: a number at the edge of two bins is in the upper one
-            (`left`), or in the lower one (`right`, as in pandas' `cut`).
-        point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its own bin, with the
-            quantiles computed from the others. Without it, a column that is mostly 0 has one bin.
-        missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins always have a row
-            for it.
-        number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma, `1,234.5` and
-            `1'234.5` with thousands separators, which are optional in each; with a unit if cells have one, as
-            `€ 1.234,5` and `1,234.5 %`: it may stand before or after the number, or be left out.
+        closed: the side of a bin whose edge belongs to it: a number at the edge of two bins is in
+            the upper one (`left`), or in the lower one (`right`, as in pandas' `cut`).
+        point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its
+            own bin, with the quantiles computed from the others. Without it, a column that is
+            mostly 0 has one bin.
+        missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins
+            always have a row for it.
+        number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma,
+            `1,234.5` and `1'234.5` with thousands separators, which are optional in each; with a
+            unit if cells have one, as `€ 1.234,5` and `1,234.5 %`: it may stand before or after the
+            number, or be left out.
     """
 
     encoding: Literal["value", "uniform", "quantile"] = "value"
@@ -354,8 +395,8 @@ class Sequence(_Column):
     Args:
         max_length: maximum number of values; the newest are kept.
         pooling: pooling for models that ignore the order.
-        shares: name of a Categorical field whose vocabulary and embedding rows this field shares: for a history of
-            items the item's field, as DIN needs.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field shares:
+            for a history of items the item's field, as DIN needs.
     """
 
     role: Role = "user"
@@ -389,23 +430,25 @@ class Schema:
     """The fields of a table, its labels, and its time, group, id and key columns.
 
     Args:
-        user: column of user ids, whether a field reads it or not; used by splits by user, histories, negatives, group
-            AUC, ranking, reports, recommendations and the server.
+        user: column of user ids, whether a field reads it or not; used by splits by user,
+            histories, negatives, group AUC, ranking, reports, recommendations and the server.
         item: column of item ids, likewise.
         fields: the inputs of models, in this order.
         label: the main label, used by splits, negative sampling and early stopping.
         more_labels: further labels (multi-task), with one head each over the same embedding table.
         time: column that orders rows (splits by time): numbers, dates, or text with either.
-        time_format: format of a time column of text, such as `%d.%m.%Y %H:%M`, if it is not a supported format or day
-            and month are ambiguous.
+        time_format: format of a time column of text, such as `%d.%m.%Y %H:%M`, if it is not a
+            supported format or day and month are ambiguous.
         group: column of groups for group AUC; `user` if omitted.
         keys: columns that identify a row in predictions and reports; `user` and `item` if omitted.
-        missing: texts that mark a missing value where a number is read, in upper or lower case, such as `NULL`, or
-            numbers as text, such as `-999`; an empty list if every text is an error. Categories keep them as values.
+        missing: texts that mark a missing value where a number is read, in upper or lower case,
+            such as `NULL`, or numbers as text, such as `-999`; an empty list if every text is an
+            error. Categories keep them as values.
 
     Errors:
-        SchemaError: no field, a duplicate name, a label's column used otherwise, a field that shares the rows of a
-            field that is not Categorical, one column for users and items, or an id column that a field reads otherwise.
+        SchemaError: no field, a duplicate name, a label's column used otherwise, a field that
+            shares the rows of a field that is not Categorical, one column for users and items, or
+            an id column that a field reads otherwise.
 
     >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
     >>> Schema.from_toml(schema.to_toml()) == schema
@@ -424,11 +467,17 @@ class Schema:
     missing: tuple[str, ...] = MISSING_MARKS
 
     def __post_init__(self) -> None:
-        if isinstance(self.missing, str) or not all(isinstance(mark, str) and mark.strip() for mark in self.missing):
-            raise SchemaError(f"missing must be a list of texts that are not blank, found {self.missing!r}")
+        if isinstance(self.missing, str) or not all(
+            isinstance(mark, str) and mark.strip() for mark in self.missing
+        ):
+            raise SchemaError(
+                f"missing must be a list of texts that are not blank, found {self.missing!r}"
+            )
         object.__setattr__(self, "missing", tuple(self.missing))
         if isinstance(self.keys, str):
-            raise SchemaError(f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]")
+            raise SchemaError(
+                f"keys must be a list of columns, found the text {self.keys!r}: write [{self.keys!r}]"
+            )
         check_types(self, "schema")
         listed: Any = self.fields
         is_list = isinstance(listed, Iterable) and not isinstance(listed, str)
@@ -441,11 +490,15 @@ class Schema:
                 )
         object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
         if isinstance(self.more_labels, Label):
-            raise SchemaError(f"more_labels must be a list of labels, found the label {self.more_labels.name!r}")
+            raise SchemaError(
+                f"more_labels must be a list of labels, found the label {self.more_labels.name!r}"
+            )
         object.__setattr__(self, "more_labels", tuple(self.more_labels))
         for label in self.labels:
             if not isinstance(label, Label):
-                raise SchemaError(f"a schema's labels must each be a Label, found {label!r}: write Label(COLUMN)")
+                raise SchemaError(
+                    f"a schema's labels must each be a Label, found {label!r}: write Label(COLUMN)"
+                )
         if not self.fields:
             raise SchemaError("a schema needs at least one field, found none")
         repeated = [name for name, n in Counter(f.name for f in self.fields).items() if n > 1]
@@ -466,20 +519,30 @@ class Schema:
                     f"field {f.name!r}: shares must name a Categorical field of the schema, found {f.shares!r}, "
                     f"{result}: " + (nearest(f.shares, possible) if possible else "add one")
                 )
-        repeated = [name for name, n in Counter(label.name for label in self.labels).items() if n > 1]
+        repeated = [
+            name for name, n in Counter(label.name for label in self.labels).items() if n > 1
+        ]
         if repeated:
-            raise SchemaError(f"labels' names must be unique, found {repeated[0]!r} more than once: give each a name")
+            raise SchemaError(
+                f"labels' names must be unique, found {repeated[0]!r} more than once: give each a name"
+            )
         for label in self.labels:
             leaking = [f.name for f in self.fields if f.column == label.column]
             if leaking:
-                raise SchemaError(f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field")
+                raise SchemaError(
+                    f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field"
+                )
         label_columns = [label.column for label in self.labels]
         named = {"time": self.time, "group": self.group, "user": self.user, "item": self.item}
         for what, column in named.items():
             if column in label_columns:
-                raise SchemaError(f"{what} must not be the label's column {column!r}: choose another column or none")
+                raise SchemaError(
+                    f"{what} must not be the label's column {column!r}: choose another column or none"
+                )
             if column == "":
-                raise SchemaError(f"{what} must be a column name, found an empty one: remove it if there is none")
+                raise SchemaError(
+                    f"{what} must be a column name, found an empty one: remove it if there is none"
+                )
         _check_ids(self)
 
     @property
@@ -496,7 +559,8 @@ class Schema:
     def text_columns(self) -> tuple[str, ...]:
         """Columns whose cells are read from text files as they are written: of categories, lists, ids, groups and keys.
 
-        Numbers with a `number_format` are among them. Without `user` or `item`, so are `user_id` and `item_id`.
+        Numbers with a `number_format` are among them. Without `user` or `item`, so are `user_id`
+        and `item_id`.
 
         >>> price = Numeric("price", number_format="1.234,5")
         >>> Schema(fields=(Categorical("os"), Numeric("age"), price), label=Label("click"), user="reader").text_columns
@@ -505,13 +569,19 @@ class Schema:
         ids = (self.user or "user_id", self.item or "item_id")
         groups = () if self.group is None else (self.group,)
         formatted = (label.column for label in self.labels if label.number_format is not None)
-        return tuple(dict.fromkeys([*text_columns(self.fields), *ids, *groups, *self.keys, *formatted]))
+        return tuple(
+            dict.fromkeys([*text_columns(self.fields), *ids, *groups, *self.keys, *formatted])
+        )
 
     @property
     def named(self) -> set[str]:
         """All columns that the schema names: of fields, labels, times, ids, groups and keys."""
         others = (self.time, self.user, self.item, self.group, *self.keys)
-        return {*self.columns, *(label.column for label in self.labels), *(c for c in others if c is not None)}
+        return {
+            *self.columns,
+            *(label.column for label in self.labels),
+            *(c for c in others if c is not None),
+        }
 
     @property
     def grouping(self) -> str | None:
@@ -540,24 +610,46 @@ class Schema:
         rows = []
         for f in self.fields:
             defaults = type(f)(f.name)
-            changed = {k: v for k, v in vars(f).items() if k not in plain and v != getattr(defaults, k)}
-            rows.append([f.name, f.kind, f.role, f.column, ", ".join(f"{k} {v}" for k, v in changed.items())])
+            changed = {
+                k: v for k, v in vars(f).items() if k not in plain and v != getattr(defaults, k)
+            }
+            rows.append(
+                [
+                    f.name,
+                    f.kind,
+                    f.role,
+                    f.column,
+                    ", ".join(f"{k} {v}" for k, v in changed.items()),
+                ]
+            )
         labels = []
         for label in self.labels:
             rule = f" above {label.positive_above:g}" if label.positive_above is not None else ""
-            rule = f" where {', '.join(map(str, label.positive_values))}" if label.positive_values is not None else rule
+            rule = (
+                f" where {', '.join(map(str, label.positive_values))}"
+                if label.positive_values is not None
+                else rule
+            )
             labels.append(f"{label.name} ({label.task}: {label.column}{rule})")
         named = {name: getattr(self, name) for name in ("user", "item", "time", "group")}
         named["keys"] = ", ".join(self.keys)
-        note = "; ".join([f"label {', '.join(labels)}", *(f"{what} {name}" for what, name in named.items() if name)])
+        note = "; ".join(
+            [
+                f"label {', '.join(labels)}",
+                *(f"{what} {name}" for what, name in named.items() if name),
+            ]
+        )
         columns = ["field", "kind", "role", "column", "settings"]
-        return Table(title=f"Schema of {len(rows)} fields", columns=columns, rows=rows, note=note)._repr_html_()
+        return Table(
+            title=f"Schema of {len(rows)} fields", columns=columns, rows=rows, note=note
+        )._repr_html_()
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain values for TOML or JSON."""
         plain: dict[str, Any] = to_plain(self)
         if not self.more_labels:
-            del plain["more_labels"]  # an empty list would prevent adding a [[more_labels]] manually
+            # an empty list would prevent adding a [[more_labels]] manually
+            del plain["more_labels"]
         if self.missing == MISSING_MARKS:
             del plain["missing"]
         return plain
@@ -580,15 +672,21 @@ class Schema:
         try:
             text = source.read_text("utf-8-sig") if isinstance(source, Path) else source
             if text.endswith(".toml"):
-                raise SchemaError(f"from_toml takes TOML text, or a Path to a file: give Path({text!r})")
+                raise SchemaError(
+                    f"from_toml takes TOML text, or a Path to a file: give Path({text!r})"
+                )
             tables = toml_tables(text)
             if "model" in tables and "fields" not in tables:
-                raise SchemaError(f"a schema is needed, found the recipe {where}: name the schema that it refers to")
+                raise SchemaError(
+                    f"a schema is needed, found the recipe {where}: name the schema that it refers to"
+                )
             return cls.from_dict(tables, where)
         except OSError as e:
             raise SchemaError(f"the schema {where} cannot be read: {e.strerror or e}") from None
         except UnicodeDecodeError as e:
-            raise SchemaError(f"the schema {where} must be UTF-8 text: byte {e.start} is not") from None
+            raise SchemaError(
+                f"the schema {where} must be UTF-8 text: byte {e.start} is not"
+            ) from None
         except tomllib.TOMLDecodeError as e:
             raise SchemaError(f"{where} is not valid TOML: {e}") from None
 
@@ -596,7 +694,9 @@ class Schema:
 def _check_ids(schema: Schema) -> None:
     """Check that user and item ids are two columns with one value per cell, and not of the other side."""
     if schema.user is not None and schema.user == schema.item:
-        raise SchemaError(f"user and item must be two different columns, found {schema.user!r} for both: correct one")
+        raise SchemaError(
+            f"user and item must be two different columns, found {schema.user!r} for both: correct one"
+        )
     for what, column, other in (("user", schema.user, "item"), ("item", schema.item, "user")):
         for f in schema.fields if column is not None else ():
             if f.column == column and f.role == other:

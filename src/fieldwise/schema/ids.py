@@ -1,6 +1,7 @@
 """Columns by their names: what names tell of roles, labels, times and kinds, and the columns of user and item ids.
 
-Names are a prior that the rows may overturn. Columns of ids are those set in the schema, or found by one rule.
+Names are a prior that the rows may overturn. Columns of ids are those set in the schema, or found
+by one rule.
 """
 
 import re
@@ -17,7 +18,9 @@ from fieldwise.schema import Field, Role, Schema
 
 _TEXTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 WORDS = {what: tuple(words.split()) for what, words in _TEXTS.items()}
-LABELS, LIKELY_LABELS, TIMES, HISTORIES = (WORDS[what] for what in ("labels", "likely_labels", "times", "histories"))
+LABELS, LIKELY_LABELS, TIMES, HISTORIES = (
+    WORDS[what] for what in ("labels", "likely_labels", "times", "histories")
+)
 MOMENTARY = frozenset(WORDS["momentary"])
 ENTITIES = frozenset(WORDS["users"] + WORDS["items"])
 _IDS, _IDS_BEFORE, _OF = (frozenset(WORDS[what]) for what in ("ids", "ids_before", "of"))
@@ -41,7 +44,11 @@ def without_accents(text: str) -> str:
     """
     kept: list[str] = []
     for letter in unicodedata.normalize("NFKD", text):
-        is_accent = unicodedata.combining(letter) and kept and (kept[-1].isascii() or "α" <= kept[-1].lower() <= "ω")
+        is_accent = (
+            unicodedata.combining(letter)
+            and kept
+            and (kept[-1].isascii() or "α" <= kept[-1].lower() <= "ω")
+        )
         if not is_accent:
             kept.append(letter)
     return unicodedata.normalize("NFC", "".join(kept))
@@ -126,8 +133,8 @@ def kind_of_name(name: str) -> Literal["code", "quantity", ""]:
 def id_rank(name: str) -> int:
     """How likely a column's name is an id of users or items, from 3 to 0.
 
-    3: an entity's id (`movie_id`), 2: the entity itself (`movie`), 1: an id of something unknown (`cust_id`), 0:
-    anything else (`genre_id`, `age`).
+    3: an entity's id (`movie_id`), 2: the entity itself (`movie`), 1: an id of something unknown
+    (`cust_id`), 0: anything else (`genre_id`, `age`).
 
     >>> [id_rank(name) for name in ("movie_id", "movie", "shelf_id", "genre_id", "age")]
     [3, 2, 1, 0, 0]
@@ -149,7 +156,12 @@ Who = Literal["user", "item"]
 
 
 def id_column(
-    role: Who, schemas: Sequence[Schema], columns: Collection[str] | None, given: str | None = None, *, option: str = ""
+    role: Who,
+    schemas: Sequence[Schema],
+    columns: Collection[str] | None,
+    given: str | None = None,
+    *,
+    option: str = "",
 ) -> str:
     """The column of user or item ids.
 
@@ -223,7 +235,9 @@ def named_id(role: Who, schema: Schema) -> str | None:
     (None, 'film_id')
     """
     said: str | None = getattr(schema, role)
-    return said or next((column for column, rank in _ranked(role, schema.fields).items() if rank), None)
+    return said or next(
+        (column for column, rank in _ranked(role, schema.fields).items() if rank), None
+    )
 
 
 def _ranked(role: Who, fields: Iterable[Field]) -> dict[str, int]:
@@ -233,13 +247,22 @@ def _ranked(role: Who, fields: Iterable[Field]) -> dict[str, int]:
 
 
 def _resolve(
-    role: Who, schemas: Sequence[Schema], columns: Collection[str] | None, given: str | None, option: str
+    role: Who,
+    schemas: Sequence[Schema],
+    columns: Collection[str] | None,
+    given: str | None,
+    option: str,
 ) -> str | None:
     if given is not None:
         if columns is not None and given not in columns:
-            raise ConfigError(f"{option} must be a column of the table, found {given!r}: {nearest(given, columns)}")
+            raise ConfigError(
+                f"{option} must be a column of the table, found {given!r}: {nearest(given, columns)}"
+            )
         return given
-    said = next((column for column in (getattr(schema, role) for schema in schemas) if column is not None), None)
+    said = next(
+        (column for column in (getattr(schema, role) for schema in schemas) if column is not None),
+        None,
+    )
     if said is not None:
         if columns is not None and said not in columns:
             raise ConfigError(
@@ -259,7 +282,11 @@ def _by_rule(role: Who, schemas: Sequence[Schema]) -> list[str]:
     groups: list[str] = []
     if role == "user":
         of_items = {f.column for schema in schemas for f in schema.with_role("item")}
-        groups = [schema.group for schema in schemas if schema.group is not None and schema.group not in of_items]
+        groups = [
+            schema.group
+            for schema in schemas
+            if schema.group is not None and schema.group not in of_items
+        ]
     ranked = _ranked(role, [f for schema in schemas for f in schema.fields])
     named = [column for column, rank in ranked.items() if rank]
     return list(dict.fromkeys([*groups, *named, f"{role}_id", *ranked]))

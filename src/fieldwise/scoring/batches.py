@@ -25,22 +25,25 @@ cache, and for a plain AFM over 39 fields to keep its pairs' products below 1 GB
 def score_batches(network: nn.Module, batches: Iterable[tuple[Batch, Tensor | None]]) -> np.ndarray:
     """Logits (or predicted numbers) [N], or [N, T] with several labels, float64; [0] without a batch.
 
-    They are computed on the network's device; the batches are on the CPU. The network is set to evaluation mode, and
-    reset to its former mode at the end.
+    They are computed on the network's device; the batches are on the CPU. The network is set to
+    evaluation mode, and reset to its former mode at the end.
     """
-    # In few large arrays: thousands of small ones that are kept would each stand between the large ones of two batches,
-    # which then fit nowhere again once they are freed.
+    # In few large arrays: thousands of small ones that are kept would each stand between the large
+    # ones of two batches, which then fit nowhere again once they are freed.
     parts: list[np.ndarray] = []
-    held, rows = np.zeros(0), 0
+    held = np.zeros(0)
+    rows = 0
     with scoring_mode(network):
         for (batch,) in prefetch(((batch,) for batch, _ in batches), device_of(network)):
             score = network(batch).cpu().double().numpy()
             if rows == 0:
-                held, rows = score, len(score)
+                held = score
+                rows = len(score)
                 continue
             if rows + len(score) > len(held):
                 parts.append(held[:rows])
-                held, rows = mapped_array((max(KEPT_ROWS, len(score)), *score.shape[1:]), np.float64), 0
+                held = mapped_array((max(KEPT_ROWS, len(score)), *score.shape[1:]), np.float64)
+                rows = 0
             held[rows : rows + len(score)] = score
             rows += len(score)
     if rows:
@@ -54,7 +57,8 @@ def finite(scores: np.ndarray) -> np.ndarray:
     Errors:
         DataError: a score is NaN or infinite; its row is named.
     """
-    if not np.isfinite(scores.sum()):  # a sum takes no memory; if it overflows, each score is looked at
+    # a sum takes no memory; if it overflows, each score is looked at
+    if not np.isfinite(scores.sum()):
         wrong = ~np.isfinite(scores).reshape(len(scores), -1).all(axis=1)
         if wrong.any():
             row = int(wrong.argmax())
@@ -72,7 +76,8 @@ def scoring_mode(network: nn.Module) -> Iterator[None]:
     if was_training:  # otherwise nothing is written, and several threads may score at once
         network.eval()
     try:
-        # Not inference_mode: tensors that a table creates and caches in it could not be used in training.
+        # Not inference_mode: tensors that a table creates and caches in it could not be used in
+        # training.
         with torch.no_grad(), flushed_denormals():
             yield
     finally:
@@ -83,7 +88,8 @@ def scoring_mode(network: nn.Module) -> Iterator[None]:
 def prefetch(items: Generator[T], device: torch.device) -> Generator[T]:
     """Batches on the CPU (or tuples of batches, tensors and None), moved to a device: by pinned memory to a GPU.
 
-    For the CPU these are `items` themselves. Else a thread is one item ahead, and closes them at the end.
+    For the CPU these are `items` themselves. Else a thread is one item ahead, and closes them at
+    the end.
     """
     return items if device.type == "cpu" else _ahead(items, device)
 
@@ -98,6 +104,11 @@ def _ahead(items: Generator[T], device: torch.device) -> Generator[T]:
             ahead = thread.submit(read)
             while (item := ahead.result()) is not None:
                 ahead = thread.submit(read)
-                yield cast(T, tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), item))
+                yield cast(
+                    T,
+                    tree_map_only(
+                        Tensor, lambda tensor: tensor.to(device, non_blocking=True), item
+                    ),
+                )
     finally:
         items.close()

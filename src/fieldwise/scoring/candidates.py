@@ -2,8 +2,8 @@
 
 A catalogue's fields are encoded once, and their vectors are kept.
 
-Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them the candidates', D embedding size, G bags,
-M values of bags, T labels.
+Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them the candidates', D
+embedding size, G bags, M values of bags, T labels.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,10 +65,12 @@ class CatalogueScorer:
     Args:
         model: the bundle that scores.
         items: the catalogue.
-        own: columns that are read from the items, not from contexts; those of the item fields if omitted.
+        own: columns that are read from the items, not from contexts; those of the item fields if
+            omitted.
 
     Errors:
-        ConfigError: without `own`, a schema without item fields or context fields, or a column that both sides read.
+        ConfigError: without `own`, a schema without item fields or context fields, or a column that
+            both sides read.
         DataError: the items lack a column.
     """
 
@@ -82,13 +84,19 @@ class CatalogueScorer:
                     "a bundle that recommends reads items and contexts, found a schema without fields of role "
                     f"{'user or context' if own else 'item'}: set the roles of its fields"
                 )
-        missing = [column for column in sorted(own) if column in columns and column not in items.items.columns]
+        missing = [
+            column
+            for column in sorted(own)
+            if column in columns and column not in items.items.columns
+        ]
         if missing:
             raise DataError(
                 f"the {items.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
                 f"is missing among {', '.join(items.items.columns)}; take them from a table that has it"
             )
-        self.model, self.items, self.device = model, items, device_of(model.network)
+        self.model = model
+        self.items = items
+        self.device = device_of(model.network)
         self.columns = tuple(column for column in columns if column not in own)
         encoder = model.encoder
         of_context = [k for k, f in enumerate(encoder.fields) if f.column not in own]
@@ -99,8 +107,12 @@ class CatalogueScorer:
             table = encoder.transform(items.items, part=part)
             return {name: getattr(table, name) for name in ARRAYS}
 
-        self.table = EncodedTable(part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest))
-        self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = WeakKeyDictionary()
+        self.table = EncodedTable(
+            part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest)
+        )
+        self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = (
+            WeakKeyDictionary()
+        )
 
     def context(self, values: Mapping[str, Any]) -> Batch:
         """The single row of a context, encoded.
@@ -114,10 +126,13 @@ class CatalogueScorer:
                 f"a context must hold every user and context column of the model, found no {missing[0]!r}: give it, or "
                 "null if it is unknown"
             )
-        encoder, part = self.model.encoder, self.split.context.layout
+        encoder = self.model.encoder
+        part = self.split.context.layout
         result = encode_row(encoder, part, values)
         if result is None:
-            return encoder.transform(context_row(values, self.columns), part=part).batch(slice(0, 1))[0]
+            return encoder.transform(context_row(values, self.columns), part=part).batch(
+                slice(0, 1)
+            )[0]
         return result
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
@@ -126,12 +141,14 @@ class CatalogueScorer:
         Args:
             contexts: C encoded rows.
             rows: item numbers, int64 [R].
-            owner: the context of each row, int64 [R]; None if there is one context, as in `score_candidates`.
+            owner: the context of each row, int64 [R]; None if there is one context, as in
+                `score_candidates`.
         """
         if not len(rows):
             return np.zeros((0, len(self.model.schema.labels)))
         if self.device.type != "cpu":
-            contexts, rows = contexts.to(self.device), rows.to(self.device)
+            contexts = contexts.to(self.device)
+            rows = rows.to(self.device)
             owner = None if owner is None else owner.to(self.device)
         pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
         scores = score_candidates(self.model.network, self.split, *pair, owner)
@@ -143,28 +160,44 @@ class CatalogueScorer:
 
     def vectors(self, embedding: FieldEmbedding, rows: Tensor) -> Tensor:
         """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
-        side, weight = self.split.candidates, embedding.weight
-        if len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size() > KEPT_BYTES:
+        side = self.split.candidates
+        weight = embedding.weight
+        if (
+            len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size()
+            > KEPT_BYTES
+        ):
             result: Tensor = side.reader(embedding)(self.batch(rows))
             return result
         kept = self._kept.get(embedding)
         if kept is None or kept[0] is not weight or kept[1] != weight._version:
-            reader, size = side.reader(embedding), len(self.table)
+            reader = side.reader(embedding)
+            size = len(self.table)
 
             def made() -> Tensor:
                 starts = range(0, size, SCORING_BATCH)
-                return torch.cat([reader(self.batch(slice(k, min(k + SCORING_BATCH, size)))) for k in starts])
+                return torch.cat(
+                    [reader(self.batch(slice(k, min(k + SCORING_BATCH, size)))) for k in starts]
+                )
 
             def shared() -> Tensor:
-                name = str(next(n for n, one in enumerate(self.model.network.modules()) if one is embedding))
+                name = str(
+                    next(
+                        n for n, one in enumerate(self.model.network.modules()) if one is embedding
+                    )
+                )
                 arrays = self.items.arrays(
                     "vectors", (name,), lambda: {name: made().numpy()}, lambda: self.model.digest
                 )
                 return torch.from_numpy(arrays[name])
 
             plain = self.device.type == "cpu" and weight.dtype == torch.float32
-            several = kept is None and self.items.shared is not None and plain  # processes of a server
-            kept = self._kept[embedding] = (weight, weight._version, shared() if several else made())
+            # processes of a server
+            several = kept is None and self.items.shared is not None and plain
+            kept = self._kept[embedding] = (
+                weight,
+                weight._version,
+                shared() if several else made(),
+            )
         return kept[2].index_select(0, rows)
 
 
@@ -172,7 +205,9 @@ class CatalogueRows(Part):
     """Items by number, int64 [R] on the network's device, whose vectors are the scorer's."""
 
     def __init__(self, scorer: CatalogueScorer, numbers: Tensor) -> None:
-        self.side, self.scorer, self.numbers = scorer.split.candidates, scorer, numbers
+        self.side = scorer.split.candidates
+        self.scorer = scorer
+        self.numbers = numbers
 
     @property
     def size(self) -> int:
@@ -205,7 +240,9 @@ def check_columns_apart(schema: Schema) -> None:
             )
 
 
-def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]) -> pl.DataFrame:
+def context_row(
+    context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]
+) -> pl.DataFrame:
     """A context as a table of one row, with those of its columns that are in `columns`.
 
     >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
@@ -213,16 +250,22 @@ def context_row(context: Mapping[str, Any] | pl.DataFrame, columns: Collection[s
     """
     if isinstance(context, pl.DataFrame):
         if context.height != 1:
-            raise DataError(f"candidates are scored in one context, found {context.height} context rows: give one row")
+            raise DataError(
+                f"candidates are scored in one context, found {context.height} context rows: give one row"
+            )
         return context.select([c for c in context.columns if c in columns])
     try:
         return pl.DataFrame({c: [value] for c, value in context.items() if c in columns})
     except (PolarsError, TypeError, ValueError, OverflowError) as e:
         reason = str(e).splitlines()[0]
-        raise DataError(f"a context's values must be plain: text, numbers, lists of one type; {reason}") from None
+        raise DataError(
+            f"a context's values must be plain: text, numbers, lists of one type; {reason}"
+        ) from None
 
 
-def split_columns(encoder: Encoder, layout: Layout, context: Collection[str], candidates: Collection[str]) -> Split:
+def split_columns(
+    encoder: Encoder, layout: Layout, context: Collection[str], candidates: Collection[str]
+) -> Split:
     """The split of fields by columns: a field belongs to the side that has its column.
 
     Errors:
@@ -255,12 +298,12 @@ def score_candidates(
 ) -> Tensor:
     """The scores of N candidates, each in its context, equal to the network's scores of the full rows.
 
-    The part of a single context is computed once per 2,048 candidates if `shares_context`: for LR, FM, AFM and DeepFM
-    with any split, for two-tower models if the context has all user and context fields. Otherwise full rows are scored,
-    and only the encoding of the context is shared.
+    The part of a single context is computed once per 2,048 candidates if `shares_context`: for LR,
+    FM, AFM and DeepFM with any split, for two-tower models if the context has all user and context
+    fields. Otherwise full rows are scored, and only the encoding of the context is shared.
 
-    Sums are in another order than for full rows, so scores differ by rounding. The network is set to evaluation mode
-    and reset to its former mode, as in `score_batches`; there is no gradient.
+    Sums are in another order than for full rows, so scores differ by rounding. The network is set
+    to evaluation mode and reset to its former mode, as in `score_batches`; there is no gradient.
 
     Args:
         network: any network of `fieldwise.models`, of one or several labels.
@@ -285,13 +328,19 @@ def score_candidates(
     torch.Size([3])
     """
     if owner is None and contexts.size != 1:
-        raise DataError(f"candidates are scored in one context, found {contexts.size} context rows: give one row")
+        raise DataError(
+            f"candidates are scored in one context, found {contexts.size} context rows: give one row"
+        )
     parts = []
     with scoring_mode(network):
         for start in range(0, max(candidates.size, 1), SCORING_BATCH):
             rows = slice(start, start + SCORING_BATCH)
             block = candidates if candidates.size <= SCORING_BATCH else candidates.rows(rows)
-            parts.append(_score(network, Pairs(split, contexts, block, None if owner is None else owner[rows])))
+            parts.append(
+                _score(
+                    network, Pairs(split, contexts, block, None if owner is None else owner[rows])
+                )
+            )
         return torch.cat(parts)
 
 
@@ -308,7 +357,9 @@ def shares_context(network: nn.Module, split: Split) -> bool:
         return all(shares_context(head, split) for head in network.heads)
     if isinstance(network, MeanWithLR):
         return shares_context(network.network, split)
-    return isinstance(network, SharesContext) or (isinstance(network, TwoTower) and _holds_user(split))
+    return isinstance(network, SharesContext) or (
+        isinstance(network, TwoTower) and _holds_user(split)
+    )
 
 
 def stacked(batches: Sequence[Batch], bags: int) -> Batch:
@@ -330,12 +381,16 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
     values = _merged(split, ("value",), own[1], candidates.values)
     sides = [(context, split.context.num_bags), (candidates, split.candidates.num_bags)]
     if not any(bags for _, bags in sides):
-        return Batch(ids, values, candidates.bag_ids, candidates.bag_segments, candidates.bag_weights)
+        return Batch(
+            ids, values, candidates.bag_ids, candidates.bag_segments, candidates.bag_weights
+        )
     side_G, place_G = (x.to(ids.device) for x in split.bags)
     row_N = torch.arange(rows, device=ids.device)
     owner_N = torch.zeros_like(row_N) if owner_N is None else owner_N
     # All bags of the contexts come first, then the candidates'.
-    first_N2 = torch.stack([owner_N * sides[0][1], context.size * sides[0][1] + row_N * sides[1][1]], 1)
+    first_N2 = torch.stack(
+        [owner_N * sides[0][1], context.size * sides[0][1] + row_N * sides[1][1]], 1
+    )
     bags = Bags.joined(batch.bags(bags) for batch, bags in sides)
     return Batch.of_bags(ids, values, bags.take(first_N2[:, side_G] + place_G))
 
@@ -343,11 +398,17 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
 class Pairs(Assembled):
     """A batch of N full rows, each a candidate in a context.
 
-    Embeddings read the two sides' vectors; anything else is read from the joined batch, which is made when needed.
+    Embeddings read the two sides' vectors; anything else is read from the joined batch, which is
+    made when needed.
     """
 
-    def __init__(self, split: Split, contexts: Part, candidates: Part, owner: Tensor | None) -> None:
-        self.split, self.contexts, self.candidates, self.owner = split, contexts, candidates, owner
+    def __init__(
+        self, split: Split, contexts: Part, candidates: Part, owner: Tensor | None
+    ) -> None:
+        self.split = split
+        self.contexts = contexts
+        self.candidates = candidates
+        self.owner = owner
 
     @property
     def size(self) -> int:
@@ -357,7 +418,11 @@ class Pairs(Assembled):
     def vectors(self, embedding: FieldEmbedding) -> Tensor:
         """The vectors of all fields [N, F, D]."""
         own_CD = self.contexts.vectors(embedding)
-        own_NCD = own_CD.expand(self.size, -1, -1) if self.owner is None else own_CD.index_select(0, self.owner)
+        own_NCD = (
+            own_CD.expand(self.size, -1, -1)
+            if self.owner is None
+            else own_CD.index_select(0, self.owner)
+        )
         x_NFD = torch.cat([own_NCD, self.candidates.vectors(embedding)], 1)
         return x_NFD.index_select(1, self.split.order.to(x_NFD.device))
 
@@ -380,16 +445,25 @@ def _score(network: nn.Module, pairs: Pairs) -> Tensor:
         return torch.stack([_score(head, pairs) for head in network.heads], dim=1)
     if isinstance(network, MeanWithLR):
         return network.mean(_score(network.network, pairs), _score_lr(network.lr, pairs))
-    split, contexts, candidates = pairs.split, pairs.contexts, pairs.candidates
+    split = pairs.split
+    contexts = pairs.contexts
+    candidates = pairs.candidates
     if pairs.owner is None and isinstance(network, SharesContext):
         return network.score_candidates(contexts, candidates)
     if pairs.owner is None and isinstance(network, TwoTower) and _holds_user(split) and pairs.size:
         user = network.user(cast(Batch, Pairs(split, contexts, candidates.rows(slice(0, 1)), None)))
         # without bags of user and context: a long history is not repeated for each candidate
-        context, of_items = contexts.batch, [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
-        read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[context.bag_segments]
-        ids, segments, weights = context.bag_ids[read], context.bag_segments[read], context.bag_weights[read]
-        own = Part(split.context, context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights))
+        context = contexts.batch
+        of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
+        read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[
+            context.bag_segments
+        ]
+        ids = context.bag_ids[read]
+        segments = context.bag_segments[read]
+        weights = context.bag_weights[read]
+        own = Part(
+            split.context, context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights)
+        )
         items = network.item(cast(Batch, Pairs(split, own, candidates, None)))
         return network.score(user.expand(pairs.size, *user.shape[1:]), items)
     scores: Tensor = network(pairs)
@@ -411,7 +485,12 @@ def _holds_user(split: Split) -> bool:
 def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: Tensor) -> Tensor:
     """Columns of both sides in the whole layout's order."""
     places = [
-        i for side in (split.context, split.candidates) for i in side.positions if split.layout.fields[i].kind in kinds
+        i
+        for side in (split.context, split.candidates)
+        for i in side.positions
+        if split.layout.fields[i].kind in kinds
     ]
-    order = torch.tensor(sorted(range(len(places)), key=places.__getitem__), dtype=torch.int64, device=context.device)
+    order = torch.tensor(
+        sorted(range(len(places)), key=places.__getitem__), dtype=torch.int64, device=context.device
+    )
     return torch.cat([context, candidates], 1).index_select(1, order)

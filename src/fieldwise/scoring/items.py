@@ -36,9 +36,10 @@ NONE = np.empty(0, np.int64)
 def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
     """The k best of N rows, best first: by score, and for equal scores in the catalogue's order.
 
-    `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use this function. Scores
-    are network outputs (logits or numbers): a calibration and a label's range never reverse the order, but may map
-    several scores to one prediction, among which the scores decide. NaN comes last.
+    `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use
+    this function. Scores are network outputs (logits or numbers): a calibration and a label's range
+    never reverse the order, but may map several scores to one prediction, among which the scores
+    decide. NaN comes last.
 
     Args:
         score: score of each row, [N].
@@ -56,7 +57,8 @@ def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> N
     falling = -np.asarray(score)
     rows = np.arange(len(falling))
     if 0 < k < len(rows):
-        last = np.partition(falling, k - 1)[k - 1]  # a full sort of a large catalogue takes ten times as long
+        # a full sort of a large catalogue takes ten times as long
+        last = np.partition(falling, k - 1)[k - 1]
         rows = rows if np.isnan(last) else np.flatnonzero(falling <= last)
     tie = rows if place is None else np.asarray(place)[rows]
     best: NDArray[np.int64] = rows[np.lexsort((tie, falling[rows]))[: max(k, 0)]]
@@ -93,7 +95,9 @@ class ItemTable:
         column = self.items.get_column(self.id_column)
         if self.shared is None or column.dtype == pl.String:
             return as_text(column)
-        return self.shared.frame(f"ids-{self.name}", lambda: as_text(column).to_frame("id")).get_column("id")
+        return self.shared.frame(
+            f"ids-{self.name}", lambda: as_text(column).to_frame("id")
+        ).get_column("id")
 
     @cached_property
     def places(self) -> Mapping[str, int]:
@@ -104,11 +108,16 @@ class ItemTable:
         return SharedPlaces(self.texts, **table)
 
     def arrays(
-        self, what: str, names: Iterable[str], make: Callable[[], Mapping[str, np.ndarray]], of: Callable[[], str] = str
+        self,
+        what: str,
+        names: Iterable[str],
+        make: Callable[[], Mapping[str, np.ndarray]],
+        of: Callable[[], str] = str,
     ) -> Mapping[str, np.ndarray]:
         """Arrays that are made of the rows: one copy of all processes that share them.
 
-        `what` they are is a part of file names; `of` returns what else determines them, such as a bundle's digest.
+        `what` they are is a part of file names; `of` returns what else determines them, such as a
+        bundle's digest.
         """
         if self.shared is None:
             return make()
@@ -119,7 +128,9 @@ class ItemTable:
             return made[name]
 
         owner = "+".join(filter(None, (of()[:32], self.name)))
-        return {name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names}
+        return {
+            name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names
+        }
 
     def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
         """The rows of items by id, int64; a DataError if one is unknown."""
@@ -166,14 +177,25 @@ class ItemIndex(ItemTable):
     @cached_property
     def directions(self) -> StoredItems:
         """The heads with length 1, stored like the heads."""
-        stored, bits = self.stored, self.stored.storage == "bfloat16"
+        stored = self.stored
+        bits = self.stored.storage == "bfloat16"
 
         def make() -> dict[str, np.ndarray]:
-            unit = StoredItems.of(torch.nn.functional.normalize(stored.floats(), dim=2), stored.storage)
-            return {name: (one.view(torch.int16) if bits else one).numpy() for name, one in unit.tensors().items()}
+            unit = StoredItems.of(
+                torch.nn.functional.normalize(stored.floats(), dim=2), stored.storage
+            )
+            return {
+                name: (one.view(torch.int16) if bits else one).numpy()
+                for name, one in unit.tensors().items()
+            }
 
-        results = {k: torch.from_numpy(array) for k, array in self.arrays("directions", stored.tensors(), make).items()}
-        return StoredItems.from_tensors({k: one.view(torch.bfloat16) if bits else one for k, one in results.items()})
+        results = {
+            k: torch.from_numpy(array)
+            for k, array in self.arrays("directions", stored.tensors(), make).items()
+        }
+        return StoredItems.from_tensors(
+            {k: one.view(torch.bfloat16) if bits else one for k, one in results.items()}
+        )
 
 
 def item_table(items: TableLike, id_column: str) -> ItemTable:
@@ -189,7 +211,9 @@ def item_table(items: TableLike, id_column: str) -> ItemTable:
     return ItemTable(id_column=id_column, items=table)
 
 
-def checked_ids(rows: pl.DataFrame, column: str, of: str = "items", option: str = "--item-id") -> pl.Series:
+def checked_ids(
+    rows: pl.DataFrame, column: str, of: str = "items", option: str = "--item-id"
+) -> pl.Series:
     """A table's column of ids as text; a DataError if it is absent, or an id is missing or occurs twice.
 
     `of` says what the rows are, and `option` which option names another column, for errors.
@@ -221,13 +245,18 @@ class SharedPlaces(Mapping[str, int]):
 
     def __init__(self, texts: pl.Series, hashes: np.ndarray, rows: np.ndarray) -> None:
         # memory views are read faster than arrays, one number at a time
-        self._texts, self._hashes, self._rows = texts, memoryview(hashes.data), memoryview(rows.data)
+        self._texts = texts
+        self._hashes = memoryview(hashes.data)
+        self._rows = memoryview(rows.data)
 
     @staticmethod
     def table(texts: pl.Series) -> dict[str, np.ndarray]:
         """The sorted hashes of texts, equal in all processes, and their rows."""
-        parts = (texts[start : start + CHUNK].to_list() for start in range(0, len(texts), CHUNK))  # memory holds one
-        hashes = np.fromiter((_hash(text) for part in parts for text in part), np.uint32, len(texts))
+        # memory holds one
+        parts = (texts[start : start + CHUNK].to_list() for start in range(0, len(texts), CHUNK))
+        hashes = np.fromiter(
+            (_hash(text) for part in parts for text in part), np.uint32, len(texts)
+        )
         rows = np.argsort(hashes).astype(np.int32)
         return {"hashes": hashes[rows], "rows": rows}
 
@@ -266,10 +295,14 @@ class ItemFilters:
     """
 
     def __init__(self, items: pl.DataFrame, separators: Mapping[str, str]) -> None:
-        self.items, self.separators = items, separators
-        self._columns: dict[str, tuple[dict[str, int], pl.Series]] = {}  # the places of values; the rows at each place
+        self.items = items
+        self.separators = separators
+        # the places of values; the rows at each place
+        self._columns: dict[str, tuple[dict[str, int], pl.Series]] = {}
         self._texts: dict[str, pl.Series] = {}
-        self._answers: OrderedDict[tuple[tuple[str, frozenset[str]], ...], np.ndarray] = OrderedDict()
+        self._answers: OrderedDict[tuple[tuple[str, frozenset[str]], ...], np.ndarray] = (
+            OrderedDict()
+        )
         self._lock = Lock()
 
     def rows(self, where: Mapping[str, Sequence[str]]) -> np.ndarray:
@@ -289,7 +322,8 @@ class ItemFilters:
             if sum(map(len, where.values())) <= KEPT_VALUES:
                 self._answers[key] = result
                 while len(self._answers) > 1 and (  # the least recently used are dropped
-                    len(self._answers) > KEPT_ANSWERS or sum(map(len, self._answers.values())) > KEPT * len(self.items)
+                    len(self._answers) > KEPT_ANSWERS
+                    or sum(map(len, self._answers.values())) > KEPT * len(self.items)
                 ):
                     self._answers.popitem(last=False)
             return result
@@ -299,12 +333,15 @@ class ItemFilters:
         if column not in self._texts:
             if column not in self.items.columns:
                 hint = nearest(column[:60], self.items.columns)
-                raise DataError(f"filters must name a column of the items, found {column[:60]!r}: {hint}")
+                raise DataError(
+                    f"filters must name a column of the items, found {column[:60]!r}: {hint}"
+                )
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
             lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
             try:
-                if cells.dtype == pl.Duration:  # responses show it in words, which models do not read
+                # responses show it in words, which models do not read
+                if cells.dtype == pl.Duration:
                     raise DataError(f"column {column!r} holds durations")
                 self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
             except (DataError, PolarsError):
@@ -338,7 +375,8 @@ class ItemFilters:
             self._columns[column] = places, groups["row"]
         places, rows = self._columns[column]
         parts: list[np.ndarray] = [
-            rows[place].to_numpy(writable=True) for place in {places[one] for one in values if one in places}
+            rows[place].to_numpy(writable=True)
+            for place in {places[one] for one in values if one in places}
         ]
         if len(parts) == 1:
             return parts[0]

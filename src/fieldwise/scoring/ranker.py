@@ -1,11 +1,12 @@
 """Recommendations from a catalogue: the one way from a context to ranked items.
 
-Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the user's heads. An
-item is a candidate if one of its heads is in a cluster near one of the user's heads. Candidates are then scored
-exactly, so only items outside these clusters are lost: `fieldwise evaluate --nprobe` measures the loss.
+Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the
+user's heads. An item is a candidate if one of its heads is in a cluster near one of the user's
+heads. Candidates are then scored exactly, so only items outside these clusters are lost:
+`fieldwise evaluate --nprobe` measures the loss.
 
-Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user heads (in clusters: of
-all levels), C clusters; T labels.
+Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user
+heads (in clusters: of all levels), C clusters; T labels.
 """
 
 import math
@@ -48,12 +49,12 @@ class RankingResult:
     Args:
         index: the index that contains them.
         rows: their rows in the index.
-        scores: `prerank_score` (a logit) and, with a ranking bundle, `prediction` (a probability or number). Items are
-            sorted by `prediction` if present, otherwise by `prerank_score`.
-        counts: number of items after each stage: `candidates`, `filtered`, `scored` (by IntTower), `preranked`,
-            `ranked`; the third and fourth only for a cascade.
-        seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last two are totals for
-            requests that are answered together.
+        scores: `prerank_score` (a logit) and, with a ranking bundle, `prediction` (a probability or
+            number). Items are sorted by `prediction` if present, otherwise by `prerank_score`.
+        counts: number of items after each stage: `candidates`, `filtered`, `scored` (by IntTower),
+            `preranked`, `ranked`; the third and fourth only for a cascade.
+        seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last
+            two are totals for requests that are answered together.
         preranked: with pre-ranking, the rows that IntTower selected, best first; else none.
         k: maximum number of items.
         prerank: k', maximum number of items for the ranking bundle.
@@ -75,7 +76,9 @@ class RankingResult:
     @cached_property
     def items(self) -> pl.DataFrame:
         """The items' rows with all columns, then the scores."""
-        return self.index.items[self.rows].with_columns(pl.Series(name, v) for name, v in self.scores.items())
+        return self.index.items[self.rows].with_columns(
+            pl.Series(name, v) for name, v in self.scores.items()
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,21 +91,30 @@ class HeadClusters:
     size: int  # N
 
     @classmethod
-    def of(cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0) -> "HeadClusters":
+    def of(
+        cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0
+    ) -> "HeadClusters":
         """Cluster the heads of all items by k-means, on a sample of them that `seed` draws.
 
-        `clusters` is C; by default the square root of 10 N (1,000 for 100,000 items), at most 4,096.
+        `clusters` is C; by default the square root of 10 N (1,000 for 100,000 items), at most
+        4,096.
         """
         count, heads, size = stored.heads.shape
-        wanted = min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
+        wanted = (
+            min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
+        )
         if not 1 <= wanted <= count * heads:
-            raise ConfigError(f"clusters must be from 1 to the number of heads ({count * heads:,}), found {wanted}")
+            raise ConfigError(
+                f"clusters must be from 1 to the number of heads ({count * heads:,}), found {wanted}"
+            )
         from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
 
         rng = np.random.default_rng(seed)
         chosen = rng.choice(count, min(count, -(-wanted * PER_CLUSTER // heads)), replace=False)
         sample = stored.floats(torch.from_numpy(np.sort(chosen))).reshape(-1, size).numpy()
-        means = MiniBatchKMeans(wanted, random_state=seed, n_init=1, batch_size=4096, init="random").fit(sample)
+        means = MiniBatchKMeans(
+            wanted, random_state=seed, n_init=1, batch_size=4096, init="random"
+        ).fit(sample)
         centres = torch.from_numpy(means.cluster_centers_.astype(np.float32))
         step = max(1, AT_ONCE // heads)
         results = []
@@ -121,10 +133,16 @@ class HeadClusters:
 
         def make() -> dict[str, np.ndarray]:
             result = cls.of(index.stored)
-            return {"centres": result.centres.numpy(), "items": result.items, "starts": result.starts}
+            return {
+                "centres": result.centres.numpy(),
+                "items": result.items,
+                "starts": result.starts,
+            }
 
         arrays = index.arrays("clusters", ("centres", "items", "starts"), make)
-        return cls(torch.from_numpy(arrays["centres"]), arrays["items"], arrays["starts"], len(index))
+        return cls(
+            torch.from_numpy(arrays["centres"]), arrays["items"], arrays["starts"], len(index)
+        )
 
     def candidates(self, user_HP: Tensor, nprobe: int) -> np.ndarray:
         """The items with a head in one of the `nprobe` nearest clusters of each user head, ascending, int64.
@@ -146,22 +164,30 @@ class PreRanker:
         if nprobe is not None and nprobe < 1:
             raise ConfigError(f"nprobe must be at least 1, found {nprobe}")
         if not isinstance(model.network, HeadsNetwork):
-            raise ConfigError("the bundle that pre-ranks must be the IntTower of the index, found another model")
+            raise ConfigError(
+                "the bundle that pre-ranks must be the IntTower of the index, found another model"
+            )
         if index.model != model.digest:
             raise BundleError(
                 "an index belongs to the model that made it, but this bundle has other fields or weights: build a "
                 "new index with it"
             )
-        self.network, self.nprobe = model.network, nprobe
+        self.network = model.network
+        self.nprobe = nprobe
         one = ItemTable(id_column=index.id_column, items=index.items.head(1))
-        self.scorer = CatalogueScorer(model, one)  # of a row that completes those of contexts, and is not read
+        # of a row that completes those of contexts, and is not read
+        self.scorer = CatalogueScorer(model, one)
         self._stored = index.stored.to(self.scorer.device)
         self.clusters = None if nprobe is None else HeadClusters.kept(index)
 
     def user_heads(self, contexts: Batch) -> Tensor:
         """IntTower's user heads of contexts [U, L, H, P]."""
-        owner, split = torch.arange(contexts.size, device=self.scorer.device), self.scorer.split
-        parts = Part(split.context, contexts.to(owner.device)), CatalogueRows(self.scorer, torch.zeros_like(owner))
+        owner = torch.arange(contexts.size, device=self.scorer.device)
+        split = self.scorer.split
+        parts = (
+            Part(split.context, contexts.to(owner.device)),
+            CatalogueRows(self.scorer, torch.zeros_like(owner)),
+        )
         with scoring_mode(self.network):
             return self.network.user(cast(Batch, Pairs(split, *parts, owner)))
 
@@ -169,32 +195,40 @@ class PreRanker:
         """The logits [U, R] of items by number, of all if None."""
         chosen = None if rows is None else torch.from_numpy(rows).to(self.scorer.device)
         with scoring_mode(self.network):
-            result: np.ndarray = self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
+            result: np.ndarray = (
+                self.network.score_stored(user_ULHP, self._stored, chosen).cpu().numpy()
+            )
         return finite(result)
 
 
 class Ranker(Generic[M]):
     """Recommends items of a catalogue: a bundle ranks all that pass the filters, or those that an IntTower pre-ranks.
 
-        candidates (all items, or a list) -> filters -> [IntTower by stored heads -> best k'] -> bundle -> best k
+        candidates (all items, or a list) -> filters -> [IntTower by stored heads -> best k'] ->
+        bundle -> best k
 
-    Everything that only depends on the catalogue is computed once: encoded item fields, ids, columns. Without
-    pre-ranking the time is proportional to the number of items. Ties keep the catalogue's order.
+    Everything that only depends on the catalogue is computed once: encoded item fields, ids,
+    columns. Without pre-ranking the time is proportional to the number of items. Ties keep the
+    catalogue's order.
 
     Args:
-        bundle: any bundle with item fields and context fields; with several labels, the main one is used. None to rank
-            by IntTower alone.
-        items: one row per item, with the columns of the item fields; other columns (a title) are included in results.
+        bundle: any bundle with item fields and context fields; with several labels, the main one is
+            used. None to rank by IntTower alone.
+        items: one row per item, with the columns of the item fields; other columns (a title) are
+            included in results.
         prerank: the IntTower that made `items`, which is its index.
-        nprobe: number of item-head clusters to search for each user head, if more than half of the items pass the
-            filters and these clusters have k' of them (`HeadClusters`); None scores all that pass.
-        own: columns that the bundle reads from the items, not from contexts; those of the item fields if omitted.
+        nprobe: number of item-head clusters to search for each user head, if more than half of the
+            items pass the filters and these clusters have k' of them (`HeadClusters`); None scores
+            all that pass.
+        own: columns that the bundle reads from the items, not from contexts; those of the item
+            fields if omitted.
 
     Errors:
         BundleError: the index was built with another bundle.
-        ConfigError: neither bundle; pre-ranking without an index or an IntTower; an nprobe below 1; a schema without
-            item fields or context fields, or a column that both sides read.
-        DataError: the items lack a column of the bundle's item fields, or have a column `prediction`.
+        ConfigError: neither bundle; pre-ranking without an index or an IntTower; an nprobe below 1;
+            a schema without item fields or context fields, or a column that both sides read.
+        DataError: the items lack a column of the bundle's item fields, or have a column
+            `prediction`.
 
     >>> from fieldwise import Categorical, FM, Label, Recommender, Schema, TrainingSettings, simulate
     >>> from fieldwise.scoring.items import item_table
@@ -218,12 +252,18 @@ class Ranker(Generic[M]):
         own: Collection[str] | None = None,
     ) -> None:
         if bundle is None and prerank is None:
-            raise ConfigError("ranking needs a bundle that scores, or an IntTower with its index: give one")
-        self.bundle, self.index, self.prerank = bundle, items, prerank
+            raise ConfigError(
+                "ranking needs a bundle that scores, or an IntTower with its index: give one"
+            )
+        self.bundle = bundle
+        self.index = items
+        self.prerank = prerank
         self._tower: PreRanker | None = None
         if prerank is not None:
             if not isinstance(items, ItemIndex):
-                raise ConfigError("pre-ranking needs the IntTower's index, found a table of items: give the index")
+                raise ConfigError(
+                    "pre-ranking needs the IntTower's index, found a table of items: give the index"
+                )
             self._tower = PreRanker(prerank, items, nprobe)
         for name in (PRERANK_SCORE, PREDICTION)[prerank is None :]:
             if own is None and name in items.items.columns:
@@ -234,7 +274,9 @@ class Ranker(Generic[M]):
         self._all = np.arange(len(items))  # the rows of all items
         fields = (f for model in (prerank, bundle) if model for f in model.schema.fields)
         # columns with several values are split by the separators of the bundles' fields
-        self.filters = ItemFilters(items.items, {f.column: f.separator for f in fields if f.cell == "list"})
+        self.filters = ItemFilters(
+            items.items, {f.column: f.separator for f in fields if f.cell == "list"}
+        )
 
     def recommend(
         self,
@@ -248,20 +290,25 @@ class Ranker(Generic[M]):
     ) -> RankingResult:
         """The best items in a context.
 
-        Ids and values may be strings, numbers or booleans: 3, 3.0 and "3" are the same, as everywhere in tables.
+        Ids and values may be strings, numbers or booleans: 3, 3.0 and "3" are the same, as
+        everywhere in tables.
 
         Args:
             context: the raw values of user and context fields, by column; others are ignored.
             k: maximum number of items.
-            prerank: k', maximum number of items for the ranking bundle; ignored without a first stage.
+            prerank: k', maximum number of items for the ranking bundle; ignored without a first
+                stage.
             candidates: ids of the items to choose from; all if omitted.
-            exclude: ids of items to exclude, such as those seen or blocked; unknown ones are ignored.
-            where: allowed values by item column; in a column of lists, any one of them must be allowed.
+            exclude: ids of items to exclude, such as those seen or blocked; unknown ones are
+                ignored.
+            where: allowed values by item column; in a column of lists, any one of them must be
+                allowed.
 
         Errors:
-            ConfigError: k or prerank out of range; a string or another invalid value instead of a list of values.
-            DataError: the context lacks a column or has an invalid value; an unknown candidate; a filter on a column
-                that items do not have.
+            ConfigError: k or prerank out of range; a string or another invalid value instead of a
+                list of values.
+            DataError: the context lacks a column or has an invalid value; an unknown candidate; a
+                filter on a column that items do not have.
         """
         prerank = max(k, prerank) if self.prerank is None else prerank
         if k < 1:
@@ -272,9 +319,13 @@ class Ranker(Generic[M]):
             context,
             k=k,
             prerank=prerank,
-            candidates=None if candidates is None else self.index.rows_of(_texts(candidates, "candidates")),
+            candidates=None
+            if candidates is None
+            else self.index.rows_of(_texts(candidates, "candidates")),
             exclude=self.index.known_rows(_texts(exclude, "exclude")),
-            where={column: _texts(values, f"where[{column!r}]") for column, values in where.items()},
+            where={
+                column: _texts(values, f"where[{column!r}]") for column, values in where.items()
+            },
         )
         return self.complete([request])[0]
 
@@ -290,10 +341,12 @@ class Ranker(Generic[M]):
     ) -> RankingResult:
         """A request's candidates and encoded context, for `complete`.
 
-        The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least `k`.
+        The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least
+        `k`.
 
         Errors:
-            DataError: the context lacks a column or has an invalid value; a filter on a column that items do not have.
+            DataError: the context lacks a column or has an invalid value; a filter on a column that
+                items do not have.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)
@@ -305,7 +358,9 @@ class Ranker(Generic[M]):
         every = len(rows)
         if where:  # requests with equal filters share one array
             passing = self.filters.rows(where)
-            rows = passing if rows is self._all else np.intersect1d(rows, passing, assume_unique=True)
+            rows = (
+                passing if rows is self._all else np.intersect1d(rows, passing, assume_unique=True)
+            )
         excluded = np.unique(exclude)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
@@ -323,10 +378,12 @@ class Ranker(Generic[M]):
     def complete(self, results: Sequence[RankingResult]) -> Sequence[RankingResult]:
         """The same requests with the best items, pre-ranked and ranked.
 
-        With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked in one pass over the
-        item heads, and the candidates of all requests are ranked in common batches.
+        With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked
+        in one pass over the item heads, and the candidates of all requests are ranked in common
+        batches.
         """
-        began, together = time.perf_counter(), [results]
+        began = time.perf_counter()
+        together = [results]
         if self._tower is None:
             together = [[one] for one in results]
             for one in results:
@@ -337,16 +394,23 @@ class Ranker(Generic[M]):
         for some in together:
             if self.bundle is None or self._scorer is None:
                 for one in some:
-                    one.rows, one.scores = one.rows[: one.k], {name: v[: one.k] for name, v in one.scores.items()}
+                    one.rows, one.scores = (
+                        one.rows[: one.k],
+                        {name: v[: one.k] for name, v in one.scores.items()},
+                    )
                 continue
             contexts = [one.contexts[1] for one in some if one.contexts[1] is not None]
             batch = stacked(contexts, self._scorer.split.context.num_bags)
             ranked = self.rank(batch, [one.rows for one in some], [one.k for one in some])
             for one, (places, score) in zip(some, ranked, strict=True):
-                one.rows, one.scores = one.rows[places], {name: v[places] for name, v in one.scores.items()}
+                one.rows, one.scores = (
+                    one.rows[places],
+                    {name: v[places] for name, v in one.scores.items()},
+                )
                 one.scores[PREDICTION] = self.bundle.main_prediction(score)
         for one in results:
-            one.counts["ranked"], one.contexts = len(one.rows), (None, None)
+            one.counts["ranked"] = len(one.rows)
+            one.contexts = (None, None)
             if self._tower is not None:
                 one.seconds["prerank"] = preranked - began
             one.seconds["rank"] = time.perf_counter() - preranked
@@ -356,7 +420,9 @@ class Ranker(Generic[M]):
     def scorer(self) -> CatalogueScorer:
         """The bundle's scores of the items; a ConfigError if only an IntTower ranks."""
         if self._scorer is None:
-            raise ConfigError("scores of items in encoded contexts are a ranking bundle's, found an IntTower alone")
+            raise ConfigError(
+                "scores of items in encoded contexts are a ranking bundle's, found an IntTower alone"
+            )
         return self._scorer
 
     def encode(self, contexts: pl.DataFrame) -> EncodedTable:
@@ -375,8 +441,12 @@ class Ranker(Generic[M]):
         """
         lengths = [len(own) for own in rows]
         owner = np.repeat(np.arange(len(rows)), lengths)  # repeat_interleave is slow for few rows
-        scores = self.scorer.score(contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner))[:, 0]
-        for own, most, score in zip(rows, k, np.split(scores, np.cumsum(lengths)[:-1]), strict=True):
+        scores = self.scorer.score(
+            contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner)
+        )[:, 0]
+        for own, most, score in zip(
+            rows, k, np.split(scores, np.cumsum(lengths)[:-1]), strict=True
+        ):
             best = top_k_indices(score, most, place=own)
             yield best, score[best]
 
@@ -385,7 +455,8 @@ class Ranker(Generic[M]):
         """Whether both bundles encode contexts the same way."""
         if self._tower is None or self._scorer is None:
             return False
-        one, other = self._tower.scorer, self._scorer
+        one = self._tower.scorer
+        other = self._scorer
         return (
             one.columns == other.columns
             and one.split.context.layout == other.split.context.layout
@@ -399,14 +470,21 @@ class Ranker(Generic[M]):
         groups: dict[int, list[int]] = {}
         for number, (one, user_LHP) in enumerate(zip(results, heads, strict=True)):
             passing = one.counts["filtered"]
-            if tower.clusters is not None and tower.nprobe is not None and 2 * passing > len(self.index):
+            if (
+                tower.clusters is not None
+                and tower.nprobe is not None
+                and 2 * passing > len(self.index)
+            ):
                 # only items near the user's heads, if these are enough
                 candidates = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
                 if one.rows is not self._all:
                     candidates = np.intersect1d(candidates, one.rows, assume_unique=True)
-                excluded = np.flatnonzero(np.isin(candidates, one.rows[one.excluded], assume_unique=True))
+                excluded = np.flatnonzero(
+                    np.isin(candidates, one.rows[one.excluded], assume_unique=True)
+                )
                 if len(candidates) - len(excluded) >= min(one.prerank, passing):
-                    one.rows, one.excluded = candidates, excluded
+                    one.rows = candidates
+                    one.excluded = excluded
             groups.setdefault(id(one.rows), []).append(number)
         for numbers in groups.values():
             rows = results[numbers[0]].rows
@@ -414,7 +492,8 @@ class Ranker(Generic[M]):
             for one, score_R in zip((results[number] for number in numbers), scores, strict=True):
                 own = rows
                 if len(one.excluded):
-                    score_R, own = np.delete(score_R, one.excluded), np.delete(rows, one.excluded)
+                    score_R = np.delete(score_R, one.excluded)
+                    own = np.delete(rows, one.excluded)
                 best = top_k_indices(score_R, one.prerank)
                 one.rows = one.preranked = own[best]
                 one.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
@@ -427,8 +506,13 @@ def _texts(values: Iterable[Any], name: str) -> list[str]:
         raise ConfigError(f"{name} must be a list of values, found {values!r}: put it into a list")
     try:
         given = [value.item() if isinstance(value, np.generic) else value for value in values]
-        if any(value is None or (isinstance(value, float) and not math.isfinite(value)) for value in given):
+        if any(
+            value is None or (isinstance(value, float) and not math.isfinite(value))
+            for value in given
+        ):
             raise TypeError
         return [cell_text(value) or "" for value in given]
     except TypeError:
-        raise ConfigError(f"{name} must hold texts, numbers or booleans, each {ONE_VALUE}") from None
+        raise ConfigError(
+            f"{name} must hold texts, numbers or booleans, each {ONE_VALUE}"
+        ) from None

@@ -24,8 +24,10 @@ from fieldwise.scoring.ranker import PREDICTION, Ranker
 
 __all__ = ["Catalogue", "recommend", "recommended_blocks"]
 
-RANK, SOURCE = "rank", "source"
-MODEL, POPULARITY = "model", "popularity"
+RANK = "rank"
+SOURCE = "source"
+MODEL = "model"
+POPULARITY = "popularity"
 PAIRS_AT_ONCE = 131_072  # pairs of users and items per block
 
 
@@ -56,29 +58,36 @@ def recommend(
 ) -> Any:
     """The n items with the highest prediction (main label) for users of a log, each in the context of the last row.
 
-    Items have their latest values. A server with the same bundle and log (`fieldwise serve BUNDLE --log LOG`) gives
-    the same to a user whom the model knows, in the same context. A user without a row in the log, or whose id the model
-    has not learned, gets the items with the most rows of a positive label, or the most rows without a binary label.
+    Items have their latest values. A server with the same bundle and log
+    (`fieldwise serve BUNDLE --log LOG`) gives the same to a user whom the model knows, in the same
+    context. A user without a row in the log, or whose id the model has not learned, gets the items
+    with the most rows of a positive label, or the most rows without a binary label.
 
     Args:
         model: the bundle that scores.
-        log: raw rows with the columns of the bundle's schema; every item in it is a candidate. Required.
+        log: raw rows with the columns of the bundle's schema; every item in it is a candidate.
+            Required.
         catalogue: the columns of users, items and titles, if they are not in the schema.
         user: one user; a list of users is the same as `users`.
-        users: several users, in any order; duplicates count once. Without `user` and `users`: every user of the log.
+        users: several users, in any order; duplicates count once. Without `user` and `users`: every
+            user of the log.
         n: number of items; fewer if the log has no more.
-        exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all without a binary label),
-            all (True) or none (False). An item that was only shown to the user can be recommended.
+        exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all
+            without a binary label), all (True) or none (False). An item that was only shown to the
+            user can be recommended.
 
     Returns:
-        A row per user and item: user, item, title (if there is one), rank (from 1), prediction and source. The users
-        are in the order given (in the order of ids for every user), their items best first, ties in the order of the
-        items' ids. `source` is `model` or `popularity`; a `prediction` is a probability, or a number for a regression
-        label, and null by popularity. For one `user` without columns of user and rank, and in the log's library.
+        A row per user and item: user, item, title (if there is one), rank (from 1), prediction and
+        source. The users are in the order given (in the order of ids for every user), their items
+        best first, ties in the order of the items' ids. `source` is `model` or `popularity`; a
+        `prediction` is a probability, or a number for a regression label, and null by popularity.
+        For one `user` without columns of user and rank, and in the log's library.
 
     Errors:
-        ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1, another `exclude_seen`.
-        DataError: a column is missing, a user who cannot be in its column, or a row of the log has no time.
+        ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1,
+            another `exclude_seen`.
+        DataError: a column is missing, a user who cannot be in its column, or a row of the log has
+            no time.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(1000, users=50, items=30)
@@ -96,13 +105,19 @@ def recommend(
             "recommend(log, user=...) or recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
         )
     if user is not None and users is not None:
-        raise ConfigError("recommendations are for one user or for several: give user or users, found both")
+        raise ConfigError(
+            "recommendations are for one user or for several: give user or users, found both"
+        )
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
         user, users = None, user
     wanted = users if user is None else [user]
     given = catalogue or Catalogue()
-    rows = as_table(log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item))))
-    result = pl.concat(recommended_blocks(model, rows, given, wanted, n=n, exclude_seen=exclude_seen))
+    rows = as_table(
+        log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item)))
+    )
+    result = pl.concat(
+        recommended_blocks(model, rows, given, wanted, n=n, exclude_seen=exclude_seen)
+    )
     return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 
 
@@ -121,15 +136,20 @@ def recommended_blocks(
     `reports` counts the pairs of users and items that are done.
     """
     _check_options(n, exclude_seen)
-    given, schema = catalogue or Catalogue(), model.schema
+    given = catalogue or Catalogue()
+    schema = model.schema
     user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
     shown = list(dict.fromkeys([item, given.title or item]))
     for column in (user, *shown, *schema.columns):
         if column not in log.columns:
-            raise DataError(f"the log must have the column {column!r}, found {', '.join(log.columns)}")
+            raise DataError(
+                f"the log must have the column {column!r}, found {', '.join(log.columns)}"
+            )
     if taken := sorted({RANK, PREDICTION, SOURCE}.intersection((user, *shown))):
-        raise DataError(f"recommendations have a column {taken[0]!r}: rename the log's column of this name")
+        raise DataError(
+            f"recommendations have a column {taken[0]!r}: rename the log's column of this name"
+        )
     log = empty_as_null(log, user, item)
     people, own = _people(log, user, users)
     items = latest_values(log, item, [schema], "item")
@@ -140,7 +160,9 @@ def recommended_blocks(
     encoded = ranker.encode(contexts)
     place = np.full(len(people), -1)  # of a user's context, if the model knows the user
     known = _known(model, contexts[user])
-    place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(known, np.arange(len(known)), -1)
+    place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(
+        known, np.arange(len(known)), -1
+    )
     seen = _seen(_excluded_rows(own, schema, exclude_seen), people, items, item)
     popular = np.empty(0) if (place >= 0).all() else _popularity(log, items, item, schema)
     reports.begin("recommendation", len(people) * items.height)
@@ -174,7 +196,11 @@ def _check_options(n: int, exclude_seen: object) -> None:
 
 
 def _as_rows(
-    people: pl.Series, items: pl.DataFrame, by_model: np.ndarray, best: list[np.ndarray], value: np.ndarray
+    people: pl.Series,
+    items: pl.DataFrame,
+    by_model: np.ndarray,
+    best: list[np.ndarray],
+    value: np.ndarray,
 ) -> pl.DataFrame:
     """A row per user and item, from the numbers of each user's best items."""
     counts = [len(one) for one in best]
@@ -187,7 +213,9 @@ def _as_rows(
     return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(results)], how="horizontal")
 
 
-def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> tuple[pl.Series, pl.DataFrame]:
+def _people(
+    log: pl.DataFrame, column: str, users: Iterable[object] | None
+) -> tuple[pl.Series, pl.DataFrame]:
     """The users as values of the log's column, each once, and their rows of the log."""
     ids = log.get_column(column)
     if users is None:
@@ -196,14 +224,21 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
             raise DataError(f"the log has no user in column {column!r}")
         return people, log
     if isinstance(users, str):
-        raise ConfigError(f"users must be a list of users, found the text {users!r}: write [{users!r}]")
+        raise ConfigError(
+            f"users must be a list of users, found the text {users!r}: write [{users!r}]"
+        )
     try:
         names = as_text(pl.Series(list(users)))
     except (TypeError, pl.exceptions.PolarsError) as e:
-        raise ConfigError(f"users must be a list of text or of numbers: {str(e).splitlines()[0]}") from None
+        raise ConfigError(
+            f"users must be a list of text or of numbers: {str(e).splitlines()[0]}"
+        ) from None
     if not len(names) or names.null_count():
-        raise ConfigError(f"users must not be empty, found {'no user' if not len(names) else 'an empty one'}")
-    names, texts = names.unique(maintain_order=True), as_text(ids)
+        raise ConfigError(
+            f"users must not be empty, found {'no user' if not len(names) else 'an empty one'}"
+        )
+    names = names.unique(maintain_order=True)
+    texts = as_text(ids)
     rows = texts.is_in(names.implode()).fill_null(value=False)
     own = log.filter(rows)
     known = pl.DataFrame({"name": texts.filter(rows), "id": own.get_column(column)}).unique("name")
@@ -220,8 +255,11 @@ def _people(log: pl.DataFrame, column: str, users: Iterable[object] | None) -> t
 def _known(model: Model, users: pl.Series) -> np.ndarray:
     """Whether the model has learned each user; all are known to a model that has learned no ids of users."""
     pairs = zip(model.encoder.fields, model.encoder.fitted, strict=True)
-    learned = [result for f, result in pairs if f.column == users.name and isinstance(result, Vocabulary)]
-    texts, known = as_text(users), np.ones(len(users), bool)
+    learned = [
+        result for f, result in pairs if f.column == users.name and isinstance(result, Vocabulary)
+    ]
+    texts = as_text(users)
+    known = np.ones(len(users), bool)
     for result in learned:
         known &= result.ids(texts) != UNKNOWN
     return known
@@ -242,7 +280,9 @@ def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) 
     user = people.name
     pairs = own.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
     pairs = pairs.join(pl.DataFrame({"user": people}).with_row_index("u"), on="user")
-    pairs = pairs.join(pl.DataFrame({"item": items[item]}).with_row_index("i"), on="item").sort("u", "i")
+    pairs = pairs.join(pl.DataFrame({"item": items[item]}).with_row_index("i"), on="item").sort(
+        "u", "i"
+    )
     ends = np.searchsorted(pairs["u"].to_numpy(), np.arange(1, len(people)))
     return np.split(pairs["i"].to_numpy().astype(np.int64), ends)
 
@@ -252,6 +292,10 @@ def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schem
     positive = positive_rows(log, schema.label)
     rows = log if positive is None else log.filter(positive)
     counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
-    of_items = items.select(item).join(counts, on=item, how="left", maintain_order="left")["rows"].fill_null(0)
+    of_items = (
+        items.select(item)
+        .join(counts, on=item, how="left", maintain_order="left")["rows"]
+        .fill_null(0)
+    )
     result: np.ndarray = of_items.to_numpy().astype(np.float64)
     return result

@@ -15,19 +15,26 @@ RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 Waiting = tuple[RequestT, "asyncio.Future[AnswerT]"]
 
-MAX_BATCH, MAX_WAITING = 32, 256  # requests
-TURNS = 4  # of the event loop: answers are sent, requests read, their tasks begun, and requests added to the queue
+# requests
+MAX_BATCH = 32
+MAX_WAITING = 256
+# of the event loop: answers are sent, requests read, their tasks begun, and requests added to the
+# queue
+TURNS = 4
 GAP = 0.001  # seconds without a new request, after which no others are awaited
 PART = 0.5  # of the last batch's time, after which no others are awaited
 HOLD_UP = 0.05  # seconds of chunks without a pause; a longer chunk is alone
-REST = 9  # pause after a chunk, in multiples of its time, while others are served: at most a tenth of the worker
+# pause after a chunk, in multiples of its time, while others are served: at most a tenth of the
+# worker
+REST = 9
 
 
 class Batcher(Generic[RequestT, AnswerT]):
     """Collects requests for a worker: those that arrive while it is busy form its next batch.
 
-    A batcher belongs to one event loop. Requests that have timed out are removed from their batch. If a whole
-    batch fails, each of its requests is retried alone, so that only the faulty one fails.
+    A batcher belongs to one event loop. Requests that have timed out are removed from their batch.
+    If a whole batch fails, each of its requests is retried alone, so that only the faulty one
+    fails.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
@@ -41,19 +48,26 @@ class Batcher(Generic[RequestT, AnswerT]):
     def __init__(
         self,
         worker: Executor,  # runs one batch at a time of this batcher
-        run: Callable[[list[RequestT]], Sequence[AnswerT | BaseException]],  # the responses, or exceptions, in order
+        # the responses, or exceptions, in order
+        run: Callable[[list[RequestT]], Sequence[AnswerT | BaseException]],
         *,
         most: int = MAX_BATCH,  # requests of a batch
         budget: int = 0,  # maximum cost of a batch with more than one request
         waiting: int = MAX_WAITING,  # requests; further ones are refused
         cost: Callable[[RequestT], int] = lambda _: 0,  # of a request
     ) -> None:
-        self.worker, self.run, self.cost = worker, run, cost
-        self.most, self.budget, self.waiting = most, budget, waiting
+        self.worker = worker
+        self.run = run
+        self.cost = cost
+        self.most = most
+        self.budget = budget
+        self.waiting = waiting
         self._waiting: deque[Waiting[RequestT, AnswerT]] = deque()
         self._last = 0  # requests in the newest batch, unless its work was limited
         self._seconds = 0.0  # that batch's
-        self._enough, self._arrived = 0, asyncio.Event()  # how many waiting end a pause
+        # how many waiting end a pause
+        self._enough = 0
+        self._arrived = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
     async def ask(self, request: RequestT) -> AnswerT:
@@ -78,20 +92,23 @@ class Batcher(Generic[RequestT, AnswerT]):
                 await self._gather()
                 if not (batch := self._next()):
                     break
-                is_full = bool(self._waiting) and len(batch) < self.most  # of work: more would not fit
+                # of work: more would not fit
+                is_full = bool(self._waiting) and len(batch) < self.most
                 self._last = 0 if is_full else len(batch)
                 await self._answer(batch)
         finally:
-            self._serving, self._last = None, 0
+            self._serving = None
+            self._last = 0
 
     async def _gather(self) -> None:
         """Wait a moment for those who were just answered, who may ask again.
 
-        A batch of one takes almost as long as one of several: without this wait the same clients form two halves that
-        take turns.
+        A batch of one takes almost as long as one of several: without this wait the same clients
+        form two halves that take turns.
         """
         loop = asyncio.get_running_loop()
-        self._enough, until = min(len(self._waiting) + self._last, self.most), loop.time() + PART * self._seconds
+        self._enough = min(len(self._waiting) + self._last, self.most)
+        until = loop.time() + PART * self._seconds
         for _ in range(TURNS):
             if len(self._waiting) >= self._enough:
                 return
@@ -109,7 +126,9 @@ class Batcher(Generic[RequestT, AnswerT]):
         try:
             loop = asyncio.get_running_loop()
             requests = [request for request, _ in batch]
-            self._seconds, answers = await loop.run_in_executor(self.worker, _timed, lambda: self.run(requests))
+            self._seconds, answers = await loop.run_in_executor(
+                self.worker, _timed, lambda: self.run(requests)
+            )
         except FAULTS as e:
             if len(batch) > 1:
                 for one in batch:
@@ -143,13 +162,17 @@ class Batcher(Generic[RequestT, AnswerT]):
 class ChunkQueue:
     """A queue for long work in chunks, one work at a time; every 50 ms the worker answers other requests.
 
-    More than `waiting` works are refused; `others` says whether other requests are being served or waiting.
+    More than `waiting` works are refused; `others` says whether other requests are being served or
+    waiting.
     """
 
     def __init__(self, worker: Executor, waiting: int, others: Callable[[], bool]) -> None:
-        self.worker, self.waiting, self.others = worker, waiting, others
+        self.worker = worker
+        self.waiting = waiting
+        self.others = others
         self._turn = asyncio.Lock()
-        self._count, self._due = 0, 0.0
+        self._count = 0
+        self._due = 0.0
 
     async def run(self, chunks: Callable[[], Sequence[Callable[[], list[Any]]]]) -> list[Any]:
         """Run the chunks of a work and return their concatenated results; `chunks` itself runs in the worker too."""
@@ -157,7 +180,8 @@ class ChunkQueue:
         self._count += 1
         try:
             async with self._turn:
-                waiting, result = deque(await self._rested(chunks)), []
+                waiting = deque(await self._rested(chunks))
+                result = []
                 while waiting:
                     result += await self._rested(partial(_some, waiting))
                 return result
@@ -171,7 +195,8 @@ class ChunkQueue:
             await asyncio.sleep(rest)
         began = loop.time()
         seconds, result = await loop.run_in_executor(self.worker, _timed, call)
-        self._due = began + (1 + REST) * seconds  # the worker was others' while this call waited for it
+        # the worker was others' while this call waited for it
+        self._due = began + (1 + REST) * seconds
         return result
 
 
@@ -191,7 +216,9 @@ def _some(waiting: "deque[Callable[[], list[T]]]") -> list[T]:
 def _check_queue(length: int, most: int) -> None:
     """Raise a RequestError, with status 503, if a queue is full."""
     if length >= most:
-        raise RequestError(f"{most:,} requests may wait, and the queue is full: try again later", "server", 503)
+        raise RequestError(
+            f"{most:,} requests may wait, and the queue is full: try again later", "server", 503
+        )
 
 
 def _timed(call: Callable[[], T]) -> tuple[float, T]:

@@ -52,9 +52,10 @@ class PredictRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """A known user, or raw user and context fields; given fields override the stored ones of the user.
 
-    `k`: number of items; if omitted, 10, or all if there are fewer. `exclude_seen`: which items of the user's rows in
-    the server's log to exclude: those of `positive` rows (of all, if the log does not say which are positive), all
-    (`true`) or none (`false`). The default is the server's setting, which is `positive` if it has a log.
+    `k`: number of items; if omitted, 10, or all if there are fewer. `exclude_seen`: which items of
+    the user's rows in the server's log to exclude: those of `positive` rows (of all, if the log
+    does not say which are positive), all (`true`) or none (`false`). The default is the server's
+    setting, which is `positive` if it has a log.
     """
 
     user: Id | None = None
@@ -69,15 +70,21 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     def __post_init__(self) -> None:
         """Make strings of the ids and values of filters, whoever made the request: a client, or Python."""
         self.user = None if self.user is None else id_texts([self.user], "user")[0]
-        self.candidates = None if self.candidates is None else id_texts(self.candidates, "candidates")
+        self.candidates = (
+            None if self.candidates is None else id_texts(self.candidates, "candidates")
+        )
         self.exclude = id_texts(self.exclude, "exclude")
-        self.where = {column: id_texts(values, f"where.{column[:60]}") for column, values in self.where.items()}
+        self.where = {
+            column: id_texts(values, f"where.{column[:60]}")
+            for column, values in self.where.items()
+        }
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """Either raw rows, or items of the index for a user or a context.
 
-    With `pairs`, `measured_pairs` has the joint effects of two fields, for models without pair terms.
+    With `pairs`, `measured_pairs` has the joint effects of two fields, for models without pair
+    terms.
     """
 
     rows: list[dict[str, Cell]] = []
@@ -93,8 +100,11 @@ class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 REQUESTS = (PredictRequest, RecommendRequest, ExplainRequest)
-DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {kind: msgspec.json.Decoder(kind) for kind in REQUESTS}
-THREAD = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")  # started by the first large body
+DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in REQUESTS
+}
+# started by the first large body
+THREAD = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")
 B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
 
 
@@ -102,18 +112,22 @@ async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int
     """The body of a request, as `decoded`; large ones in another thread, one at a time."""
     content = request.scope[BODY]
     name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if name != "application/json" and not (name.startswith("application/") and name.endswith("+json")):
+    if name != "application/json" and not (
+        name.startswith("application/") and name.endswith("+json")
+    ):
         raise RequestError(NO_OBJECT, "body")
     if len(content) < LARGE:
         return decoded(content, kind, max_rows, max_ids)
-    return await asyncio.get_running_loop().run_in_executor(THREAD, decoded, content, kind, max_rows, max_ids)
+    return await asyncio.get_running_loop().run_in_executor(
+        THREAD, decoded, content, kind, max_rows, max_ids
+    )
 
 
 def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
     """The decoded body of a request.
 
-    A RequestError if it is no such form, or has more than `max_rows` rows, or more than `max_ids` ids or values in a
-    list or in all filters together.
+    A RequestError if it is no such form, or has more than `max_rows` rows, or more than `max_ids`
+    ids or values in a list or in all filters together.
 
     >>> decoded(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, 1000, 2).exclude
     ['7']
@@ -129,7 +143,9 @@ def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
             raise e.__cause__ from None
         raise _refused(str(e), content, kind) from None
     except UnicodeDecodeError:
-        raise RequestError("a body must be text in UTF-8, found another byte", "body", 400) from None
+        raise RequestError(
+            "a body must be text in UTF-8, found another byte", "body", 400
+        ) from None
     except (msgspec.DecodeError, RecursionError) as e:
         raise RequestError(f"a body must be JSON: {e}" if content else NO_OBJECT, "body") from None
     check_most(max_rows, len(getattr(body, "rows", ())), "rows")
@@ -152,7 +168,9 @@ def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
     place = path.removesuffix("`").removeprefix(".")
     before, unnamed, after = place.partition("[...]")
     if unnamed:  # msgspec does not name a column
-        with suppress(msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        with suppress(
+            msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError
+        ):
             row = msgspec.json.decode(content)
             for part in re.findall(r"\w+", before):
                 row = row[int(part) if part.isdigit() else part]
@@ -164,16 +182,23 @@ def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
                     break
     if unknown := UNKNOWN.match(text):
         name = unknown[1][:60]
-        return RequestError(f"{name} is not a field of this request: {nearest(name, kind.__struct_fields__)}", name)
+        return RequestError(
+            f"{name} is not a field of this request: {nearest(name, kind.__struct_fields__)}", name
+        )
     if missing := MISSING.match(text):
         return RequestError(f"a body must have {missing[1]}", missing[1])
     if not place:
         return RequestError(NO_OBJECT, "body")
     text = text.replace("`", "").replace("Expected ", "must be ").replace(", got ", ", found ")
-    text = text.replace("bool | int | float | str | array | null", f"{SCALAR}, null or a list of these")
+    text = text.replace(
+        "bool | int | float | str | array | null", f"{SCALAR}, null or a list of these"
+    )
     text = text.replace("bool | int | float | str", SCALAR).replace("bool | str | null", SEEN)
-    text = text.replace("Invalid enum value ", f"must be {SEEN}, found ")  # `exclude_seen` has the only one
-    return RequestError(f"{place} {text}" if text.startswith("must be") else f"{place}: {text}", place)
+    # `exclude_seen` has the only one
+    text = text.replace("Invalid enum value ", f"must be {SEEN}, found ")
+    return RequestError(
+        f"{place} {text}" if text.startswith("must be") else f"{place}: {text}", place
+    )
 
 
 def check_most(most: int, number: int, name: str) -> None:
@@ -222,9 +247,9 @@ class Item(CatalogueItem):
 class RecommendResponse(BaseModel):
     """The best items first, the number of items after each stage, and the time of each stage.
 
-    `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the filters), `preranked` (it
-    scored those that IntTower selected) or `tower` (only IntTower's scores). `seen`: number of items excluded because
-    of the user's rows (`exclude_seen`).
+    `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the
+    filters), `preranked` (it scored those that IntTower selected) or `tower` (only IntTower's
+    scores). `seen`: number of items excluded because of the user's rows (`exclude_seen`).
     """
 
     items: list[Item]
@@ -273,8 +298,8 @@ class UsersResponse(BaseModel):
 class UserResponse(BaseModel):
     """A user's values by column, as in a context, and the position among all users, if known.
 
-    `context`: the context fields of the user's latest row. `seen`: the number of items in the user's rows, if the
-    server has a log.
+    `context`: the context fields of the user's latest row. `seen`: the number of items in the
+    user's rows, if the server has a log.
     """
 
     id: str

@@ -23,18 +23,26 @@ from fieldwise.serving.rows import NO_ITEMS, RequestError
 LISTED = 60  # a column with more values is not offered as a choice
 FREQUENT = 100  # frequent values of a list field that are checked for item ids
 NAMED = 0.5  # minimum share of different values in a title column
-TITLES = {"title", "name", "headline", "caption", "label"}  # last words of the names of title columns
+# last words of the names of title columns
+TITLES = {"title", "name", "headline", "caption", "label"}
 
 
 class Browser:
     """Describes a service's models, fields and items. The description is computed once."""
 
     def __init__(
-        self, bundle: Bundle, cascade: Ranker[Bundle] | None, title: str | None = None, varying: Sequence[str] = ()
+        self,
+        bundle: Bundle,
+        cascade: Ranker[Bundle] | None,
+        title: str | None = None,
+        varying: Sequence[str] = (),
     ) -> None:
         self._varying = list(varying)
-        self._bundle, self._cascade, self._index = bundle, cascade, cascade.index if cascade else None
-        self._given, columns = title, {} if self._index is None else self._index.items.schema
+        self._bundle = bundle
+        self._cascade = cascade
+        self._index = cascade.index if cascade else None
+        self._given = title
+        columns = {} if self._index is None else self._index.items.schema
         if title is not None and title not in columns:
             to_do = "serve items with --log, --items or --index, or omit the title"
             hint = nearest(title, columns) if columns else to_do
@@ -42,31 +50,45 @@ class Browser:
         kind = None if title is None else columns[title]
         if kind is not None and (kind.is_nested() or kind in (pl.Binary, pl.Duration)):
             what = "bytes" if kind == pl.Binary else "durations" if kind == pl.Duration else "lists"
-            raise ConfigError(f"a title must be a text column, found {title!r} with {what}: use another column")
+            raise ConfigError(
+                f"a title must be a text column, found {title!r} with {what}: use another column"
+            )
 
     @cached_property
     def about(self) -> dict[str, Any]:
         """The description as plain values: bundles, labels, fields with known and usual values, and the catalogue.
 
-        A field's `cell` is a category (one text), a number or a list of texts; `values` are its known values, if they
-        are few; `usual` is the most frequent value, or the median; `user` and `items` say whether its values are ids
-        of users, or of the catalogue; a model reads at most `max_length` of the last values of a history. Without
-        `prerank`, the bundle ranks every item; without `ranked`, the order is that of pre-ranking. Items have the
-        latest values of their `varying` columns.
+        A field's `cell` is a category (one text), a number or a list of texts; `values` are its
+        known values, if they are few; `usual` is the most frequent value, or the median; `user` and
+        `items` say whether its values are ids of users, or of the catalogue; a model reads at most
+        `max_length` of the last values of a history. Without `prerank`, the bundle ranks every
+        item; without `ranked`, the order is that of pre-ranking. Items have the latest values of
+        their `varying` columns.
         """
-        bundle, labels = self._bundle, self._bundle.schema.labels
-        label, run, quality = labels[0], bundle.about.get("run"), list[str]()  # sentences about its test metrics
+        bundle = self._bundle
+        labels = self._bundle.schema.labels
+        # sentences about its test metrics
+        label = labels[0]
+        run = bundle.about.get("run")
+        quality = list[str]()
         if isinstance(run, Mapping) and isinstance(run.get("test"), Mapping):
-            metrics = {name: float(value) for name, value in run["test"].items() if isinstance(value, (int, float))}
+            metrics = {
+                name: float(value)
+                for name, value in run["test"].items()
+                if isinstance(value, (int, float))
+            }
             if label.task == "regression":
                 quality = list(regression_words(metrics, label).values())
             else:  # a calibration changes probabilities, whose metrics were measured without it
                 shown = ("auc",) if label.name in bundle.calibration else ("auc", "logloss", "ece")
-                quality = [words for name, words in binary_words(metrics, label).items() if name in shown]
+                quality = [
+                    words for name, words in binary_words(metrics, label).items() if name in shown
+                ]
         return {
             "model": _named(bundle) | {"quality": quality},
             "labels": [
-                {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning} for one in labels
+                {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning}
+                for one in labels
             ],
             "fields": [self._about_field(*one) for one in self._fields],
             "items": None if self._cascade is None else self._about_items(self._cascade),
@@ -91,8 +113,13 @@ class Browser:
         index = self._index
         if ids:
             return np.array([index.places[one] for one in ids if one in index.places], np.int64)
-        start, (names, titles) = search.lower(), self._searched
-        return (names.str.starts_with(start) | titles.str.contains(start, literal=True)).arg_true().to_numpy()
+        start = search.lower()
+        (names, titles) = self._searched
+        return (
+            (names.str.starts_with(start) | titles.str.contains(start, literal=True))
+            .arg_true()
+            .to_numpy()
+        )
 
     @cached_property
     def _fields(self) -> list[tuple[Bundle, Field]]:
@@ -109,13 +136,19 @@ class Browser:
         """Ids and titles in lower case."""
         index = self._index
         assert index is not None, "the caller checked this"
-        titles = index.texts if self.title is None else as_text(index.items.get_column(self.title)).fill_null("")
+        titles = (
+            index.texts
+            if self.title is None
+            else as_text(index.items.get_column(self.title)).fill_null("")
+        )
         return index.texts.str.to_lowercase(), titles.str.to_lowercase()
 
     def _about_field(self, bundle: Bundle, field: Field) -> dict[str, Any]:
         fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
         values = fitted.values if isinstance(fitted, Vocabulary) else None
-        frequent = (values or ())[:FREQUENT] if field.cell == "list" and self._index is not None else ()
+        frequent = (
+            (values or ())[:FREQUENT] if field.cell == "list" and self._index is not None else ()
+        )
         usual: str | float | list[str] | None = [] if field.cell == "list" else None
         if usual is None and values is not None:
             usual = values[0] if values else None
@@ -138,7 +171,8 @@ class Browser:
             "values": _choices(values),
             "usual": usual,
             # most of the frequent values of its lists are ids of the catalogue
-            "items": self._index is not None and 2 * sum(one in self._index.places for one in frequent) > len(frequent),
+            "items": self._index is not None
+            and 2 * sum(one in self._index.places for one in frequent) > len(frequent),
             "user": field.column == named_id("user", bundle.schema),
             "max_length": field.max_length,
         }
@@ -157,7 +191,9 @@ class Browser:
             "count": len(cascade.index),
             "column": cascade.index.id_column,
             "title": self.title,
-            "columns": [{"name": name, "values": values(name)} for name in cascade.index.items.columns],
+            "columns": [
+                {"name": name, "values": values(name)} for name in cascade.index.items.columns
+            ],
             "varying": self._varying,
             "prerank": None if cascade.prerank is None else _named(cascade.prerank),
             "ranked": cascade.bundle is not None,
@@ -167,9 +203,10 @@ class Browser:
 def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
     """The column of a catalogue that holds the items' titles, chosen by rule; None if no column qualifies.
 
-    Candidates are text columns other than the ids in which at least half of the values differ. A column with a name
-    such as `title` or `movie_name` has priority, then a column that no field reads, then a categorical item field most
-    of whose cells have several words. Ties go to the column with the most different values, then to the first.
+    Candidates are text columns other than the ids in which at least half of the values differ. A
+    column with a name such as `title` or `movie_name` has priority, then a column that no field
+    reads, then a categorical item field most of whose cells have several words. Ties go to the
+    column with the most different values, then to the first.
 
     >>> items = pl.DataFrame({"item": ["1", "2"], "director": ["A. B.", "C. D."], "title": ["One film", "Two films"]})
     >>> from fieldwise import Categorical
@@ -177,18 +214,23 @@ def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
     'title'
     """
     fields = {field.column: field for field in read}
-    best, most = None, (False, False, 0.0)
+    best = None
+    most = (False, False, 0.0)
     for name, kind in index.items.schema.items():
         cells = index.items.get_column(name).drop_nulls()
         share = cells.n_unique() / index.items.height if kind == pl.String else 0.0
         if name == index.id_column or share < NAMED:
             continue
-        field, named = fields.get(name), not TITLES.isdisjoint(words_of(name)[-1:])
+        field = fields.get(name)
+        named = not TITLES.isdisjoint(words_of(name)[-1:])
         of_words = cells.str.contains(r"\S\s+\S")
-        if field is not None and (field.cell != "category" or not (named or 2 * of_words.sum() > len(cells))):
+        if field is not None and (
+            field.cell != "category" or not (named or 2 * of_words.sum() > len(cells))
+        ):
             continue
         if (named, field is None, share) > most:
-            best, most = name, (named, field is None, share)
+            best = name
+            most = (named, field is None, share)
     return best
 
 

@@ -34,14 +34,17 @@ class CascadeReport:
         recall: share of the best k items that the cascade finds.
         ndcg: NDCG at k, with relevance 1 for the best k items and 0 for others.
         best_found: share of contexts whose best item is in the cascade's top k.
-        targets: number of rows whose own item is in the index and, if the rows have the (binary) label, positive.
-        hit_rate: share of these rows whose own item is in the cascade's top k; None if there are none.
+        targets: number of rows whose own item is in the index and, if the rows have the (binary)
+            label, positive.
+        hit_rate: share of these rows whose own item is in the cascade's top k; None if there are
+            none.
         hit_rate_all: the same for ranking all items.
         candidates: mean number of items that IntTower scores.
-        candidate_recall: share of the k' best items by IntTower's exact scores among these; 1 without a candidate
-            stage.
+        candidate_recall: share of the k' best items by IntTower's exact scores among these; 1
+            without a candidate stage.
         recall_by_prerank: share of the best k items that reach the ranking bundle, by `prerank`.
-        milliseconds: percentiles 50, 95 and 99 by stage and for `all` stages; `everything` is ranking all items.
+        milliseconds: percentiles 50, 95 and 99 by stage and for `all` stages; `everything` is
+            ranking all items.
     """
 
     contexts: int
@@ -72,8 +75,8 @@ def evaluate_cascade(
 
     Args:
         cascade: a cascade with a ranking bundle.
-        contexts: rows with the user and context columns; an item id column gives the row's own item, and the ranking
-            bundle's binary label tells whether it is positive.
+        contexts: rows with the user and context columns; an item id column gives the row's own
+            item, and the ranking bundle's binary label tells whether it is positive.
         k: number of recommended items.
         prerank: number of items for the ranking bundle.
         sizes: values of `prerank` for `recall_by_prerank`; some around `prerank` if omitted.
@@ -88,7 +91,9 @@ def evaluate_cascade(
             "baseline: give both"
         )
     schemas = cascade.bundle.schema, cascade.prerank.schema
-    contexts = as_table(contexts, text_columns=[column for schema in schemas for column in schema.text_columns])
+    contexts = as_table(
+        contexts, text_columns=[column for schema in schemas for column in schema.text_columns]
+    )
     if not contexts.height:
         raise DataError("evaluating a cascade needs contexts, found no rows")
     items = len(cascade.index)
@@ -96,10 +101,13 @@ def evaluate_cascade(
     around = sizes or [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
     reached = sorted({min(items, size) for size in around if size >= best})
     discounts = 1 / np.log2(np.arange(2, best + 2))
-    first, whole = Ranker(None, cascade.index, prerank=cascade.prerank), Ranker(cascade.bundle, cascade.index)
+    first = Ranker(None, cascade.index, prerank=cascade.prerank)
+    whole = Ranker(cascade.bundle, cascade.index)
     seen: list[dict[str, Any]] = []
     laps: list[Mapping[str, float]] = []
-    for context, own in zip(contexts.iter_rows(named=True), _targets(cascade, contexts), strict=True):
+    for context, own in zip(
+        contexts.iter_rows(named=True), _targets(cascade, contexts), strict=True
+    ):
         result = cascade.recommend(context, k=k, prerank=prerank)
         every = whole.recommend(context, k=best, prerank=items)
         took = (sum(one.seconds.values()) for one in (result, every))
@@ -122,15 +130,22 @@ def evaluate_cascade(
 
 
 def _report(
-    seen: list[dict[str, Any]], laps: list[Mapping[str, float]], reached: Sequence[int], **sizes: int
+    seen: list[dict[str, Any]],
+    laps: list[Mapping[str, float]],
+    reached: Sequence[int],
+    **sizes: int,
 ) -> CascadeReport:
     """The report of what was found, and how long it took, in each context."""
     hits = [one["hits"] for one in seen if one["hits"] is not None]
     hit_rate, hit_rate_all = np.mean(hits, axis=0).tolist() if hits else (None, None)
-    shares = [float(np.mean(one)) for one in zip(*(one["recall_by_prerank"] for one in seen), strict=True)]
+    shares = [
+        float(np.mean(one)) for one in zip(*(one["recall_by_prerank"] for one in seen), strict=True)
+    ]
     names = ("recall", "ndcg", "best_found", "candidates", "candidate_recall")
     means: dict[str, Any] = {name: float(np.mean([one[name] for one in seen])) for name in names}
-    percentiles = {stage: 1000 * np.percentile([lap[stage] for lap in laps], PERCENTILES) for stage in laps[0]}
+    percentiles = {
+        stage: 1000 * np.percentile([lap[stage] for lap in laps], PERCENTILES) for stage in laps[0]
+    }
     return CascadeReport(
         contexts=len(seen),
         **sizes,
@@ -148,7 +163,9 @@ def _targets(cascade: Ranker[Bundle], contexts: pl.DataFrame) -> list[int | None
     column = cascade.index.id_column
     if column not in contexts.columns:
         return [None] * contexts.height
-    results = [cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()]
+    results = [
+        cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()
+    ]
     assert cascade.bundle is not None, "checked by the caller"
     label = cascade.bundle.schema.label
     if label.task == "binary" and label.column in contexts.columns:

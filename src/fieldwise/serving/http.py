@@ -1,7 +1,7 @@
 """The HTTP application: FastAPI over a `Service`, with limits, tokens, metrics, errors of one form, and a web page.
 
-Every error is `{"error": {"message": ..., "field": ...}}`: the rule, the value found, and the part of the request
-concerned. Responses and errors are both in the published OpenAPI document.
+Every error is `{"error": {"message": ..., "field": ...}}`: the rule, the value found, and the part
+of the request concerned. Responses and errors are both in the published OpenAPI document.
 """
 
 import asyncio
@@ -24,7 +24,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -56,11 +63,17 @@ POLICY = (
 DOCS_POLICY = POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'").replace(
     "img-src 'self'", "img-src 'self' data:"
 )
-HEADERS = {"Cache-Control": "no-cache", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 CHUNK_ROWS = 10  # rows explained at once
 BATCH_ROWS = 10_000  # maximum rows to rank in a batch of requests
-SCORED_ROWS = 1_000  # maximum rows to score in a batch of requests: other requests wait until they are done
-SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client keeps the metrics of several processes
+# maximum rows to score in a batch of requests: other requests wait until they are done
+SCORED_ROWS = 1_000
+# where prometheus_client keeps the metrics of several processes
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
 STORE_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 REJECTED = "the newest files were rejected: use the token for details, or see the server's log"  # paths are private
 
@@ -71,7 +84,9 @@ HEALTH = "/healthz"
 TOKEN_FREE_PATHS = (HEALTH, "/readyz", "/openapi.json", "/", "/docs")
 OPEN_FILES = "/page/"
 CLOSE_CONNECTION = {"Connection": "close"}
-LINGER_SECONDS, LINGER_BODIES = 1.0, 4  # how much of a refused request is read: seconds, and bodies of max_body
+# how much of a refused request is read: seconds, and bodies of max_body
+LINGER_SECONDS = 1.0
+LINGER_BODIES = 4
 ERROR_HEADERS = {  # of errors, by status
     401: {"WWW-Authenticate": "Bearer", **CLOSE_CONNECTION},
     408: CLOSE_CONNECTION,
@@ -92,8 +107,8 @@ class ServerSettings:
 
     Args:
         token: required token in `Authorization: Bearer`; None allows access without a token.
-        allow_hosts: allowed values of the header `Host`, lower case, without port; None for any. This protects against
-            DNS rebinding.
+        allow_hosts: allowed values of the header `Host`, lower case, without port; None for any.
+            This protects against DNS rebinding.
         max_body: maximum bytes of a request.
         max_rows: maximum rows of a prediction.
         max_ids: maximum ids of a list, and values of all filters.
@@ -102,7 +117,8 @@ class ServerSettings:
         max_k: maximum items of a response.
         timeout: maximum seconds for a response.
         max_batch: maximum requests in a batch.
-        max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at once.
+        max_waiting: maximum number of waiting requests; further ones get 503 and `Retry-After` at
+            once.
 
     Errors:
         ConfigError: an empty token.
@@ -127,7 +143,9 @@ class ServerSettings:
     def bears_token(self, authorization: bytes) -> bool:
         """Whether a header `Authorization` has the token, or none is required."""
         scheme, _, given = authorization.partition(b" ")
-        return self.token is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode()))
+        return self.token is None or (
+            scheme.lower() == b"bearer" and hmac.compare_digest(given, self.token.encode())
+        )
 
 
 def create_app(
@@ -136,8 +154,8 @@ def create_app(
     """Create the application for a service.
 
     Args:
-        service: the service, or the holder of a replaceable one; it computes in one thread, so that requests do not
-            compete for the cores.
+        service: the service, or the holder of a replaceable one; it computes in one thread, so that
+            requests do not compete for the cores.
         settings: limits and token.
         stores: features of known users and items; opened and closed with the application.
     """
@@ -155,9 +173,15 @@ def create_app(
         version=__version__,
         responses=bodies.ERRORS,
         lifespan=until_stopped,
-        openapi_url=None,  # the routes below have the document and its page: FastAPI's loads scripts from other sites
+        # the routes below have the document and its page: FastAPI's loads scripts from other sites
+        openapi_url=None,
     )
-    for routes in (_scoring_routes(state), _query_routes(state), _user_routes(state), _unlisted_routes(state)):
+    for routes in (
+        _scoring_routes(state),
+        _query_routes(state),
+        _user_routes(state),
+        _unlisted_routes(state),
+    ):
         app.include_router(routes)
     _add_requests(app.openapi(), state.limits)
     _add_errors(app, state)
@@ -186,7 +210,9 @@ class Metrics:
         histogram = partial(Histogram, registry=registry)
         self.seconds = histogram("fieldwise_seconds", "Seconds an answer took.", ("path",))
         self.stage = histogram("fieldwise_stage_seconds", "Seconds a stage took.", ("stage",))
-        queries = histogram("fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS)
+        queries = histogram(
+            "fieldwise_store_seconds", "Duration of a query.", ("store",), buckets=STORE_BUCKETS
+        )
         gauge = partial(Gauge, registry=registry)
         text = "Bundles or indexes replaced since start, by all workers."
         replaced = gauge("fieldwise_replacements", text, multiprocess_mode="livemin")
@@ -213,13 +239,20 @@ class AppState:
     """What an application's routes share."""
 
     def __init__(self, live: Live, limits: ServerSettings, stores: Stores) -> None:
-        self.live, self.limits, self.stores = live, limits, stores
+        self.live = live
+        self.limits = limits
+        self.stores = stores
         self.metrics = Metrics(live, stores)
-        worker, waiting = ThreadPoolExecutor(1, thread_name_prefix="fieldwise"), limits.max_waiting
-        queue: Callable[..., Batcher[Any, Any]] = partial(Batcher, worker, most=limits.max_batch, waiting=waiting)
+        worker = ThreadPoolExecutor(1, thread_name_prefix="fieldwise")
+        waiting = limits.max_waiting
+        queue: Callable[..., Batcher[Any, Any]] = partial(
+            Batcher, worker, most=limits.max_batch, waiting=waiting
+        )
 
         # the service is read once a batch: it can be replaced
-        self.predictions = queue(lambda requests: live.service.predict_all(requests), budget=SCORED_ROWS, cost=len)
+        self.predictions = queue(
+            lambda requests: live.service.predict_all(requests), budget=SCORED_ROWS, cost=len
+        )
         self.recommendations = queue(
             lambda requests: live.service.recommend_all(requests),
             budget=BATCH_ROWS,
@@ -236,7 +269,8 @@ class AppState:
             return
         lookups = self.stores.lookups
         named = known.union(one.column for one in lookups)
-        known = named.union(*(one.store.columns for one in lookups))  # other columns of a store stay private
+        # other columns of a store stay private
+        known = named.union(*(one.store.columns for one in lookups))
         for name in (name[:60] for name in context if name not in known):
             what = f"a context must have columns that the server knows, found {name!r}: {nearest(name, named)}"
             raise RequestError(what, f"context.{name}")
@@ -249,21 +283,27 @@ class AppState:
         """A response of a known form, which is not validated against the OpenAPI document again; NaN becomes null."""
         for store, reason in {(one.store, one.reason) for one in degraded}:
             self.metrics.degraded.labels(store, reason).inc()
-        return Response(to_json(content | {"degraded": degraded}, inf_nan_mode="null"), media_type="application/json")
+        return Response(
+            to_json(content | {"degraded": degraded}, inf_nan_mode="null"),
+            media_type="application/json",
+        )
 
 
 class RequestMiddleware:
     """Middleware that checks the host and the token, reads the body in time, and counts requests and their time."""
 
     def __init__(self, app: ASGIApp, limits: ServerSettings, metrics: Metrics) -> None:
-        self.app, self.limits, self.metrics = app, limits, metrics
+        self.app = app
+        self.limits = limits
+        self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, or another ASGI event."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, status = time.perf_counter(), GONE
+        began = time.perf_counter()
+        status = GONE
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -278,18 +318,26 @@ class RequestMiddleware:
                 try:
                     await self._pass(scope, receive, counted)
                 except FAULTS:
-                    logging.getLogger(__name__).exception("%s %s failed", scope["method"], scope["path"])
+                    logging.getLogger(__name__).exception(
+                        "%s %s failed", scope["method"], scope["path"]
+                    )
                     if status != GONE:
                         raise
-                    answer = error_answer(500, "internal error of the server; see its log", "server")
+                    answer = error_answer(
+                        500, "internal error of the server; see its log", "server"
+                    )
                     await answer(scope, receive, counted)
         except TimeoutError:
             if status != GONE:
                 raise
             most = f"{self.limits.timeout:g} s"
-            answer = error_answer(503, f"an answer may take {most}, and this one took longer", "server")
+            answer = error_answer(
+                503, f"an answer may take {most}, and this one took longer", "server"
+            )
             if BODY not in scope:
-                answer = error_answer(408, f"a body must arrive within {most}, and this one did not", "body")
+                answer = error_answer(
+                    408, f"a body must arrive within {most}, and this one did not", "body"
+                )
             await answer(scope, receive, counted)
         finally:
             route = scope.get("route")
@@ -299,10 +347,14 @@ class RequestMiddleware:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, read its body, and call the application."""
-        headers, limits, most = dict(scope["headers"]), self.limits, self.limits.max_body
+        headers = dict(scope["headers"])
+        limits = self.limits
+        most = self.limits.max_body
         length = headers.get(b"content-length", b"0")
         declared = int(length) if length.isdigit() else 0
-        ended, withheld = False, b"expect" in headers  # such a client sends its body when it is asked for it
+        # such a client sends its body when it is asked for it
+        ended = False
+        withheld = b"expect" in headers
         size, parts = 0, list[bytes]()
 
         async def read_part() -> bytes:
@@ -317,18 +369,27 @@ class RequestMiddleware:
             return body
 
         try:
-            path = scope["path"].removeprefix(scope.get("root_path", ""))  # within another application
-            host, known = headers.get(b"host", b"").decode("latin-1"), limits.allow_hosts
+            # within another application
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            host = headers.get(b"host", b"").decode("latin-1")
+            known = limits.allow_hosts
             if known is not None and PORT.sub("", host.lower()) not in known and path != HEALTH:
-                names, to_do = ", ".join(sorted(known)), "start the server with --allow-host for another name"
-                raise RequestError(f"the host must be {names}, found {host[:100]!r}: {to_do}", "host", 421)
+                names = ", ".join(sorted(known))
+                to_do = "start the server with --allow-host for another name"
+                raise RequestError(
+                    f"the host must be {names}, found {host[:100]!r}: {to_do}", "host", 421
+                )
             is_open = path in TOKEN_FREE_PATHS or path.startswith(OPEN_FILES)
             if not is_open and not limits.bears_token(headers.get(b"authorization", b"")):
-                raise RequestError("a request needs the header Authorization: Bearer TOKEN", "authorization", 401)
+                raise RequestError(
+                    "a request needs the header Authorization: Bearer TOKEN", "authorization", 401
+                )
             while not ended and max(size, declared) <= most:
                 parts.append(await read_part())
             if max(size, declared) > most:
-                raise RequestError(f"a body must have at most {most:,} bytes, and this one has more", "body", 413)
+                raise RequestError(
+                    f"a body must have at most {most:,} bytes, and this one has more", "body", 413
+                )
             scope[BODY] = b"".join(parts)
             parts.clear()  # else a request that waits would hold its body twice
         except RequestError as e:
@@ -344,7 +405,9 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
 
 
-def error_answer(status: int, message: str, field: str | None, headers: dict[str, str] | None = None) -> JSONResponse:
+def error_answer(
+    status: int, message: str, field: str | None, headers: dict[str, str] | None = None
+) -> JSONResponse:
     """An error as a response, of the form `ErrorResponse`; `field` is the part of the request concerned."""
     # Text of a request is not always encodable as UTF-8.
     message = message.encode(errors="replace").decode()
@@ -368,7 +431,9 @@ def _body(name: str) -> dict[str, Any]:
 
 def _scoring_routes(state: AppState) -> APIRouter:
     """Predictions, recommendations and explanations."""
-    routes, limits, stores = APIRouter(route_class=BodyRoute), state.limits, state.stores
+    routes = APIRouter(route_class=BodyRoute)
+    limits = state.limits
+    stores = state.stores
     read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
 
     async def completed(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
@@ -376,14 +441,20 @@ def _scoring_routes(state: AppState) -> APIRouter:
         items = now.item_rows if now.cascade else None
         return await stores.rows(rows, now.bundle.schema.fields, items, missing=now.missing)
 
-    @routes.post("/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest"))
+    @routes.post(
+        "/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest")
+    )
     async def predict(request: Request) -> Response:
         """Score raw rows."""
         body = await read(request, bodies.PredictRequest)
         rows, degraded = await completed(body.rows)
         return state.answer({"predictions": await state.predictions.ask(rows)}, degraded)
 
-    @routes.post("/v1/recommend", response_model=bodies.RecommendResponse, openapi_extra=_body("RecommendRequest"))
+    @routes.post(
+        "/v1/recommend",
+        response_model=bodies.RecommendResponse,
+        openapi_extra=_body("RecommendRequest"),
+    )
     async def recommend(request: Request) -> Response:
         """The best items for a user in a context."""
         body = await read(request, bodies.RecommendRequest)
@@ -392,7 +463,9 @@ def _scoring_routes(state: AppState) -> APIRouter:
         state.check_context(body.context)
         now = state.live.service
         fields = now.context_fields
-        body.context, degraded = await stores.context(body.user, body.context, fields, missing=now.missing)
+        body.context, degraded = await stores.context(
+            body.user, body.context, fields, missing=now.missing
+        )
         result = await state.recommendations.ask(body)
         state.metrics.recommended.labels(result["ranked"]).inc()
         state.metrics.seen.inc(result["seen"])
@@ -400,23 +473,34 @@ def _scoring_routes(state: AppState) -> APIRouter:
             state.metrics.stage.labels(stage).observe(milliseconds / 1000)
         return state.answer(result, degraded)
 
-    @routes.post("/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest"))
+    @routes.post(
+        "/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest")
+    )
     async def explain(request: Request) -> Response:
         """Explain the scores of rows, or of items for a user."""
         body = await read(request, bodies.ExplainRequest)
         if bool(body.rows) == bool(body.items):
-            raise RequestError("an explanation needs either rows or items: give one of the two", "rows")
+            raise RequestError(
+                "an explanation needs either rows or items: give one of the two", "rows"
+            )
         if body.rows and (body.user is not None or body.context):
             name = "context" if body.context else "user"
-            raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
-        check_most(limits.max_explained, len(body.rows or body.items), "rows" if body.rows else "items")
+            raise RequestError(
+                f"{name} is only for items: rows must have all values themselves", name
+            )
+        check_most(
+            limits.max_explained, len(body.rows or body.items), "rows" if body.rows else "items"
+        )
         state.check_context(body.context)
         body.rows, degraded = await completed(body.rows)
         now = state.live.service
         if body.items:
             fields = now.explained_fields
-            body.context, degraded = await stores.context(body.user, body.context, fields, missing=now.missing)
-        step = CHUNK_ROWS if not body.pairs or _has_pair_terms(now.bundle) else 1  # measuring pairs takes long
+            body.context, degraded = await stores.context(
+                body.user, body.context, fields, missing=now.missing
+            )
+        # measuring pairs takes long
+        step = CHUNK_ROWS if not body.pairs or _has_pair_terms(now.bundle) else 1
 
         def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
             frame = now.explained_rows(body)
@@ -430,13 +514,19 @@ def _scoring_routes(state: AppState) -> APIRouter:
 
 def _has_pair_terms(bundle: Bundle) -> bool:
     """Whether the network of the main label has a term for each pair of fields, so that none need be measured."""
-    network = cast(nn.ModuleList, bundle.network.heads)[0] if bundle.schema.more_labels else bundle.network
+    network = (
+        cast(nn.ModuleList, bundle.network.heads)[0]
+        if bundle.schema.more_labels
+        else bundle.network
+    )
     return bool(getattr(network, "pair_terms", False))
 
 
 def _query_routes(state: AppState) -> APIRouter:
     """The directions of fields, similar items, and what the page shows of this server and its items."""
-    routes, most, users = APIRouter(), state.limits.max_k, state.stores.users
+    routes = APIRouter()
+    most = state.limits.max_k
+    users = state.stores.users
 
     @routes.get("/v1/effects", response_model=bodies.EffectsResponse)
     async def effects() -> Any:
@@ -458,16 +548,27 @@ def _query_routes(state: AppState) -> APIRouter:
     async def about() -> dict[str, Any]:
         """Describe this server as its page needs it: bundles, labels, fields with usual values, items, users, limits.
 
-        `items` also says whether the server has a log of users' rows (`seen`), the rule of a positive row in words
-        (`positive`), and which items of a user's rows are excluded by default (`exclude_seen`, as in a request).
+        `items` also says whether the server has a log of users' rows (`seen`), the rule of a
+        positive row in words (`positive`), and which items of a user's rows are excluded by default
+        (`exclude_seen`, as in a request).
         """
-        now, limits = state.live.service, state.limits
+        now = state.live.service
+        limits = state.limits
         result = now.browser.about
         if result["items"] is not None:
             positive = now.log and now.log.positive
-            known = {"seen": now.log is not None, "positive": positive, "exclude_seen": now.exclude_seen}
+            known = {
+                "seen": now.log is not None,
+                "positive": positive,
+                "exclude_seen": now.exclude_seen,
+            }
             result = result | {"items": result["items"] | known}
-        maxima = {"k": limits.max_k, "rows": limits.max_rows, "explained": limits.max_explained, "prerank": PRERANK}
+        maxima = {
+            "k": limits.max_k,
+            "rows": limits.max_rows,
+            "explained": limits.max_explained,
+            "prerank": PRERANK,
+        }
         people = None if users is None else {"column": users.column, "count": users.store.count}
         return result | {"users": people, "limits": maxima}
 
@@ -488,7 +589,8 @@ def _query_routes(state: AppState) -> APIRouter:
 
 def _user_routes(state: AppState) -> APIRouter:
     """What the page shows of users."""
-    routes, users = APIRouter(), state.stores.users
+    routes = APIRouter()
+    users = state.stores.users
 
     @routes.get("/v1/users", response_model=bodies.UsersResponse)
     async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> Any:
@@ -496,27 +598,41 @@ def _user_routes(state: AppState) -> APIRouter:
         if users is None:
             return {"users": [], "count": 0}
         if offset and users.store.count is None:
-            raise RequestError("offset must be 0, because this server's store does not count its users", "offset")
+            raise RequestError(
+                "offset must be 0, because this server's store does not count its users", "offset"
+            )
         try:
             result, count = await users.search(search, offset, limit)
         except StoreError as e:
-            raise RequestError(f"the users' store {WHY[e.reason]}: try again later", "search", 503) from None
+            raise RequestError(
+                f"the users' store {WHY[e.reason]}: try again later", "search", 503
+            ) from None
         return {"users": result, "count": count}
 
     @routes.get("/v1/users/{id:path}", response_model=bodies.UserResponse)
     async def user(id: AnyId) -> Any:  # noqa: A002 (the name in the path)
         """A user's values of the models' fields."""
         if users is None:
-            raise RequestError("this server has no users: give their fields as context", "user", 404)
+            raise RequestError(
+                "this server has no users: give their fields as context", "user", 404
+            )
         now = state.live.service
-        fields, held = now.browser.user_fields, {*users.store.columns, users.column}
+        fields = now.browser.user_fields
+        held = {*users.store.columns, users.column}
         stored = [field for field in fields if field.column in held]
         values, degraded = await state.stores.context(id, {}, stored, missing=now.missing)
         values = {column: filled(value) for column, value in values.items()}
-        answer = {"id": id, "fields": values, "position": users.store.position(id), "degraded": degraded}
+        answer = {
+            "id": id,
+            "fields": values,
+            "position": users.store.position(id),
+            "degraded": degraded,
+        }
         if now.log is not None:
             latest = now.log.context(id)
-            named = [field for field in fields if field.column in latest and field.column not in values]
+            named = [
+                field for field in fields if field.column in latest and field.column not in values
+            ]
             own = values_of(latest, named, "context", missing=now.missing)
             context = {name: filled(one) for name, one in own.items()}
             answer |= {"context": context, "seen": len(now.log.used(id))}
@@ -528,8 +644,9 @@ def _user_routes(state: AppState) -> APIRouter:
 def _unlisted_routes(state: AppState) -> APIRouter:
     """Routes outside the OpenAPI document: the document, the page, and the status for orchestrators and Prometheus.
 
-    A client without the server's token gets the document without examples, which are rows of the bundle. The page's
-    files run and load only what is from this server; they hold no data and need no token.
+    A client without the server's token gets the document without examples, which are rows of the
+    bundle. The page's files run and load only what is from this server; they hold no data and need
+    no token.
     """
     routes = APIRouter(include_in_schema=False)
     static = StaticFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
@@ -540,7 +657,8 @@ def _unlisted_routes(state: AppState) -> APIRouter:
 
     @routes.get("/readyz")
     async def ready(request: Request) -> dict[str, Any]:
-        now, live = state.live.service, state.live
+        now = state.live.service
+        live = state.live
         trusted = state.is_trusted(request)
         return now.status | {
             "replaced": live.replaced,
@@ -552,18 +670,22 @@ def _unlisted_routes(state: AppState) -> APIRouter:
     @routes.get("/metrics")
     async def exposition() -> Response:
         registry = state.metrics.registry
-        if os.environ.get(SHARED_METRICS):  # this process is one of several, whose metrics are added
+        # this process is one of several, whose metrics are added
+        if os.environ.get(SHARED_METRICS):
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     @routes.get("/openapi.json")
     async def document(request: Request) -> Response:
-        result, root = request.app.openapi(), request.scope.get("root_path", "").rstrip("/")
+        result = request.app.openapi()
+        root = request.scope.get("root_path", "").rstrip("/")
         if state.is_trusted(request):
             result = deepcopy(result)
             for path, example in state.live.service.examples(min(2, state.limits.max_rows)).items():
-                result["paths"][path]["post"]["requestBody"]["content"]["application/json"]["example"] = example
+                result["paths"][path]["post"]["requestBody"]["content"]["application/json"][
+                    "example"
+                ] = example
         return JSONResponse(result | ({"servers": [{"url": root}]} if root else {}))
 
     @routes.get("/docs")
@@ -573,7 +695,9 @@ def _unlisted_routes(state: AppState) -> APIRouter:
         is_docs = request.scope["route"].path == "/docs"
         name = request.path_params.get("name") or ("docs.html" if is_docs else "index.html")
         response = await static.get_response(name, request.scope)
-        response.headers.update(HEADERS | {"Content-Security-Policy": DOCS_POLICY if is_docs else POLICY})
+        response.headers.update(
+            HEADERS | {"Content-Security-Policy": DOCS_POLICY if is_docs else POLICY}
+        )
         return response
 
     return routes
@@ -595,7 +719,9 @@ def _add_errors(app: FastAPI, state: AppState) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, e: RequestValidationError) -> JSONResponse:
         first = e.errors()[0]
-        place = next((str(part) for part in first["loc"] if part not in ("body", "query", "path")), None)
+        place = next(
+            (str(part) for part in first["loc"] if part not in ("body", "query", "path")), None
+        )
         return error_answer(422, f"{place or 'the body'}: {first['msg']}", place)
 
     @app.exception_handler(HTTPException)
@@ -605,7 +731,9 @@ def _add_errors(app: FastAPI, state: AppState) -> None:
 
 def _add_requests(document: dict[str, Any], limits: ServerSettings) -> None:
     """Add the forms of requests to an OpenAPI document, with the maxima of the settings, and the token."""
-    _, forms = msgspec.json.schema_components(bodies.REQUESTS, ref_template="#/components/schemas/{name}")
+    _, forms = msgspec.json.schema_components(
+        bodies.REQUESTS, ref_template="#/components/schemas/{name}"
+    )
     for name, key, maxima in (
         ("PredictRequest", "maxItems", {"rows": limits.max_rows}),
         ("RecommendRequest", "maximum", {"k": limits.max_k, "prerank": limits.max_prerank}),

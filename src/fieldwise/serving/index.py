@@ -29,7 +29,13 @@ from fieldwise.schema.ids import id_column as id_of
 from fieldwise.scoring.batches import SCORING_BATCH, scoring_mode
 from fieldwise.scoring.candidates import check_columns_apart
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
-from fieldwise.storage.arrays import SharedArrays, arrow_bytes, map_array, write_header, write_values
+from fieldwise.storage.arrays import (
+    SharedArrays,
+    arrow_bytes,
+    map_array,
+    write_header,
+    write_values,
+)
 from fieldwise.storage.artifact import Artifact, Kind, Writer, writing
 from fieldwise.version import __version__
 
@@ -66,15 +72,18 @@ def build_index(
 ) -> tuple[ItemIndex, Changes]:
     """Write the index of a catalogue to a folder, or update an existing index of the same bundle.
 
-    An update only computes the heads of new items and of items whose encoded fields changed, and copies the others;
-    also those of the bundle before its last `Bundle.grow`, if it was not trained since.
-    The old index can be read until the new one replaces it. Another update of the same folder waits for this one.
+    An update only computes the heads of new items and of items whose encoded fields changed, and
+    copies the others; also those of the bundle before its last `Bundle.grow`, if it was not trained
+    since. The old index can be read until the new one replaces it. Another update of the same
+    folder waits for this one.
 
     Args:
         bundle: an IntTower.
-        items: one row per item, with the columns of the item fields; other columns (a title) are stored too.
+        items: one row per item, with the columns of the item fields; other columns (a title) are
+            stored too.
         folder: a folder for the index only, new or with an index.
-        id_column: the column of item ids in `items`; default: the schema's (`fieldwise.schema.ids`).
+        id_column: the column of item ids in `items`; default: the schema's
+            (`fieldwise.schema.ids`).
         storage: `float32`, `bfloat16` (half the size) or `int8` (a quarter).
         note: called with a message if a damaged index is replaced.
 
@@ -82,8 +91,10 @@ def build_index(
         The index, mapped, and what changed.
 
     Errors:
-        ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both towers read.
-        DataError: no items, a missing or duplicate id, a missing column, heads that are not finite, a full disk.
+        ConfigError: not an IntTower, an unknown storage, no column of ids, a column that both
+            towers read.
+        DataError: no items, a missing or duplicate id, a missing column, heads that are not finite,
+            a full disk.
         BundleError: the folder has other files, or an index of a newer version.
     """
     folder = Path(folder)
@@ -91,7 +102,8 @@ def build_index(
     network = _item_network(bundle)
     items = as_table(items, text_columns=(*bundle.schema.text_columns, *filter(None, [id_column])))
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
-    texts, table = item_table(items, column).texts.to_list(), _encoded_items(bundle, items)
+    texts = item_table(items, column).texts.to_list()
+    table = _encoded_items(bundle, items)
     with writing(INDEX, folder) as writer:
         old = old_index(writer.folder, note)
         if old is not None and old.id_column != column:
@@ -101,7 +113,9 @@ def build_index(
         if old is None or maker is None:
             source = np.full(len(texts), -1)  # no heads can be copied
         else:
-            source = np.where(_same_rows(_encoded_items(maker, old.items), places, table), places, -1)
+            source = np.where(
+                _same_rows(_encoded_items(maker, old.items), places, table), places, -1
+            )
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
         writer.finish(
@@ -112,8 +126,12 @@ def build_index(
             storage=storage,
             items=len(texts),
         )
-    known, kept, before = int((places >= 0).sum()), int((source >= 0).sum()), 0 if old is None else len(old)
-    changes = Changes(new=len(texts) - known, changed=known - kept, removed=before - known, kept=kept)
+    known = int((places >= 0).sum())
+    kept = int((source >= 0).sum())
+    before = 0 if old is None else len(old)
+    changes = Changes(
+        new=len(texts) - known, changed=known - kept, removed=before - known, kept=kept
+    )
     return open_index(folder, verify=False), changes
 
 
@@ -123,7 +141,9 @@ def write_heads(writer: Writer, blocks: Iterator[StoredItems], rows: int) -> Non
         files = {}
         for block in blocks:
             for name, tensor in block.tensors().items():
-                array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+                array = (
+                    tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+                ).numpy()
                 if name not in files:
                     files[name] = stack.enter_context(writer.open(name))
                     write_header(files[name], array.dtype, (rows, *array.shape[1:]))
@@ -142,12 +162,14 @@ def old_index(folder: Path, note: Callable[[str], None] = lambda _: None) -> Ite
         return None
 
 
-def open_index(folder: str | Path, *, verify: bool = True, shared: SharedArrays | None = None) -> ItemIndex:
+def open_index(
+    folder: str | Path, *, verify: bool = True, shared: SharedArrays | None = None
+) -> ItemIndex:
     """Open an index, checking every file against its checksum; its heads are mapped.
 
-    Several processes share the memory of the heads, and pages are read as they are needed. Nobody may write into the
-    files: an edit changes scores, and cutting one off ends the process (SIGBUS). `build_index` never does, it puts new
-    files in their place.
+    Several processes share the memory of the heads, and pages are read as they are needed. Nobody
+    may write into the files: an edit changes scores, and cutting one off ends the process (SIGBUS).
+    `build_index` never does, it puts new files in their place.
 
     Args:
         folder: the folder written by `build_index`.
@@ -155,8 +177,8 @@ def open_index(folder: str | Path, *, verify: bool = True, shared: SharedArrays 
         shared: where several processes share what is made of the index, such as its rows.
 
     Errors:
-        BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads that are not finite),
-            or one of a newer version.
+        BundleError: no index there, a damaged one (also ids that are absent or stand twice, heads
+            that are not finite), or one of a newer version.
     """
     return INDEX.load(Path(folder), lambda saved: _opened(saved, verify, shared), (PolarsError,))
 
@@ -192,7 +214,9 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     )
     if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
         raise INDEX.damaged(saved.folder, "its files do not belong together")
-    if verify and not all(part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)):
+    if verify and not all(
+        part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)
+    ):
         raise INDEX.damaged(saved.folder, "it has heads that are not finite")
     return index
 
@@ -201,7 +225,9 @@ def _item_network(bundle: Bundle) -> HeadsNetwork:
     """The bundle's IntTower network; a ConfigError if it is another one, or both sides read a column."""
     if not isinstance(bundle.network, HeadsNetwork):
         name = type(bundle.settings).__name__
-        raise ConfigError(f"an index needs the item heads of an IntTower with one label, found {name}: train inttower")
+        raise ConfigError(
+            f"an index needs the item heads of an IntTower with one label, found {name}: train inttower"
+        )
     check_columns_apart(bundle.schema)
     return bundle.network
 
@@ -221,7 +247,9 @@ def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
             f"the items must hold every column of the item fields: {missing[0]!r} is missing among "
             f"{', '.join(items.columns)}"
         )
-    absent = {column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own}
+    absent = {
+        column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own
+    }
     return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
 
 
@@ -235,7 +263,8 @@ def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.n
         lengths = [table.bags.lengths.view(-1, bags) for table in (old, new)]
         same &= (lengths[0][at] == lengths[1][rows]).all(1).numpy()
         left, right = (torch.from_numpy(some[same]) for some in (at, rows))
-        before, now = old.bags.rows(left, bags), new.bags.rows(right, bags)
+        before = old.bags.rows(left, bags)
+        now = new.bags.rows(right, bags)
         differs = now.segments[before.ids != now.ids] // bags
         same[same] = np.bincount(differs.numpy(), minlength=len(right)) == 0
     result = np.zeros(len(new), bool)
@@ -258,13 +287,18 @@ def _head_blocks(
             fresh = (block < 0).nonzero().flatten()
             tensors: dict[str, torch.Tensor] = {}
             if old is not None and len(fresh) < len(block):
-                tensors = {name: theirs[block.clamp(min=0)] for name, theirs in old.stored.tensors().items()}
+                tensors = {
+                    name: theirs[block.clamp(min=0)]
+                    for name, theirs in old.stored.tensors().items()
+                }
             if len(fresh):
                 heads = network.item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
                 broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
                 if len(broken):
                     item = texts[start + int(fresh[int(broken[0])])]
-                    raise DataError(f"item heads must be finite, those of item {item!r} are not: correct its row")
+                    raise DataError(
+                        f"item heads must be finite, those of item {item!r} are not: correct its row"
+                    )
                 made = StoredItems.of(heads, storage).tensors()
                 for name in tensors:
                     tensors[name][fresh] = made[name]

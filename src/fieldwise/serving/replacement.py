@@ -23,7 +23,8 @@ class Live:
         self.refused: str | None = None
         self.is_temporary = False  # the cause of the rejection
         self.watched: Callable[[], str] = lambda: "off"
-        self.on_change: Callable[[Live], None] = lambda _: None  # after every replacement or rejection
+        # after every replacement or rejection
+        self.on_change: Callable[[Live], None] = lambda _: None
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and switch to it after a warm-up; if it fails, False, and `refused` has the reason."""
@@ -38,7 +39,9 @@ class Live:
                 logging.getLogger(__name__).exception("a newer service could not be loaded")
             return False
         else:
-            self.service, self.refused, self.is_temporary = service, None, False
+            self.service = service
+            self.refused = None
+            self.is_temporary = False
             self.replaced += 1
             return_freed_memory()
             return True
@@ -49,7 +52,8 @@ class Live:
 class Watcher:
     """Polls files, and reloads when they have changed and then stayed the same for one poll.
 
-    Writers of bundles and indexes rename a complete manifest into place last, so this is the file to watch.
+    Writers of bundles and indexes rename a complete manifest into place last, so this is the file
+    to watch.
     """
 
     def __init__(
@@ -60,9 +64,14 @@ class Watcher:
         *,
         every: float,  # seconds between polls
         note: Callable[[str], None] = lambda _: None,  # of every replacement and rejection
-        state: State | None = None,  # of the files before the first service was loaded; default: the current one
+        # of the files before the first service was loaded; default: the current one
+        state: State | None = None,
     ) -> None:
-        self.live, self.load, self.files, self.every, self.note = live, load, tuple(files), every, note
+        self.live = live
+        self.load = load
+        self.files = tuple(files)
+        self.every = every
+        self.note = note
         self._loaded = self._seen = self.state(self.files) if state is None else state
         self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
         self._gone: tuple[str, ...] = ()
@@ -81,16 +90,22 @@ class Watcher:
 
     def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""
-        before, self._seen = self._seen, self.state(self.files)
-        gone = tuple(str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None)
+        before = self._seen
+        self._seen = self.state(self.files)
+        gone = tuple(
+            str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None
+        )
         if gone != self._gone and self._seen == before:  # not during a replacement
             self._gone = gone
             self.note(
-                f"missing, the loaded one stays active: {', '.join(gone)}" if gone else "no file is missing any more"
+                f"missing, the loaded one stays active: {', '.join(gone)}"
+                if gone
+                else "no file is missing any more"
             )
         if self._seen == self._loaded or self._seen != before or None in self._seen:
             return
-        self._loaded, said = self._seen, self.live.refused
+        self._loaded = self._seen
+        said = self.live.refused
         if self.live.replace(self.load):
             self.note(f"replaced: {self.live.service.about}")
         elif self.live.refused != said:

@@ -1,7 +1,7 @@
 """Rows of requests as tables, and tables as values of requests and answers.
 
-A request's cells are JSON: text, numbers, true and false, null, and lists of these for bags and sequences. Every cell
-is checked, and errors name its place.
+A request's cells are JSON: text, numbers, true and false, null, and lists of these for bags and
+sequences. Every cell is checked, and errors name its place.
 """
 
 import math
@@ -33,7 +33,8 @@ from fieldwise.data.encode.numbers import without_marked_numbers
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Field, NumberFormat
 
-FAULTS = (Exception, PanicException)  # what one request, row or file may raise; a panic of Polars is no `Exception`
+# what one request, row or file may raise; a panic of Polars is no `Exception`
+FAULTS = (Exception, PanicException)
 MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
 MOST_NAMES = 100  # names of a row that are searched for a similar one when a field is missing
 MOST_CHARACTERS = 10_000  # maximum length of a text
@@ -46,7 +47,8 @@ class RequestError(DataError):
 
     def __init__(self, message: str, field: str, status: int = 422) -> None:
         super().__init__(message)
-        self.field, self.status = field, status
+        self.field = field
+        self.status = status
 
 
 def frame_of(
@@ -70,7 +72,10 @@ def frame_of(
     for field in fields:
         if field.column not in columns:
             read, kind = _reader(field)
-            cells = [_cell(row, field, read, place, fields) for place, row in zip(places, rows, strict=True)]
+            cells = [
+                _cell(row, field, read, place, fields)
+                for place, row in zip(places, rows, strict=True)
+            ]
             if field.cell == "number":
                 cells = _with_numbers(cells, field, missing, places)
             columns[field.column] = pl.Series(field.column, cells, dtype=kind)
@@ -78,7 +83,11 @@ def frame_of(
 
 
 def values_of(
-    row: Mapping[str, Any], fields: Iterable[Field], where: str, *, missing: Sequence[str] = MISSING_MARKS
+    row: Mapping[str, Any],
+    fields: Iterable[Field],
+    where: str,
+    *,
+    missing: Sequence[str] = MISSING_MARKS,
 ) -> dict[str, Any]:
     """The checked and converted cells of one row that these fields read, by column.
 
@@ -94,19 +103,31 @@ def values_of(
         if field.column not in results:
             cell = _cell(row, field, _reader(field)[0], where, fields)
             results[field.column] = (
-                _with_numbers([cell], field, missing, [where])[0] if field.cell == "number" else cell
+                _with_numbers([cell], field, missing, [where])[0]
+                if field.cell == "number"
+                else cell
             )
     return results
 
 
-def _cell(row: Mapping[str, Any], field: Field, read: Callable[[Any], Any], where: str, fields: Sequence[Field]) -> Any:
+def _cell(
+    row: Mapping[str, Any],
+    field: Field,
+    read: Callable[[Any], Any],
+    where: str,
+    fields: Sequence[Field],
+) -> Any:
     place = f"{where}.{field.column}"
     if field.column not in row:
-        others = {one.column for one in fields}  # a name of another field is no wrong spelling of this one
+        # a name of another field is no wrong spelling of this one
+        others = {one.column for one in fields}
         names = [str(name)[:60] for name in islice(row, MOST_NAMES) if name not in others]
         similar = get_close_matches(field.column, names, 1)
         result = f", found {_short(similar[0])}" if similar else ""
-        raise RequestError(f"every field needs a value, or null if it is unknown: {place} is missing{result}", place)
+        raise RequestError(
+            f"every field needs a value, or null if it is unknown: {place} is missing{result}",
+            place,
+        )
     value = row[field.column]
     if value is None:
         return None
@@ -136,7 +157,8 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
 def text_of(value: Any) -> str:
     """A category's value as text, as in tables: 3, 3.0 and "3" are the same value.
 
-    The message of its TypeError or ValueError is the end of a sentence, which says what the value must be.
+    The message of its TypeError or ValueError is the end of a sentence, which says what the value
+    must be.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a finite number, text or null")
@@ -193,7 +215,9 @@ def _with_numbers(
         place = f"{places[wrong_row]}.{field.column}"
         formatted = "" if form is None else f" in the format {form!r}"
         shown = _short(cells[wrong_row])
-        raise RequestError(f"{place} must be a finite number{formatted} or null, found {shown}", place)
+        raise RequestError(
+            f"{place} must be a finite number{formatted} or null, found {shown}", place
+        )
     for row, number in zip(text_rows, from_text.to_list(), strict=True):
         numbers[row] = number
     return numbers
@@ -239,7 +263,8 @@ def plain_value(value: Any) -> Any:
 def shown_table(items: pl.DataFrame) -> pl.DataFrame:
     """The columns that answers can hold, as people read them; nested and binary columns are left out.
 
-    Times, decimals and durations become texts, also within lists; NaN and infinite numbers become null.
+    Times, decimals and durations become texts, also within lists; NaN and infinite numbers become
+    null.
 
     >>> items = pl.DataFrame({"since": [date(2026, 1, 2)], "rates": [[0.5, float("nan")]], "heads": [[[1.0], [2.0]]]})
     >>> shown_table(items).row(0, named=True)
@@ -254,12 +279,16 @@ def shown_table(items: pl.DataFrame) -> pl.DataFrame:
             continue
         if one == pl.Duration:
             words = [_words(cell) for cell in column.to_list()]
-            results.append(pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String))
+            results.append(
+                pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String)
+            )
         elif one.is_float() and lists:
             finite = pl.when(pl.element().is_finite()).then(pl.element())
             results.append(column.cast(pl.List(one)).list.eval(finite))
         else:
-            results.append(_where(column.is_finite(), column) if one.is_float() else _plain(column, 0))
+            results.append(
+                _where(column.is_finite(), column) if one.is_float() else _plain(column, 0)
+            )
     return pl.DataFrame(results)
 
 
@@ -291,4 +320,10 @@ def _where(kept: pl.Series, values: pl.Series) -> pl.Series:
 
 
 def _words(cell: Any) -> Any:
-    return [_words(one) for one in cell] if isinstance(cell, list) else None if cell is None else str(cell)
+    return (
+        [_words(one) for one in cell]
+        if isinstance(cell, list)
+        else None
+        if cell is None
+        else str(cell)
+    )

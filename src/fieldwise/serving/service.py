@@ -1,6 +1,7 @@
 """The service behind the server, without HTTP: predictions, recommendations, explanations, similar items.
 
-A log of users' rows gives the items in them, the context of the latest one, and tables of items and users.
+A log of users' rows gives the items in them, the context of the latest one, and tables of items and
+users.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +53,8 @@ class UserLog:
 
     Args:
         log: rows of users and items.
-        schemas: schemas of the recommender's bundles, the ranking one last: its main label says which rows are
-            positive. Their context fields form the context.
+        schemas: schemas of the recommender's bundles, the ranking one last: its main label says
+            which rows are positive. Their context fields form the context.
         user: the column of user ids.
         item: the column of item ids.
 
@@ -61,7 +62,8 @@ class UserLog:
         DataError: the log lacks a column of ids, or a label or a time cannot be read.
 
     Attributes:
-        positive: the rule of a positive row in words; None if the log lacks the label, or it is a regression's.
+        positive: the rule of a positive row in words; None if the log lacks the label, or it is a
+            regression's.
 
     >>> from fieldwise import Categorical, Label
     >>> rows = pl.DataFrame({"user": [7, 7], "item": ["b", "a"], "device": ["tv", "pc"], "click": [0, 1]})
@@ -77,18 +79,31 @@ class UserLog:
         label = schemas[-1].label
         positive = positive_rows(log, label)
         self.positive = None if positive is None else label.rule
-        pairs = pl.DataFrame([as_text(log.get_column(user)).alias("user"), as_text(log.get_column(item)).alias("item")])
+        pairs = pl.DataFrame(
+            [
+                as_text(log.get_column(user)).alias("user"),
+                as_text(log.get_column(item)).alias("item"),
+            ]
+        )
         pairs = pairs.with_columns(positive=True if positive is None else positive)
         rows = pairs.drop_nulls().group_by("user", "item").agg(pl.col("positive").any())
         of_users = rows.sort("user", "item").group_by("user", maintain_order=True)
         latest = latest_rows(log, user, schemas)
         names = as_text(latest.get_column(user)).alias("user")
         used = names.to_frame().join(
-            of_users.agg("item", liked=pl.col("item").filter("positive")), "user", how="left", maintain_order="left"
+            of_users.agg("item", liked=pl.col("item").filter("positive")),
+            "user",
+            how="left",
+            maintain_order="left",
         )
-        self._used: dict[Seen, pl.Series] = {True: used.get_column("item"), "positive": used.get_column("liked")}
+        self._used: dict[Seen, pl.Series] = {
+            True: used.get_column("item"),
+            "positive": used.get_column("liked"),
+        }
         self._rows = {name: row for row, name in enumerate(names)}
-        context = {field.column for schema in schemas for field in schema.fields if field.role == "context"}
+        context = {
+            field.column for schema in schemas for field in schema.fields if field.role == "context"
+        }
         self._contexts = plain_table(
             latest.select(column for column in log.columns if column in context - {user, item})
         )
@@ -105,7 +120,9 @@ class UserLog:
     def context(self, user: str) -> dict[str, Any]:
         """The values of context fields in a user's latest row, by column; none for an unknown user."""
         row = self._rows.get(user)
-        return {} if row is None or not self._contexts.width else self._contexts.row(row, named=True)
+        return (
+            {} if row is None or not self._contexts.width else self._contexts.row(row, named=True)
+        )
 
 
 class Service:
@@ -113,12 +130,14 @@ class Service:
 
     Args:
         ranker: the bundle that scores, explains and ranks rows.
-        cascade: the recommender, with two stages or ranking every item; its ranking bundle is `ranker`.
+        cascade: the recommender, with two stages or ranking every item; its ranking bundle is
+            `ranker`.
         log: users' rows: the items in them, and the latest contexts.
-        exclude_seen: which items of a user's rows to exclude, unless a request overrides it: those of `positive` rows
-            (of all, if the log does not say which are positive), all or none.
+        exclude_seen: which items of a user's rows to exclude, unless a request overrides it: those
+            of `positive` rows (of all, if the log does not say which are positive), all or none.
         title: the item column that the page shows as the item's name; chosen by a rule if omitted.
-        varying: the item columns that vary within an item of the log, whose latest values the items have.
+        varying: the item columns that vary within an item of the log, whose latest values the items
+            have.
 
     Attributes:
         browser: the page's descriptions of this service.
@@ -137,23 +156,34 @@ class Service:
         title: str | None = None,
         varying: Sequence[str] = (),
     ) -> None:
-        scores = ranker or (cascade.bundle if cascade else None) or (cascade.prerank if cascade else None)
+        scores = (
+            ranker
+            or (cascade.bundle if cascade else None)
+            or (cascade.prerank if cascade else None)
+        )
         if scores is None:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
-        self.bundle, self.cascade, self.log = scores, cascade, log
-        self.exclude_seen: Seen = log is not None and (exclude_seen if log.positive else bool(exclude_seen))
+        self.bundle = scores
+        self.cascade = cascade
+        self.log = log
+        self.exclude_seen: Seen = log is not None and (
+            exclude_seen if log.positive else bool(exclude_seen)
+        )
         self.browser = Browser(scores, cascade, title, varying)
         self._effects: dict[str, dict[str, Any]] = {}
 
     @property
     def about(self) -> str:
         """A short description of what is served."""
-        model = f"model {self.bundle.digest[:12]}{' (calibrated)' if self.bundle.calibration else ''}"
+        model = (
+            f"model {self.bundle.digest[:12]}{' (calibrated)' if self.bundle.calibration else ''}"
+        )
         if self.cascade is None:
             return model
-        tower, items = self.cascade.prerank, self.cascade.index
+        tower = self.cascade.prerank
+        items = self.cascade.index
         if tower is None or not isinstance(items, ItemIndex):
             return f"{model}, which ranks all {len(items):,} items"
         return f"{model}, pre-ranked by {tower.digest[:12]}, index {items.generation[:12]} of {len(items):,} items"
@@ -197,7 +227,9 @@ class Service:
                 self.cascade.recommend(rows[0][0] | rows[-1][0], k=min(10, len(self.cascade.index)))
             if before is not None and before.cascade is not None:
                 known = self.cascade.index.items.columns
-                self.cascade.filters.prepare([c for c in before.cascade.filters.prepared if c in known])
+                self.cascade.filters.prepare(
+                    [c for c in before.cascade.filters.prepared if c in known]
+                )
 
     def examples(self, rows: int = 2) -> dict[str, dict[str, Any]]:
         """Bodies made of the bundles' sample rows, by path; none without sample rows."""
@@ -205,7 +237,9 @@ class Service:
         for bundle in self._bundles:
             columns = [name for name in bundle.schema.columns if name in bundle.samples.columns]
             cells = bundle.samples.select(columns).head(rows).to_dicts()
-            samples.append([{name: plain_value(value) for name, value in row.items()} for row in cells])
+            samples.append(
+                [{name: plain_value(value) for name, value in row.items()} for row in cells]
+            )
         if not all(samples):
             return {}
         results: dict[str, dict[str, Any]] = {
@@ -226,23 +260,34 @@ class Service:
         """
         return only_answer(self.predict_all([rows]))
 
-    def predict_all(self, requests: Sequence[Sequence[Mapping[str, Any]]]) -> list[Predicted | BaseException]:
+    def predict_all(
+        self, requests: Sequence[Sequence[Mapping[str, Any]]]
+    ) -> list[Predicted | BaseException]:
         """`predict` for several requests at once, with an exception in place of a failed result."""
         fields = self.bundle.schema.fields
-        frames = [tried(lambda one: frame_of(one, fields, missing=self.missing), rows) for rows in requests]
+        frames = [
+            tried(lambda one: frame_of(one, fields, missing=self.missing), rows)
+            for rows in requests
+        ]
         whole = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
         scored = iter(predictions(self.bundle, pl.concat(whole)) if whole else ())
-        return [frame if isinstance(frame, BaseException) else list(islice(scored, frame.height)) for frame in frames]
+        return [
+            frame if isinstance(frame, BaseException) else list(islice(scored, frame.height))
+            for frame in frames
+        ]
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
         """The best items with their columns and scores, and the number of items and time of each stage.
 
         Errors:
-            RequestError: no items to recommend; an unknown candidate or item column; a context that lacks a column.
+            RequestError: no items to recommend; an unknown candidate or item column; a context that
+                lacks a column.
         """
         return only_answer(self.recommend_all([body]))
 
-    def recommend_all(self, requests: Sequence[RecommendRequest]) -> list[dict[str, Any] | BaseException]:
+    def recommend_all(
+        self, requests: Sequence[RecommendRequest]
+    ) -> list[dict[str, Any] | BaseException]:
         """`recommend` for several requests at once, with an exception in place of a failed result."""
         begun = [tried(self._begun, body) for body in requests]
         whole = [one[0] for one in begun if not isinstance(one, BaseException)]
@@ -256,22 +301,30 @@ class Service:
                 "ranked": self.ranked,
                 "seen": one[1],
                 "counts": one[0].counts,
-                "milliseconds": {stage: 1000 * seconds for stage, seconds in one[0].seconds.items()},
+                "milliseconds": {
+                    stage: 1000 * seconds for stage, seconds in one[0].seconds.items()
+                },
             }
             for one in begun
         ]
 
     def _begun(self, body: RecommendRequest) -> tuple[RankingResult, int]:
         """The candidates for a request, and the number of items excluded because of the user's rows."""
-        cascade, log = self.recommender, self.log
-        index, size = cascade.index, len(cascade.index)
+        cascade = self.recommender
+        log = self.log
+        index = cascade.index
+        size = len(cascade.index)
         k = min(10, size) if body.k is None else body.k
         if k > size:
-            raise RequestError(f"k must be at most the {size:,} items of the {index.what}, found {k}", "k")
+            raise RequestError(
+                f"k must be at most the {size:,} items of the {index.what}, found {k}", "k"
+            )
         used: list[str] = []
         if wanted := self.exclude_seen if body.exclude_seen is None else body.exclude_seen:
             if log is None:
-                what = "this server has no log of the items that users have used: start it with --log"
+                what = (
+                    "this server has no log of the items that users have used: start it with --log"
+                )
                 raise RequestError(what, "exclude_seen")
             user = body.context.get(log.column) if body.user is None else body.user
             if user is None and body.exclude_seen:
@@ -290,7 +343,9 @@ class Service:
             values_of(body.context, self.context_fields, "context", missing=self.missing),
             k=k,
             prerank=max(k, body.prerank),
-            candidates=None if body.candidates is None else self._rows_of(body.candidates, "candidates"),
+            candidates=None
+            if body.candidates is None
+            else self._rows_of(body.candidates, "candidates"),
             exclude=np.concatenate([index.known_rows(body.exclude), seen]),
             where=body.where,
         )
@@ -335,9 +390,12 @@ class Service:
         best, similarity = index.similar(index.places[item], k)
         return self.items(best, {"similarity": similarity})
 
-    def items(self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES) -> list[dict[str, Any]]:
+    def items(
+        self, places: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES
+    ) -> list[dict[str, Any]]:
         """Items of the index by position, with their columns as JSON values and their scores."""
-        ids, shown = self.recommender.index.texts, self._shown
+        ids = self.recommender.index.texts
+        shown = self._shown
         columns = {name: values.tolist() for name, values in scores.items()}
         return [
             {
@@ -352,7 +410,8 @@ class Service:
     @cached_property
     def item_rows(self) -> Lookup:
         """The bundle's item fields of the index's items, by id."""
-        index, items = self.recommender.index, self.recommender.index.items
+        index = self.recommender.index
+        items = self.recommender.index.items
         read = {field.column for field in self.bundle.schema.with_role("item")} - {index.id_column}
         columns = [items.get_column(name) for name in items.columns if name in read]
         rows = pl.DataFrame([index.texts.alias(index.id_column), *columns])
@@ -387,7 +446,9 @@ class Service:
     @cached_property
     def known_columns(self) -> set[str]:
         """The columns that a context may have: those that the bundles' schemas name, and of the log's users."""
-        return {*([self.log.column] if self.log else [])}.union(*(one.schema.named for one in self._bundles))
+        return {*([self.log.column] if self.log else [])}.union(
+            *(one.schema.named for one in self._bundles)
+        )
 
     @cached_property
     def missing(self) -> tuple[str, ...]:
@@ -414,13 +475,16 @@ def _outside_items(*bundles: Bundle) -> list[Field]:
 
 def predictions(bundle: Bundle, frame: pl.DataFrame) -> Predicted:
     """Score and prediction of each row, by label if there are several; and the fields with unknown values, if any."""
-    encoded, labels = bundle.encoder.transform(frame), bundle.schema.labels
+    encoded = bundle.encoder.transform(frame)
+    labels = bundle.schema.labels
     score = bundle.score_table(encoded)
     columns: dict[str, list[float]] = {}
     for kind, values in (("score", score), ("prediction", bundle.prediction(score))):
         for label, column in zip(labels, values.reshape(frame.height, len(labels)).T, strict=True):
             columns[f"{label.name}.{kind}" if bundle.schema.more_labels else kind] = column.tolist()
-    results: Predicted = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    results: Predicted = [
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    ]
     for result, unknown in zip(results, bundle.encoder.unknown_fields(encoded), strict=True):
         if unknown:
             result["unknown"] = unknown
@@ -469,7 +533,11 @@ def varying_columns(log: pl.DataFrame, schemas: Sequence[Schema], item: str) -> 
         fields = [field for field in schema.with_role("item") if field.column in columns]
         rows = missing_as_null(rows, fields, schema.missing)
     values = rows.group_by(item).agg(pl.col(columns).drop_nulls().n_unique())
-    return [column for column in columns if values.height and values.select(pl.col(column).max() > 1).item()]
+    return [
+        column
+        for column in columns
+        if values.height and values.select(pl.col(column).max() > 1).item()
+    ]
 
 
 def tables_of_log(
@@ -479,9 +547,9 @@ def tables_of_log(
 
     The latest value of a field is one that is not missing. Histories are those of the latest row.
 
-    Items have the columns of the item fields. They also have the columns that no schema names and that never have two
-    values for the same item, such as titles. Users have the columns of the user fields. Rows without an id are
-    ignored. Both tables are sorted by id.
+    Items have the columns of the item fields. They also have the columns that no schema names and
+    that never have two values for the same item, such as titles. Users have the columns of the user
+    fields. Rows without an id are ignored. Both tables are sorted by id.
 
     Args:
         log: rows of users and items.
@@ -502,13 +570,16 @@ def tables_of_log(
     role = {field.column: field.role for schema in schemas for field in schema.fields}
     for column in (item, user, *role):
         if column not in log.columns:
-            raise DataError(f"the log must have the column {column!r}: {nearest(column, log.columns)}")
+            raise DataError(
+                f"the log must have the column {column!r}: {nearest(column, log.columns)}"
+            )
     log = empty_as_null(log, item, user)
     named = {item, user}.union(*(schema.named for schema in schemas))
     extra = [column for column in log.columns if column not in named]
     cells = log.select(item, *extra).drop_nulls(item).group_by(item)
     values = cells.agg(pl.col(extra).drop_nulls().n_unique())
-    constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]  # of each item
+    # of each item
+    constant = [column for column in extra if values.select(pl.col(column).max() <= 1).item()]
 
     def latest(id_column: str, side: Who) -> pl.DataFrame:
         own = {column for column, one in role.items() if one == side} - {item, user}
@@ -518,4 +589,6 @@ def tables_of_log(
     items = latest(item, "item").join(
         cells.agg(pl.col(constant).drop_nulls().first()), on=item, how="left", maintain_order="left"
     )
-    return items.select(item, *(c for c in log.columns if c in items.columns and c != item)), latest(user, "user")
+    return items.select(
+        item, *(c for c in log.columns if c in items.columns and c != item)
+    ), latest(user, "user")

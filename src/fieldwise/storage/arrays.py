@@ -46,8 +46,9 @@ def map_array(path: Path) -> np.ndarray:
 def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """An array of zeros in a mapping of its own, which goes back to the system with the last reference to it.
 
-    For large arrays that live longer than a batch: where freed arrays are kept (`storage.machine.keep_freed_arrays`),
-    they would leave gaps, which small arrays then fill in part, so that the next large ones do not fit.
+    For large arrays that live longer than a batch: where freed arrays are kept
+    (`storage.machine.keep_freed_arrays`), they would leave gaps, which small arrays then fill in
+    part, so that the next large ones do not fit.
 
     >>> mapped_array((2, 3), np.int32).sum()
     np.int64(0)
@@ -55,7 +56,9 @@ def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if size == 0:
         return np.zeros(shape, dtype)
-    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    private = (
+        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    )
     memory = mmap.mmap(-1, size, **private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without huge pages
@@ -66,7 +69,8 @@ def mapped_array(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
 def map_frame(path: Path) -> pl.DataFrame:
     """A table of an Arrow file that is mapped into memory: processes share it, and nobody may write into the file.
 
-    Polars cannot map a file by itself: the table is a copy without pyarrow, and if it has types that Arrow lacks.
+    Polars cannot map a file by itself: the table is a copy without pyarrow, and if it has types
+    that Arrow lacks.
     """
     try:
         import pyarrow as arrow
@@ -85,7 +89,8 @@ def arrow_bytes(frame: pl.DataFrame) -> bytes:
     return frame.write_ipc(None).getvalue()
 
 
-KINDS = {  # in the order in which safetensors' own writer sorts tensors, before their names: all are aligned
+# in the order in which safetensors' own writer sorts tensors, before their names: all are aligned
+KINDS = {
     torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
@@ -109,18 +114,26 @@ def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
 
 def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
     """The bytes of `write_tensors`, in chunks."""
-    header, start, places = {}, 0, list(KINDS)
+    header = {}
+    start = 0
+    places = list(KINDS)
     in_order = sorted(tensors.items(), key=lambda one: (places.index(one[1].dtype), one[0]))
     for name, tensor in in_order:
         end = start + tensor.numel() * tensor.element_size()
-        header[name] = {"dtype": KINDS[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": KINDS[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
         start = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % ALIGNED)
     yield len(text).to_bytes(8, "little") + text
     for _, tensor in in_order:
         octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-        yield from (octets[begin : begin + CHUNK_BYTES] for begin in range(0, len(octets), CHUNK_BYTES))
+        yield from (
+            octets[begin : begin + CHUNK_BYTES] for begin in range(0, len(octets), CHUNK_BYTES)
+        )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -156,7 +169,9 @@ class SharedArrays:
 
         `make` must not request a shared array.
         """
-        return self._kept(self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array)
+        return self._kept(
+            self.place(f"{name}.npy"), lambda file: write_array(file, make()), map_array
+        )
 
     def frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
         """The mapped table of a name; otherwise as `array`."""

@@ -1,14 +1,16 @@
 """Artifacts: folders of files that are consistent at every moment (a bundle, index, encoded table or finished run).
 
-    KIND.json               the manifest: the format number, metadata of this kind of artifact, and the name, size and
-                            checksum of every file below; it has its own checksum, and is written last, by renaming
+    KIND.json               the manifest: the format number, metadata of this kind of artifact, and
+    the name, size and
+                            checksum of every file below; it has its own checksum, and is written
+                            last, by renaming
     PART.HASH.SUFFIX        a file of the manifest, with the start of its checksum in its name
 
-A lock on the folder allows one writer at a time. A file is written to a hidden name, flushed, and renamed. Once all
-files are there and the folder is flushed too, the new manifest replaces the old one in one step; only then are the old
-files removed. A kill or power failure at any moment leaves either the old artifact or the new one, and the next writer
-removes what a killed one left. Readers need no lock: if files vanish because a writer replaced them, the reader reads
-the new manifest.
+A lock on the folder allows one writer at a time. A file is written to a hidden name, flushed, and
+renamed. Once all files are there and the folder is flushed too, the new manifest replaces the old
+one in one step; only then are the old files removed. A kill or power failure at any moment leaves
+either the old artifact or the new one, and the next writer removes what a killed one left. Readers
+need no lock: if files vanish because a writer replaced them, the reader reads the new manifest.
 """
 
 import contextlib
@@ -31,13 +33,16 @@ from fieldwise.version import __version__
 
 def read_regular(path: Path, most: int) -> bytearray:
     """The bytes of a file, which must be a regular one."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # opening a pipe would wait
+    # opening a pipe would wait
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags), "rb") as file:
         about = os.fstat(file.fileno())
         if not stat.S_ISREG(about.st_mode):
             raise OSError(f"{path.name} is no regular file")
         if about.st_size > most:
-            raise ValueError(f"it has {about.st_size:,} bytes, more than the {most:,} that it may have")
+            raise ValueError(
+                f"it has {about.st_size:,} bytes, more than the {most:,} that it may have"
+            )
         result = bytearray(about.st_size)
         del result[file.readinto(result) :]  # fewer if it was truncated meanwhile
         return result
@@ -45,7 +50,14 @@ def read_regular(path: Path, most: int) -> bytearray:
 
 T = TypeVar("T")
 # Exceptions that readers raise on damaged files.
-UNREADABLE: tuple[type[Exception], ...] = (FieldwiseError, OSError, ValueError, LookupError, TypeError, RecursionError)
+UNREADABLE: tuple[type[Exception], ...] = (
+    FieldwiseError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    RecursionError,
+)
 MOST_OF_MANIFEST = 1 << 26  # bytes
 
 
@@ -58,7 +70,8 @@ class Kind:
         manifest: the name of the manifest file.
         format: the format number that is written.
         oldest: the oldest format that can be read.
-        parts: every file that an artifact may have, with its suffix; empty if files keep their own names.
+        parts: every file that an artifact may have, with its suffix; empty if files keep their own
+            names.
         damage: the error class raised for a damaged artifact.
         remedy: what to do about a damaged artifact.
         origin: what to give instead of a folder without an artifact.
@@ -98,23 +111,32 @@ class Kind:
             raise self.damaged(folder, f"{self.manifest} does not match its checksum")
         return Artifact(self, folder, result, digest)
 
-    def load(self, folder: Path, read: Callable[["Artifact"], T], unreadable: tuple[type[Exception], ...] = ()) -> T:
+    def load(
+        self,
+        folder: Path,
+        read: Callable[["Artifact"], T],
+        unreadable: tuple[type[Exception], ...] = (),
+    ) -> T:
         """The result of `read` for an artifact; `read` is called again if a writer replaced the artifact meanwhile.
 
         Errors:
             `damage`: there is none, or it is damaged or of another version's format.
         """
-        failed, expected = None, UNREADABLE + unreadable
+        failed = None
+        expected = UNREADABLE + unreadable
         while True:
             artifact = self.open(folder)
             try:
                 return read(artifact)
             except expected as e:
-                if artifact.digest == failed:  # failed twice on the same artifact: no writer replaced it
+                # failed twice on the same artifact: no writer replaced it
+                if artifact.digest == failed:
                     if isinstance(e, self.damage):
                         raise
                     reason = first_line(e).rstrip(".")
-                    raise self.damage(f"the {self.name} {folder} cannot be read: {reason}; {self.remedy}") from e
+                    raise self.damage(
+                        f"the {self.name} {folder} cannot be read: {reason}; {self.remedy}"
+                    ) from e
                 failed = artifact.digest
 
     def check_folder(self, folder: Path, *, overwrite: bool = True) -> None:
@@ -125,7 +147,9 @@ class Kind:
             ConfigError: it holds an artifact of this kind, and `overwrite` is False.
         """
         if folder.exists() and not folder.is_dir():
-            raise self.damage(f"{self.a_name} is a folder, but {folder} is a file; choose another name")
+            raise self.damage(
+                f"{self.a_name} is a folder, but {folder} is a file; choose another name"
+            )
         has_artifact = (folder / self.manifest).exists()
         if has_artifact and not overwrite:
             raise files.already_exists(folder)
@@ -153,7 +177,10 @@ class Kind:
         if not self.parts:
             return not Path(file).is_absolute() and ".." not in Path(file).parts
         part, _, rest = file.partition(".")
-        return part in self.parts and re.fullmatch(rf"[0-9a-f]{{12}}\.{self.parts[part]}", rest) is not None
+        return (
+            part in self.parts
+            and re.fullmatch(rf"[0-9a-f]{{12}}\.{self.parts[part]}", rest) is not None
+        )
 
     def damaged(self, folder: Path, what: str) -> FieldwiseError:
         """The error for a damaged artifact."""
@@ -165,7 +192,10 @@ class Kind:
 
     def entry(self, path: Path, checksum: str | None = None) -> dict[str, Any]:
         """A file's entry in the manifest: its size and checksum, for which it is read if the checksum is not given."""
-        return {"bytes": path.stat().st_size, self.rule: self.checksum(path) if checksum is None else checksum}
+        return {
+            "bytes": path.stat().st_size,
+            self.rule: self.checksum(path) if checksum is None else checksum,
+        }
 
     def current(self, folder: Path) -> dict[str, Any]:
         """The current manifest, unchecked; empty if it cannot be read."""
@@ -187,14 +217,26 @@ class Kind:
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
-            result: Any = json.loads(read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode())
+            result: Any = json.loads(
+                read_regular(folder / self.manifest, MOST_OF_MANIFEST).decode()
+            )
         except FileNotFoundError:
             # Checkpoints of an artifact that a run would end with lie beside it.
-            begun = self.trained and any(folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*"))
-            how = "a training into it is unfinished: the same `fieldwise train` resumes it" if begun else self.origin
-            raise self.damage(f"{folder} is not {self.a_name}: it has no {self.manifest}; {how}") from None
+            begun = self.trained and any(
+                folder.absolute().parent.glob(f".{folder.absolute().name}.unfinished/*")
+            )
+            how = (
+                "a training into it is unfinished: the same `fieldwise train` resumes it"
+                if begun
+                else self.origin
+            )
+            raise self.damage(
+                f"{folder} is not {self.a_name}: it has no {self.manifest}; {how}"
+            ) from None
         except NotADirectoryError:
-            raise self.damage(f"{folder} is not {self.a_name}: it is a file; {self.origin}") from None
+            raise self.damage(
+                f"{folder} is not {self.a_name}: it is a file; {self.origin}"
+            ) from None
         except (OSError, ValueError, RecursionError) as e:
             raise self.damaged(folder, f"{self.manifest} cannot be read ({e})") from None
         if not isinstance(result, dict) or type(result.get("format")) is not int:
@@ -208,7 +250,8 @@ class Artifact:
 
     Args:
         about: the manifest.
-        digest: its checksum, which covers the checksums of all files and so changes with every change.
+        digest: its checksum, which covers the checksums of all files and so changes with every
+            change.
     """
 
     kind: Kind
@@ -217,9 +260,13 @@ class Artifact:
     digest: str
 
     @classmethod
-    def of(cls, kind: Kind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]) -> "Artifact":
+    def of(
+        cls, kind: Kind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]
+    ) -> "Artifact":
         """A new artifact from JSON-compatible facts and from file entries as made by `Kind.entry`."""
-        about = json.loads(json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=kind.nan))
+        about = json.loads(
+            json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=kind.nan)
+        )
         about["sha256"] = _digest(about)
         return cls(kind, folder, about, about["sha256"])
 
@@ -258,14 +305,20 @@ class Artifact:
 
     def _named(self, part: str) -> tuple[Path, int, str]:
         """The path, size and checksum of a file by the manifest."""
-        kind, folder, manifest = self.kind, self.folder, self.kind.manifest
+        kind = self.kind
+        folder = self.folder
+        manifest = self.kind.manifest
         try:
             entry = self.about["files"][part]
-            name, size, checksum = str(entry["name"]), entry["bytes"], str(entry[kind.rule])
+            name = str(entry["name"])
+            size = entry["bytes"]
+            checksum = str(entry[kind.rule])
         except (LookupError, TypeError):
             raise kind.damaged(folder, f"{manifest} names no file for {part}") from None
         if not kind.owns(name):
-            raise kind.damaged(folder, f"{manifest} names {name!r}, which is not a file of {kind.a_name}")
+            raise kind.damaged(
+                folder, f"{manifest} names {name!r}, which is not a file of {kind.a_name}"
+            )
         if type(size) is not int or not 0 <= size <= kind.most.get(part, size):
             raise kind.damaged(folder, f"{manifest} gives {part} a size of {size!r} bytes")
         return folder / name, size, checksum
@@ -278,7 +331,9 @@ class Artifact:
         try:
             yield
         except OSError as e:
-            raise self.kind.damaged(self.folder, f"{path.name} cannot be read: {e.strerror or e}") from None
+            raise self.kind.damaged(
+                self.folder, f"{path.name} cannot be read: {e.strerror or e}"
+            ) from None
 
 
 def _digest(manifest: Mapping[str, Any]) -> str:
@@ -290,7 +345,8 @@ class Writer:
     """Writes the files of a new artifact, which replaces the old one only at `finish`."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
-        self.kind, self.folder = kind, folder
+        self.kind = kind
+        self.folder = folder
         self.files: dict[str, dict[str, Any]] = {}
 
     def add(self, part: str, content: bytes) -> None:
@@ -326,7 +382,9 @@ def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
 
     `facts` are further JSON-compatible entries of the manifest.
     """
-    paths = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    paths = {
+        str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()
+    }
     writer = Writer(kind, folder)
     with ThreadPoolExecutor() as threads:  # sums of large files take as long as reading them
         entries = zip(paths, threads.map(kind.entry, paths.values()), strict=True)
@@ -342,7 +400,8 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
     `replaces` is the digest of the artifact that the new one was made from, if any.
 
     Errors:
-        `kind.damage`: the folder is a file or holds other files; another process has replaced the artifact `replaces`.
+        `kind.damage`: the folder is a file or holds other files; another process has replaced the
+            artifact `replaces`.
         DataError: the disk is full, or the folder is not writable.
     """
     kind.check_folder(folder)
@@ -360,13 +419,17 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
             except OSError as e:
                 raise files.cannot_write(folder, e) from e
             finally:
-                # What is not in the manifest goes: old files, and those that a failed or killed writer left.
+                # What is not in the manifest goes: old files, and those that a failed or killed
+                # writer left.
                 with contextlib.suppress(OSError):
                     entries = kind.current(folder).get("files", {}).values()
                     named = {str(entry.get("name")) for entry in entries if isinstance(entry, dict)}
                     for path in folder.iterdir():
-                        if files.PARTIAL.fullmatch(path.name) or (kind.owns(path.name) and path.name not in named):
-                            with contextlib.suppress(OSError):  # a folder, or another user's file: harmless
+                        if files.PARTIAL.fullmatch(path.name) or (
+                            kind.owns(path.name) and path.name not in named
+                        ):
+                            # a folder, or another user's file: harmless
+                            with contextlib.suppress(OSError):
                                 path.unlink(missing_ok=True)
     finally:
         if not was_there:

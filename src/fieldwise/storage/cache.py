@@ -1,8 +1,9 @@
 """A cache on disk: entries that took time to make, each under the digest of its inputs.
 
-An entry is a folder with `entry.json` and its files (`fieldwise.storage.artifact`). It appears whole or not at all. Two
-processes may make the same entry at once. A damaged entry is reported, removed and made again. The least recently used
-entries are removed when the cache exceeds its limit.
+An entry is a folder with `entry.json` and its files (`fieldwise.storage.artifact`). It appears
+whole or not at all. Two processes may make the same entry at once. A damaged entry is reported,
+removed and made again. The least recently used entries are removed when the cache exceeds its
+limit.
 """
 
 import contextlib
@@ -16,7 +17,13 @@ from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.storage.artifact import UNREADABLE, Kind, seal
-from fieldwise.storage.files import abandoned, one_writer, remove_scratch, scratch_folder, whole_folder
+from fieldwise.storage.files import (
+    abandoned,
+    one_writer,
+    remove_scratch,
+    scratch_folder,
+    whole_folder,
+)
 
 T = TypeVar("T")
 ABOUT = "entry.json"
@@ -54,7 +61,8 @@ class Cache:
         folder: created when needed.
         limit: maximum size of all entries, in bytes.
         note: called with a sentence when an entry is read, is damaged or cannot be stored.
-        verify: whether the files of an entry that is read are checked; if not, a damaged one may be read.
+        verify: whether the files of an entry that is read are checked; if not, a damaged one may be
+            read.
     """
 
     folder: Path
@@ -68,8 +76,13 @@ class Cache:
         if not (folder / ABOUT).is_file():
             return None
         # Windows has no such owners; what belongs to the system's user is as good as one's own.
-        if hasattr(os, "getuid") and not {p.lstat().st_uid for p in (folder, folder / ABOUT)} <= {os.getuid(), 0}:
-            self.note(f"the cache entry {folder} is another user's and not read: use a cache folder of your own")
+        if hasattr(os, "getuid") and not {p.lstat().st_uid for p in (folder, folder / ABOUT)} <= {
+            os.getuid(),
+            0,
+        }:
+            self.note(
+                f"the cache entry {folder} is another user's and not read: use a cache folder of your own"
+            )
             return None
         try:
             entry = ENTRY.open(folder)
@@ -77,32 +90,40 @@ class Cache:
                 entry.path(part, verify=self.verify)
             result = read(folder)
         except UNREADABLE as e:
-            self.note(f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again")
+            self.note(
+                f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again"
+            )
             _remove(folder)
             return None
         with contextlib.suppress(OSError):  # a read-only cache works too
             os.utime(folder / ABOUT)
-        self.note(f"read from the cache: {entry.about['title']}, made {entry.about['made']} ({folder})")
+        self.note(
+            f"read from the cache: {entry.about['title']}, made {entry.about['made']} ({folder})"
+        )
         return result
 
     @contextlib.contextmanager
     def making(self, key: str) -> Iterator[Path]:
         """A context with a folder in which an entry may be made in steps, and which a killed process leaves as it is.
 
-        One process at a time is in the context; others wait for it. At the end, `put` takes the entry from there.
+        One process at a time is in the context; others wait for it. At the end, `put` takes the
+        entry from there.
         """
         folder = self.folder / MAKING / key
         with one_writer(folder):
             yield folder
 
-    def put(self, key: str, title: str, write: Callable[[Path], None], *, limited: bool = True) -> None:
+    def put(
+        self, key: str, title: str, write: Callable[[Path], None], *, limited: bool = True
+    ) -> None:
         """Store what `write` puts into a folder; a failure is reported through `note` and is not an error.
 
         An entry that is not `limited` is stored also where it alone exceeds the limit of the cache.
         """
         try:
             if not (self.folder / key / ABOUT).is_file():
-                _remove(self.folder / key)  # not an entry without its manifest, and would block this key for ever
+                # not an entry without its manifest, and would block this key for ever
+                _remove(self.folder / key)
             with whole_folder(self.folder / key, replace=False) as new:
                 write(new)
                 made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -126,7 +147,14 @@ class Cache:
             try:
                 about = ENTRY.current(path.parent)
                 size = sum(int(f["bytes"]) for f in about["files"].values())
-                results.append(Entry(folder=path.parent, title=about["title"], size=size, used=path.stat().st_mtime))
+                results.append(
+                    Entry(
+                        folder=path.parent,
+                        title=about["title"],
+                        size=size,
+                        used=path.stat().st_mtime,
+                    )
+                )
             except (OSError, ValueError, LookupError, TypeError):
                 results.append(Entry(folder=path.parent, title="damaged", size=0, used=0.0))
         return sorted(results, key=lambda entry: -entry.used)
@@ -160,7 +188,9 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
     """
     named = os.environ.get("FIELDWISE_CACHE")
     if named == OFF:
-        raise DataError("there is no cache, since FIELDWISE_CACHE is off: unset it, or give it the path of a folder")
+        raise DataError(
+            "there is no cache, since FIELDWISE_CACHE is off: unset it, or give it the path of a folder"
+        )
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "fieldwise"
     return Cache(folder=root / "prepared", note=note)
@@ -169,5 +199,6 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
 def _remove(folder: Path) -> None:
     """Remove an entry in one step: a kill leaves only a leftover, and a new entry of another process is not removed."""
     if folder.is_dir():
-        with contextlib.suppress(OSError), scratch_folder(folder.parent) as aside:  # not in a read-only folder
+        # not in a read-only folder
+        with contextlib.suppress(OSError), scratch_folder(folder.parent) as aside:
             folder.rename(aside / folder.name)

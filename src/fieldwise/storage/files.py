@@ -2,12 +2,12 @@
 
 Checksums are SHA-256, and a fast one that detects damage.
 
-A lock is released by the system when its process ends. It is on a file, since NFS clients see each other's locks on
-files alone, not on folders. That of a folder is the file `.fieldwise.lock` in it, which names host and process while
-one holds it, and is removed at the end.
+A lock is released by the system when its process ends. It is on a file, since NFS clients see each
+other's locks on files alone, not on folders. That of a folder is the file `.fieldwise.lock` in it,
+which names host and process while one holds it, and is removed at the end.
 
-Folders are made whole, in one step, or for scratch files. Whole ones are for what other programs read, or what never
-changes; `storage.artifact` is for the others.
+Folders are made whole, in one step, or for scratch files. Whole ones are for what other programs
+read, or what never changes; `storage.artifact` is for the others.
 """
 
 import contextlib
@@ -51,11 +51,14 @@ class Written(Protocol):
 class WordSums:
     """A fast checksum of bytes that come chunk by chunk: sums of 64-bit words per megabyte, at memory speed.
 
-    It detects damage by disks and incomplete copies, but not a deliberate change. It is used as hashes of `hashlib`.
+    It detects damage by disks and incomplete copies, but not a deliberate change. It is used as
+    hashes of `hashlib`.
     """
 
     def __init__(self) -> None:
-        self._digest, self._length, self._rest = hashlib.sha256(), 0, bytearray()
+        self._digest = hashlib.sha256()
+        self._length = 0
+        self._rest = bytearray()
 
     def update(self, content: Any) -> None:
         """Take the next bytes into account, or what has a buffer of them."""
@@ -64,7 +67,8 @@ class WordSums:
             return
         octets = octets.cast("B")
         self._length += len(octets)
-        if self._rest:  # fill the block that was begun: a copy of all octets would take as much memory as they
+        # fill the block that was begun: a copy of all octets would take as much memory as they
+        if self._rest:
             missing = _OCTETS - len(self._rest)
             self._rest += octets[:missing]
             octets = octets[missing:]
@@ -97,7 +101,9 @@ def _block_sums(octets: Any) -> bytes:
     """The sums of 64-bit words of whole blocks."""
     import numpy as np  # not needed to list a cache
 
-    result: bytes = np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
+    result: bytes = (
+        np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
+    )
     return result
 
 
@@ -112,7 +118,8 @@ _SWEPT: set[Path] = set()
 def write_atomically(path: Path, content: bytes) -> None:
     """Write `content` to a file in one step: see `new_file`.
 
-    Unfinished files that writers left in its folder which were killed at least a day ago are removed; once a process.
+    Unfinished files that writers left in its folder which were killed at least a day ago are
+    removed; once a process.
     """
     if path.parent not in _SWEPT:
         _SWEPT.add(path.parent)
@@ -120,7 +127,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             for entry in os.scandir(path.parent):
                 with contextlib.suppress(OSError):
                     age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                    if PARTIAL.fullmatch(entry.name) and entry.is_file(follow_symlinks=False) and age > KILLED:
+                    if (
+                        PARTIAL.fullmatch(entry.name)
+                        and entry.is_file(follow_symlinks=False)
+                        and age > KILLED
+                    ):
                         os.unlink(entry)
     with new_file(path) as file:
         file.write(content)
@@ -130,7 +141,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def new_file(path: Path, *, flush: bool = True, partial: Path | None = None) -> Iterator[IO[bytes]]:
     """A context with an open file of a temporary name, `partial` or beside `path`, which it is renamed to at the end.
 
-    A crash at any moment leaves the old file or the new one. Without `flush` this is not so if the power fails.
+    A crash at any moment leaves the old file or the new one. Without `flush` this is not so if the
+    power fails.
 
     Errors:
         DataError: the disk is full or the folder is not writable; `path` is then unchanged.
@@ -168,15 +180,24 @@ def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
         return
     for path in inputs:
         same = path.exists() and path.samefile(out)
-        if same or (path.is_dir() and out.is_file() and out.resolve().is_relative_to(path.resolve())):
-            shown = f"{out}" if path == out else f"{out}, which is {'' if same else 'part of '}the input {path}"
-            raise ConfigError(f"out must not be an input, which it would replace, found {shown}: choose another name")
+        if same or (
+            path.is_dir() and out.is_file() and out.resolve().is_relative_to(path.resolve())
+        ):
+            shown = (
+                f"{out}"
+                if path == out
+                else f"{out}, which is {'' if same else 'part of '}the input {path}"
+            )
+            raise ConfigError(
+                f"out must not be an input, which it would replace, found {shown}: choose another name"
+            )
 
 
 def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
     """Check, before any work, that a file can be written and replaces nothing unless `overwrite` says so.
 
-    An input is never replaced. Folders that are replaced as a whole have `ArtifactKind.check_folder`.
+    An input is never replaced. Folders that are replaced as a whole have
+    `ArtifactKind.check_folder`.
 
     Errors:
         ConfigError: the file exists, or is one of the inputs: see `check_not_input`.
@@ -198,11 +219,13 @@ def check_file(path: Path) -> None:
 def check_folder(folder: Path, wanted: Path | None = None) -> None:
     """Check, before any work, that files can be written to a folder; it need not exist, and is not created.
 
-    A file of one megabyte is written there and removed: permissions do not show a read-only or full disk, and always
-    allow root. Errors name the file that is `wanted` there, or the folder.
+    A file of one megabyte is written there and removed: permissions do not show a read-only or full
+    disk, and always allow root. Errors name the file that is `wanted` there, or the folder.
     """
     wanted = wanted or folder
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    there = next(
+        path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path)
+    )
     if not there.is_dir():
         raise DataError(f"cannot write {wanted}: {there} is not a folder; choose a writable folder")
     probe = there / f".{secrets.token_hex(6)}.part"
@@ -224,8 +247,8 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
     `write` writes into the folder that it is given.
 
     Returns:
-        The new folder: in the system's temporary folder, the user's home or the current folder, the first that worked;
-        None if none did.
+        The new folder: in the system's temporary folder, the user's home or the current folder, the
+        first that worked; None if none did.
     """
     for place in (tempfile.gettempdir, Path.home, Path.cwd):
         try:
@@ -245,7 +268,9 @@ class FlushedFile:
     """An open file whose content is flushed to the disk in another thread, while more is written, and summed."""
 
     def __init__(self, file: IO[bytes], sums: WordSums | None = None) -> None:
-        self._file, self._sums, self._written = file, sums, 0
+        self._file = file
+        self._sums = sums
+        self._written = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher")
         self._flushing: Future[None] | None = None
 
@@ -267,7 +292,8 @@ class FlushedFile:
             self._sums.update(content)
         if self._written > FLUSHED and (self._flushing is None or self._flushing.done()):
             self._check_flushed()
-            self._flushing, self._written = self._thread.submit(os.fsync, self._file.fileno()), 0
+            self._flushing = self._thread.submit(os.fsync, self._file.fileno())
+            self._written = 0
         return written
 
     def _check_flushed(self) -> None:
@@ -311,8 +337,8 @@ LOCK = ".fieldwise.lock"
 def one_writer(folder: Path) -> Iterator[None]:
     """A context that holds a folder's exclusive lock, after waiting for it; the folder is created if it is missing.
 
-    On systems and file systems without locks (Windows, some network drives) it has no effect, and a `UserWarning` says
-    so once per process; nor has it in a folder that is not writable.
+    On systems and file systems without locks (Windows, some network drives) it has no effect, and a
+    `UserWarning` says so once per process; nor has it in a folder that is not writable.
     """
     try:
         if not folder.is_dir():
@@ -353,8 +379,8 @@ def try_lock(path: Path) -> Iterator[bool]:
 def abandoned(folder: Path, *, young: float = 0.0) -> Iterator[bool]:
     """A context that yields whether the process that has worked in a folder under its lock is surely dead.
 
-    If so, nobody else can lock it meanwhile. A process on another machine, whose locks this one may not see, counts as
-    dead after a day in which no file of the folder has changed.
+    If so, nobody else can lock it meanwhile. A process on another machine, whose locks this one may
+    not see, counts as dead after a day in which no file of the folder has changed.
     A folder without a lock may be one that was just made if it is less than `young` seconds old.
     """
     rest = young
@@ -362,7 +388,10 @@ def abandoned(folder: Path, *, young: float = 0.0) -> Iterator[bool]:
         host = (folder / LOCK).read_text("utf-8").split()[0]
         rest = 0.0 if host == platform.node() else KILLED
     rest = KILLED if sys.platform == "win32" else rest
-    if rest and time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) < rest:
+    if (
+        rest
+        and time.time() - max(path.stat().st_mtime for path in (folder, *folder.rglob("*"))) < rest
+    ):
         yield False
         return
     with try_lock(folder) as free:
@@ -375,11 +404,13 @@ def _locked(path: Path, *, wait: bool) -> int | None:
 
     while True:
         # A link of this name, which another user may have created, is not followed.
-        safe, is_own = getattr(os, "O_NOFOLLOW", 0), True
+        safe = getattr(os, "O_NOFOLLOW", 0)
+        is_own = True
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | safe, 0o644)
         except PermissionError:  # another user's, which can be locked all the same
-            descriptor, is_own = os.open(path, os.O_RDONLY | safe), False
+            descriptor = os.open(path, os.O_RDONLY | safe)
+            is_own = False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
@@ -394,7 +425,8 @@ def _locked(path: Path, *, wait: bool) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # it was removed or replaced while this process waited, and its folder maybe too
+        # it was removed or replaced while this process waited, and its folder maybe too
+        os.close(descriptor)
         if wait:
             path.parent.mkdir(parents=True, exist_ok=True)
 
@@ -427,18 +459,21 @@ NAME = re.compile(rf"{re.escape(SCRATCH)}[a-z0-9_]{{8}}")  # as tempfile names i
 def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
     """A context with a new folder to fill, which replaces `folder` if the block ends without an error.
 
-    Linux and macOS exchange the two in one step, on most file systems. Elsewhere the old one is moved aside first: for
-    a moment there is none, and if the process is killed then, the next writer puts the old one back.
+    Linux and macOS exchange the two in one step, on most file systems. Elsewhere the old one is
+    moved aside first: for a moment there is none, and if the process is killed then, the next
+    writer puts the old one back.
 
     Args:
         folder: the final path; its parent is created if it is missing.
         replace: if False, a folder that exists at the end stays, and the new one is removed.
 
     Errors:
-        DataError: the disk is full, or the place is not writable; an existing folder is then unchanged.
+        DataError: the disk is full, or the place is not writable; an existing folder is then
+            unchanged.
     """
     folder = folder.absolute()
-    place, aside = folder.parent, folder.with_name(f".{folder.name}.old")
+    place = folder.parent
+    aside = folder.with_name(f".{folder.name}.old")
     try:
         with one_writer(place):
             if aside.exists():
@@ -452,7 +487,8 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
                 if not folder.exists():
                     new.rename(folder)
                 elif replace and not _exchange(new, folder):
-                    shutil.rmtree(aside, ignore_errors=True)  # of a writer that was killed meanwhile
+                    # of a writer that was killed meanwhile
+                    shutil.rmtree(aside, ignore_errors=True)
                     folder.rename(aside)
                     try:
                         new.rename(folder)
@@ -469,8 +505,8 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
 def scratch_folder(place: Path | None = None) -> Iterator[Path]:
     """A context with a new, locked folder in `place` (the system's temporary folder if omitted), removed at its end.
 
-    Files that are still mapped then stay usable. Folders that killed processes left in the same place are removed
-    first.
+    Files that are still mapped then stay usable. Folders that killed processes left in the same
+    place are removed first.
     """
     place = Path(tempfile.gettempdir()) if place is None else place
     remove_scratch(place)
@@ -486,7 +522,8 @@ def remove_scratch(place: Path) -> None:
     """Remove the scratch folders of processes that are surely dead; none on a file system without locks."""
     for path in place.glob(f"{SCRATCH}*/"):
         if NAME.fullmatch(path.name):
-            with contextlib.suppress(OSError), abandoned(path, young=YOUNG) as dead:  # another user's
+            # another user's
+            with contextlib.suppress(OSError), abandoned(path, young=YOUNG) as dead:
                 if dead:
                     shutil.rmtree(path, ignore_errors=True)
 
@@ -508,9 +545,12 @@ def _exchange(one: Path, other: Path) -> bool:
         system = ctypes.CDLL(None, use_errno=True)
     except (OSError, TypeError):  # Windows
         return False
-    a, b = os.fsencode(one), os.fsencode(other)
+    a = os.fsencode(one)
+    b = os.fsencode(other)
     if hasattr(system, "renameat2"):
-        at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+        # AT_FDCWD, RENAME_EXCHANGE
+        at = -100
+        exchange = 2
         return bool(system.renameat2(at, a, at, b, exchange) == 0)
     if hasattr(system, "renamex_np"):
         return bool(system.renamex_np(a, b, 2) == 0)  # RENAME_SWAP

@@ -13,9 +13,13 @@ from typing import TypeVar
 from fieldwise.errors import ConfigError
 
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?)(I?)B?", re.IGNORECASE)
-_MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt
-_RETURNED, _KEPT = 1 << 22, 1 << 27
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+# of mallopt
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
+_RETURNED = 1 << 22
+_KEPT = 1 << 27
 _ASSUMED_FREE = 1 << 32  # bytes, where the system reports none
 _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 
@@ -23,17 +27,21 @@ _UNLIMITED = 1 << 60  # version 1 of cgroups writes a huge number for no limit
 def parse_bytes(amount: str | float, what: str) -> int:
     """The number of bytes of an amount such as `2GB`, `1.5 GiB`, `512MB` or a plain number.
 
-    KB, MB, GB and TB are powers of 1,000, KiB, MiB, GiB and TiB of 1,024. Errors name the setting `what`.
+    KB, MB, GB and TB are powers of 1,000, KiB, MiB, GiB and TiB of 1,024. Errors name the setting
+    `what`.
 
     >>> parse_bytes("2GB", "data.memory"), parse_bytes("1.5GiB", "data.memory")
     (2000000000, 1610612736)
     >>> parse_bytes(1e9, "data.memory")
     1000000000
     """
-    text = f"{amount:.0f}" if isinstance(amount, float) else str(amount).strip()  # TOML reads 1e9 as a float
+    # TOML reads 1e9 as a float
+    text = f"{amount:.0f}" if isinstance(amount, float) else str(amount).strip()
     result = _AMOUNT.fullmatch(text)
     if result is None:
-        raise ConfigError(f"{what} must be an amount of memory such as '2GB', '512MB' or bytes, found {amount!r}")
+        raise ConfigError(
+            f"{what} must be an amount of memory such as '2GB', '512MB' or bytes, found {amount!r}"
+        )
     number, unit, binary = result.groups()
     power = " KMGT".index(unit.upper() or " ")
     return int(float(number) * (1024 if binary and power else 1000) ** power)
@@ -52,7 +60,8 @@ def available_memory() -> int:
         ("", "memory.max", "memory.current", "inactive_file"),
         ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):  # what a control group leaves, whose use counts cached files that can be dropped
-        most, taken = number_in(_CGROUP / folder / limit), number_in(_CGROUP / folder / used)
+        most = number_in(_CGROUP / folder / limit)
+        taken = number_in(_CGROUP / folder / used)
         if most is not None and taken is not None and most < _UNLIMITED:
             dropped = number_in(_CGROUP / folder / "memory.stat", rf"^{cached} (\d+)$") or 0
             return max(1, min(free, most - taken + dropped))
@@ -68,8 +77,9 @@ def return_freed_memory() -> None:
 def keep_freed_arrays(most: int = _KEPT) -> None:
     """Keep freed arrays of up to 128 MiB for the next ones, from now on in this process, where the C library is glibc.
 
-    For work whose arrays have the same sizes in every batch. By itself glibc keeps at most 32 MiB, and has the system
-    clear the pages of each larger array again. Arrays of at least `most` bytes are mapped one by one.
+    For work whose arrays have the same sizes in every batch. By itself glibc keeps at most 32 MiB,
+    and has the system clear the pages of each larger array again. Arrays of at least `most` bytes
+    are mapped one by one.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
@@ -81,10 +91,11 @@ def keep_freed_arrays(most: int = _KEPT) -> None:
 def arrays_returned() -> Iterator[None]:
     """A context in which large arrays go back to the system as soon as they are freed, where the C library is glibc.
 
-    Freed arrays that are kept lie in the arena of each thread, where those of other sizes do not fit: work in chunks of
-    many sizes then takes ever more memory. Those of less than 4 MiB, such as a column of a chunk, are kept:
-    the system clears a new array's pages, which takes as long as much of the work on them. A training in this context
-    would take half as long again. Ends with `keep_freed_arrays`.
+    Freed arrays that are kept lie in the arena of each thread, where those of other sizes do not
+    fit: work in chunks of many sizes then takes ever more memory. Those of less than 4 MiB, such as
+    a column of a chunk, are kept: the system clears a new array's pages, which takes as long as
+    much of the work on them. A training in this context would take half as long again. Ends with
+    `keep_freed_arrays`.
     """
     keep_freed_arrays(_RETURNED)
     try:
@@ -145,7 +156,9 @@ def ahead(items: Iterable[T]) -> Generator[T]:
     >>> list(ahead(map(len, ["a", "bc"])))
     [1, 2]
     """
-    made, end, context = iter(items), object(), copy_context()
+    made = iter(items)
+    end = object()
+    context = copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-ahead") as thread:
         coming = thread.submit(context.run, lambda: next(made, end))
         while (item := coming.result()) is not end:

@@ -1,7 +1,8 @@
 """Rows beyond memory: how many are processed at once, and arrays with a number per row, in memory or in mapped files.
 
 A `MemoryBudget` is given once, to a context. The functions here follow it, also in the threads of
-`storage.machine.each`. Without one all rows are processed at once, and arrays lie in memory. Results are the same.
+`storage.machine.each`. Without one all rows are processed at once, and arrays lie in memory.
+Results are the same.
 """
 
 import os
@@ -23,14 +24,15 @@ ZEROS = bytes(1 << 20)
 class MemoryBudget:
     """Where arrays and rows of a preparation lie, and how many rows are processed at once.
 
-    Arrays in files are mapped into memory. The operating system may write their pages to disk at any time, so they do
-    not count as anonymous memory, however many rows there are.
+    Arrays in files are mapped into memory. The operating system may write their pages to disk at
+    any time, so they do not count as anonymous memory, however many rows there are.
 
     Args:
-        folder: for the files, which the caller removes with the folder; None keeps all arrays in memory.
+        folder: for the files, which the caller removes with the folder; None keeps all arrays in
+            memory.
         chunk_rows: rows that are processed at once; None processes all rows at once.
-        on_rows: called with the number of rows of each encoded chunk, and with a field's part of the rows once it is
-            fitted.
+        on_rows: called with the number of rows of each encoded chunk, and with a field's part of
+            the rows once it is fitted.
 
     >>> with MemoryBudget(chunk_rows=4).active():
     ...     [part.stop - part.start for part in chunk_slices(10)]
@@ -85,13 +87,15 @@ def several(rows: int) -> bool:
 
 def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
     """A new array, whose values are undefined."""
-    path, dtype = new_path(".array"), np.dtype(kind)
+    path = new_path(".array")
+    dtype = np.dtype(kind)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if path is None or not size:
         return np.empty(shape, dtype)
     try:
         with path.open("xb") as file:
-            # Its place on disk is taken now: a full disk is then an error here, and no crash at a later write.
+            # Its place on disk is taken now: a full disk is then an error here, and no crash at a
+            # later write.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:
@@ -102,7 +106,9 @@ def empty(shape: int | tuple[int, ...], kind: type[np.generic]) -> np.ndarray:
     return np.asarray(np.memmap(path, dtype, "r+", shape=shape))
 
 
-def fill(shape: int | tuple[int, ...], kind: type[np.generic], values: Callable[[slice], np.ndarray]) -> np.ndarray:
+def fill(
+    shape: int | tuple[int, ...], kind: type[np.generic], values: Callable[[slice], np.ndarray]
+) -> np.ndarray:
     """A new array of the values that a function gives for each chunk of rows."""
     result = empty(shape, kind)
     for part in chunk_slices(len(result)):
@@ -117,12 +123,16 @@ def take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def where(rows: int, chosen: Callable[[slice], np.ndarray]) -> np.ndarray:
     """The numbers of the rows that a function selects in each chunk, ascending, int64."""
-    return concatenate((np.flatnonzero(chosen(part)) + part.start for part in chunk_slices(rows)), np.int64)
+    return concatenate(
+        (np.flatnonzero(chosen(part)) + part.start for part in chunk_slices(rows)), np.int64
+    )
 
 
 def concatenate(parts: Iterable[np.ndarray], kind: type[np.generic]) -> np.ndarray:
     """A new array of the values of all parts, one after another; how many there are need not be known before."""
-    path, dtype, length = new_path(".array"), np.dtype(kind), 0
+    path = new_path(".array")
+    dtype = np.dtype(kind)
+    length = 0
     if path is None:
         return np.concatenate([np.empty(0, dtype), *(np.asarray(part, dtype) for part in parts)])
     for part in parts:
@@ -133,4 +143,6 @@ def concatenate(parts: Iterable[np.ndarray], kind: type[np.generic]) -> np.ndarr
                 file.write(values.view(np.uint8).data)
         except OSError as e:
             raise cannot_write(path.parent, e) from e
-    return np.asarray(np.memmap(path, dtype, "r+", shape=(length,))) if length else np.empty(0, dtype)
+    return (
+        np.asarray(np.memmap(path, dtype, "r+", shape=(length,))) if length else np.empty(0, dtype)
+    )

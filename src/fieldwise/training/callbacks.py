@@ -1,9 +1,9 @@
 """Callbacks of a training run: the one way to watch it, and to end it early.
 
-Trackers write losses and metrics to TensorBoard, MLflow or Weights & Biases, all of them the same: settings as
-parameters; `train/loss` of every 50th step; after each evaluation `train/mean_loss`, `train/learning_rate`,
-`train/epoch` and `valid/METRIC`; at the end `best/epoch` and `best/METRIC`. The step is the number of the training
-step. A library is imported when its tracker is made.
+Trackers write losses and metrics to TensorBoard, MLflow or Weights & Biases, all of them the same:
+settings as parameters; `train/loss` of every 50th step; after each evaluation `train/mean_loss`,
+`train/learning_rate`, `train/epoch` and `valid/METRIC`; at the end `best/epoch` and `best/METRIC`.
+The step is the number of the training step. A library is imported when its tracker is made.
 """
 
 import contextlib
@@ -44,7 +44,8 @@ class TrainingStart:
         monitor: the metric for early stopping.
         steps_done: number of steps of a resumed run that were done before.
         rows_done: rows of its unfinished epoch that were read before.
-        refit: whether this is the second training, on training and validation rows together, without evaluations.
+        refit: whether this is the second training, on training and validation rows together,
+            without evaluations.
         settings: settings of the model and the training, and the seed, as plain values.
     """
 
@@ -64,7 +65,8 @@ class TrainingStep(NamedTuple):
     Args:
         number: its number in the run, from 1.
         epoch: the epoch, from 1.
-        rows: number of its rows; 0 in a step of the LR that a run may fit first (`start_from_lr`, `mean_with_lr`).
+        rows: number of its rows; 0 in a step of the LR that a run may fit first (`start_from_lr`,
+            `mean_with_lr`).
         loss: its mean loss, a scalar on the training's device; reading it waits for a GPU.
     """
 
@@ -77,9 +79,10 @@ class TrainingStep(NamedTuple):
 class Callback:
     """A callback of a training run; override the methods that you need.
 
-    Give it to `Recommender.fit(..., callbacks=[...])` or `fieldwise.training.fit.Training`. Raise `OutOfTime` (or
-    KeyboardInterrupt) in a method to end the run with the best weights so far. A run of several processes calls the
-    callbacks of its main process only. With `training.refit` a second run follows.
+    Give it to `Recommender.fit(..., callbacks=[...])` or `fieldwise.training.fit.Training`. Raise
+    `OutOfTime` (or KeyboardInterrupt) in a method to end the run with the best weights so far. A
+    run of several processes calls the callbacks of its main process only. With `training.refit` a
+    second run follows.
 
     >>> from fieldwise import LR, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> class Losses(Callback):
@@ -110,7 +113,9 @@ class Callback:
         """Called at the end of the run, with its result; None after an error."""
 
 
-def watched(callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]) -> History:
+def watched(
+    callbacks: Sequence[Callback], start: TrainingStart, work: Callable[[], History]
+) -> History:
     """The result of some work; callbacks are called at its start and end, also after an error, which is then raised."""
     result: History | None = None
     with contextlib.ExitStack() as ends:
@@ -138,7 +143,8 @@ class Tracker(Callback, ABC):
 
     def on_step(self, step: TrainingStep) -> None:
         """Write the loss of every 50th step."""
-        before, self.step = self.step, step.number
+        before = self.step
+        self.step = step.number
         if step.number > before and step.number % EVERY_STEPS == 0:  # the same: of a regression
             self._log({"train/loss": step.loss.item()}, self.step)
 
@@ -192,7 +198,9 @@ class TensorBoard(Tracker):
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         own = f"{re.sub('[^A-Za-z0-9._-]+', '-', name).strip('-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self.writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(self.folder / own))
+        self.writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(
+            str(self.folder / own)
+        )
         LOG.info("TensorBoard's events: %s", self.folder / own)
         lines = [f"| {key} | {value} |" for key, value in settings.items()]
         self.writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
@@ -215,7 +223,9 @@ class MLflow(Tracker):
     needs = "mlflow"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        self.run = self.library.start_run(run_name=name, nested=self.library.active_run() is not None).info.run_id
+        self.run = self.library.start_run(
+            run_name=name, nested=self.library.active_run() is not None
+        ).info.run_id
         self.library.log_params(settings)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
@@ -236,7 +246,9 @@ class WandB(Tracker):
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
         project = os.environ.get("WANDB_PROJECT", PROJECT)
-        self.run = self.library.init(project=project, name=name, config=dict(settings), reinit="create_new")
+        self.run = self.library.init(
+            project=project, name=name, config=dict(settings), reinit="create_new"
+        )
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self.run.log(dict(values), step=step)

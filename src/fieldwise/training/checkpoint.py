@@ -1,9 +1,11 @@
 """What a training run has reached, and its checkpoints: a killed one resumes from the last and ends with the same bits.
 
     FOLDER/0, FOLDER/1      the last two, written in turn (`fieldwise.storage.artifact`)
-        checkpoint.json     what the run has reached: position, history, learning rates; what it is a run of (digests
+        checkpoint.json     what the run has reached: position, history, learning rates; what it is
+        a run of (digests
                             of settings and rows, versions)
-        tensors.HASH.safetensors  weights, averaged and best weights, the optimizer's state, states of generators
+        tensors.HASH.safetensors  weights, averaged and best weights, the optimizer's state, states
+        of generators
 
 Only data is written and read. Steps wait for a copy in memory; a thread writes it.
 """
@@ -37,9 +39,11 @@ from fieldwise.training.history import Evaluation
 if TYPE_CHECKING:
     from fieldwise.training.step import Step
 
-LOCK, PART = "lock", "-training"
+LOCK = "lock"
+PART = "-training"
 SLOTS = 2
-AT_EVALUATIONS = 0.1  # a checkpoint at an evaluation needs this share of the minutes since the last one
+# a checkpoint at an evaluation needs this share of the minutes since the last one
+AT_EVALUATIONS = 0.1
 MOST_WAITING = 0.02  # of the time, for copies
 MAX_SHOWN_LETTERS = 40
 MOST_NAMED = 3
@@ -101,7 +105,9 @@ class CheckpointFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise cannot_write(self.folder, e) from e
-        others = sorted(p.name for p in self.folder.iterdir() if p.name != LOCK and not p.name.endswith(PART))
+        others = sorted(
+            p.name for p in self.folder.iterdir() if p.name != LOCK and not p.name.endswith(PART)
+        )
         if others:
             raise DataError(
                 f"checkpoints need a folder of their own: {self.folder} holds other files, such as {others[0]!r}; "
@@ -127,14 +133,16 @@ class CheckpointFolder:
 class Checkpoints:
     """Reads and writes the checkpoints of one training.
 
-    A checkpoint is due `minutes` after the last one, and at an evaluation after a tenth of that; later if steps would
-    wait more than 2 % of the time for copies of large networks. One that cannot be written is a warning.
+    A checkpoint is due `minutes` after the last one, and at an evaluation after a tenth of that;
+    later if steps would wait more than 2 % of the time for copies of large networks. One that
+    cannot be written is a warning.
     """
 
     place: CheckpointFolder
     name: str  # of this training in it, `first` or `second`
     minutes: float  # between two checkpoints; 0 writes none
-    about: Callable[[], Mapping[str, Any]]  # what it is a run of, as nested plain values; equal values resume
+    # what it is a run of, as nested plain values; equal values resume
+    about: Callable[[], Mapping[str, Any]]
     always: bool = False  # write one at the end too, for what follows
     _number: int = 0
     _last: float = field(default_factory=time.perf_counter)
@@ -164,14 +172,22 @@ class Checkpoints:
             with self._naming_damage(folder):
                 saved = CHECKPOINT.open(folder)
                 if type(number := saved.about.get("number")) is not int:
-                    raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
+                    raise CHECKPOINT.damaged(
+                        folder, f"its number must be a whole number, found {number!r:.60}"
+                    )
                 if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
                     raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
                 results.append(saved)
         for saved in sorted(results, key=lambda one: -one.about["number"]):
             if other := differences(saved.about["about"], self._about):
-                shown = [f"{name} was {before} and is {now}" for name, before, now in other[:MOST_NAMED]]
-                more = f", and {len(other) - MOST_NAMED} more differ" if len(other) > MOST_NAMED else ""
+                shown = [
+                    f"{name} was {before} and is {now}" for name, before, now in other[:MOST_NAMED]
+                ]
+                more = (
+                    f", and {len(other) - MOST_NAMED} more differ"
+                    if len(other) > MOST_NAMED
+                    else ""
+                )
                 raise ConfigError(
                     f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
                     f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
@@ -195,14 +211,18 @@ class Checkpoints:
         if self.minutes <= 0 or (self._writing is not None and not self._writing.done()):
             return False
         wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
-        return requested or time.perf_counter() - self._last >= max(wanted, self._copying / MOST_WAITING)
+        return requested or time.perf_counter() - self._last >= max(
+            wanted, self._copying / MOST_WAITING
+        )
 
     def end(self, capture: Callable[[], State]) -> None:
         """Write a checkpoint of the finished training, if one is due or `always` wanted."""
         if self.minutes > 0 and (self.always or self.due(evaluated=True)):
             self.write(capture, wait=True)
 
-    def write(self, capture: Callable[[], State], *, wait: bool = False, announce: bool = False) -> None:
+    def write(
+        self, capture: Callable[[], State], *, wait: bool = False, announce: bool = False
+    ) -> None:
         """Write a checkpoint: `capture` copies the state at once, a thread writes it; a note follows if `announce`."""
         self.settle()
         if self.minutes <= 0:
@@ -213,7 +233,8 @@ class Checkpoints:
         except MemoryError:
             _warn("there is no memory for a copy of the run's state")
             return
-        self._copying, self._last = time.perf_counter() - began, began
+        self._copying = time.perf_counter() - began
+        self._last = began
         writer = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-checkpoint")
         self._writing = writer.submit(self._save, state, announce)
         writer.shutdown(wait=False)
@@ -261,7 +282,9 @@ class Checkpoints:
 
 
 def _warn(why: str) -> None:
-    warnings.warn(f"a checkpoint could not be written, and training goes on without it: {why}", stacklevel=4)
+    warnings.warn(
+        f"a checkpoint could not be written, and training goes on without it: {why}", stacklevel=4
+    )
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -270,12 +293,16 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     >>> differences({"training": {"epochs": 3}}, {"training": {"epochs": 4}, "seed": 1})
     [('training.epochs', '3', '4'), ('seed', 'not set', '1')]
     """
-    old, new = ({name: value for name, value in flat(one).items() if value != {}} for one in (before, now))
+    old, new = (
+        {name: value for name, value in flat(one).items() if value != {}} for one in (before, now)
+    )
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     words = []
     for name in names:
         texts = [str(values.get(name, "not set")) for values in (old, new)]
-        first, other = (t if len(t) <= MAX_SHOWN_LETTERS else f"{t[: MAX_SHOWN_LETTERS - 3]}..." for t in texts)
+        first, other = (
+            t if len(t) <= MAX_SHOWN_LETTERS else f"{t[: MAX_SHOWN_LETTERS - 3]}..." for t in texts
+        )
         words.append((name, first, other))
     return words
 
@@ -304,7 +331,8 @@ def snapshot(reached: TrainState, step: "Step", *, copied: bool) -> State:
 
     PyTorch's global generators, which dropout uses, are part of it.
     """
-    of, tensors = step.optimizer.state_dict(), dict[str, Tensor]()
+    of = step.optimizer.state_dict()
+    tensors = dict[str, Tensor]()
     for part, held in of.items():
         for number, state in held["state"].items():
             named = ((name, value) for name, value in state.items() if isinstance(value, Tensor))
@@ -375,11 +403,17 @@ def restore(state: State, step: "Step", order: torch.Generator) -> TrainState:
 
 
 def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
+    return {
+        key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")
+    }
 
 
 def resumed(
-    checkpoints: Checkpoints | None, group: ProcessGroup | None, step: "Step", order: torch.Generator, new: TrainState
+    checkpoints: Checkpoints | None,
+    group: ProcessGroup | None,
+    step: "Step",
+    order: torch.Generator,
+    new: TrainState,
 ) -> TrainState:
     """What a run has reached by its last whole checkpoint, to which `step` and `order` are set; `new` without one.
 
@@ -388,9 +422,15 @@ def resumed(
     state = None if checkpoints is None else checkpoints.newest()
     if group is not None:
         facts, tensors = (None, {}) if state is None else state
-        kinds = {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+        kinds = {
+            name: [list(t.shape), str(t.dtype).removeprefix("torch.")]
+            for name, t in tensors.items()
+        }
         facts, kinds = group.all_gather_object([facts, kinds])[0]
-        made = {name: torch.empty(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in kinds.items()}
+        made = {
+            name: torch.empty(shape, dtype=getattr(torch, dtype))
+            for name, (shape, dtype) in kinds.items()
+        }
         tensors = tensors or made
         for name in kinds:
             dist.broadcast(tensors[name], 0)
@@ -402,7 +442,9 @@ def resumed(
     except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
         remedy = "remove its folder" if checkpoints is None else checkpoints.place.remedy
         why = first_line(e)
-        raise DataError(f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}") from e
+        raise DataError(
+            f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}"
+        ) from e
 
 
 def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> None:

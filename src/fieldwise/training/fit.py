@@ -46,7 +46,9 @@ from fieldwise.training.step import GradientSync, Step, move_to_device, start_at
 from fieldwise.training.stepped_lr import SteppedLR
 
 LOG = logging.getLogger(__name__)
-DEFERRED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+DEFERRED = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 
 
@@ -54,48 +56,62 @@ CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # Windows has none
 class Training:
     """A training of a network, in place; it ends with the weights of its best evaluation, on the settings' device.
 
-    With `mean_with_lr` the attribute `network` may be another one afterwards: its mean with LR, of which the trained
-    network is a part.
+    With `mean_with_lr` the attribute `network` may be another one afterwards: its mean with LR, of
+    which the trained network is a part.
 
-    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`. A callback can do
-    the same by raising `OutOfTime`; `stopped` is then `time`.
+    Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`.
+    A callback can do the same by raising `OutOfTime`; `stopped` is then `time`.
 
-    Given an earlier result instead of validation rows, training repeats that run without evaluating: as many epochs as
-    it took to its best evaluation, with the same learning rates. Metrics are then empty, and Ctrl-C and `OutOfTime`
-    are raised.
+    Given an earlier result instead of validation rows, training repeats that run without
+    evaluating: as many epochs as it took to its best evaluation, with the same learning rates.
+    Metrics are then empty, and Ctrl-C and `OutOfTime` are raised.
 
     Processes that train together (`current_group`) share its batches.
     """
 
     network: nn.Module  # trained in place
-    train: EncodedTable  # rows with targets, shuffled each epoch; the loss uses their weights, if they have any
-    valid: EncodedTable | History  # rows for early stopping and learning rate drops; or the result of the run to repeat
+    # rows with targets, shuffled each epoch; the loss uses their weights, if they have any
+    train: EncodedTable
+    # rows for early stopping and learning rate drops; or the result of the run to repeat
+    valid: EncodedTable | History
     _: KW_ONLY
     settings: TrainingSettings
     objective: Objective
     seed: int  # of the row order and dropout; the global random state is not changed
     valid_group: np.ndarray | None = None  # the group of each validation row, for group AUC
-    callbacks: Sequence[Callback] = ()  # called at the start, after every step and evaluation, and at the end
-    checkpoints: Checkpoints | None = None  # of the run, which resumes from the last; `lbfgs` writes none
-    about: Mapping[str, Any] = field(default_factory=dict)  # further settings as plain values, for callbacks
+    # called at the start, after every step and evaluation, and at the end
+    callbacks: Sequence[Callback] = ()
+    # of the run, which resumes from the last; `lbfgs` writes none
+    checkpoints: Checkpoints | None = None
+    # further settings as plain values, for callbacks
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self) -> History:
         """Train, from the last checkpoint if there is one.
 
         Errors:
             TrainingError: the loss is not finite.
-            ConfigError: a setting that does not fit the model or the task, or a checkpoint of another run.
+            ConfigError: a setting that does not fit the model or the task, or a checkpoint of
+                another run.
             DataError: a checkpoint that cannot be read.
         """
         if self.settings.optimizer == LBFGS:
             return ExactFit(self).run()
-        network, settings, at = self.network, self.settings, TrainState()
+        network = self.network
+        settings = self.settings
+        at = TrainState()
         self.processes = current_group()
         self.regression: Regression | SteppedLR | None = None
         self.lr: LRSolution | None = None
-        shard = BatchShard() if self.processes is None else BatchShard(self.processes.rank, self.processes.size)
+        shard = (
+            BatchShard()
+            if self.processes is None
+            else BatchShard(self.processes.rank, self.processes.size)
+        )
         window = window_rows(self.train, settings.shuffle_rows)
-        self.rows = ShuffledRows(table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard)
+        self.rows = ShuffledRows(
+            table=self.train, size=settings.batch_size, window=window, seed=self.seed, shard=shard
+        )
         self.monitor = monitored(settings, self.objective, grouped=self.valid_group is not None)
         if settings.start_at_base_rate:
             start_at_base_rate(network, self.train, self.objective)
@@ -111,7 +127,9 @@ class Training:
         self.device = move_to_device(settings.device, network)
         self.step = Step(network, self.train, settings, self.objective, self.seed)
         self.order = torch.Generator().manual_seed(self.seed)
-        self.guard = SignalGuard(self.step.sync, [] if self.step.sync is None else self.step.sync.noted)
+        self.guard = SignalGuard(
+            self.step.sync, [] if self.step.sync is None else self.step.sync.noted
+        )
         keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
             torch.manual_seed(self.seed)
@@ -119,7 +137,9 @@ class Training:
                 at = resumed(self.checkpoints, self.processes, self.step, self.order, at)
             self.reached, steps, refit = at, self.rows.steps, isinstance(self.valid, History)
             self.start = TrainingStart(
-                epochs=math.ceil(self.valid.best.epoch) if isinstance(self.valid, History) else settings.epochs,
+                epochs=math.ceil(self.valid.best.epoch)
+                if isinstance(self.valid, History)
+                else settings.epochs,
                 steps=steps,
                 rows=len(self.train),
                 monitor=self.monitor,
@@ -128,8 +148,16 @@ class Training:
                 refit=refit,
                 settings={**self.about, "training": to_plain(settings), "seed": self.seed},
             )
-            rows, epochs, done = f"{len(self.train):,}", self.start.epochs, self.start.steps_done
-            LOG.info("training on %s rows: at most %d epochs of %d steps, from step %d", rows, epochs, steps, done)
+            rows = f"{len(self.train):,}"
+            epochs = self.start.epochs
+            done = self.start.steps_done
+            LOG.info(
+                "training on %s rows: at most %d epochs of %d steps, from step %d",
+                rows,
+                epochs,
+                steps,
+                done,
+            )
             try:
                 with self.guard.installed():
                     return watched(self.callbacks, self.start, self._history)
@@ -148,7 +176,9 @@ class Training:
             if loss is None:
                 one.on_part()
             else:
-                one.on_step(TrainingStep(done, done // self.start.steps + 1, 0, torch.as_tensor(loss)))
+                one.on_step(
+                    TrainingStep(done, done // self.start.steps + 1, 0, torch.as_tensor(loss))
+                )
 
     def _set_lr(self, lr: LRSolution) -> None:
         """Keep LR, and start from it if that is set, unless the run goes on from a checkpoint."""
@@ -215,37 +245,52 @@ class Training:
             return best
         by_loss = self.monitor == "loss"
         metrics = evaluate(self.network, self.valid, self.objective, self.valid_group, loss=by_loss)
-        return dataclasses.replace(best, metrics=metrics, seconds=time.perf_counter() - self.reached.started)
+        return dataclasses.replace(
+            best, metrics=metrics, seconds=time.perf_counter() - self.reached.started
+        )
 
     def _train(self) -> None:
         """All epochs, or what is left of them."""
-        at, rows, steps, kept = self.reached, self.rows, self.rows.steps, self.checkpoints
+        at = self.reached
+        rows = self.rows
+        steps = self.rows.steps
+        kept = self.checkpoints
         wanted = self.settings.evaluations_per_epoch
-        if isinstance(self.valid, History):  # a small table may have had fewer steps than evaluations
+        # a small table may have had fewer steps than evaluations
+        if isinstance(self.valid, History):
             wanted = max(1, sum(one.epoch <= 1 for one in self.valid.evaluations))
         wanted = min(wanted, steps)
         due = {round(steps * (k + 1) / wanted) for k in range(wanted)}
-        ended, goes_on = at.stopped is not None, at.epoch > 0
+        ended = at.stopped is not None
+        goes_on = at.epoch > 0
         while at.stopped is None:
             if not goes_on:
                 with self.guard:
-                    at.epoch, at.step, at.evaluated, at.spent = at.epoch + 1, 0, True, 0.0
+                    at.epoch = at.epoch + 1
+                    at.step = 0
+                    at.evaluated = True
+                    at.spent = 0.0
                     at.order = self.order.get_state()
             goes_on = False
             self.network.train()
             if at.step in due and not at.evaluated and self._evaluate():
                 break
             self.began = time.perf_counter()
-            with contextlib.closing(prefetch(rows.epoch(at.epoch, at.step, self.order), self.device)) as batches:
+            with contextlib.closing(
+                prefetch(rows.epoch(at.epoch, at.step, self.order), self.device)
+            ) as batches:
                 for batch, y, weight in batches:
                     size = rows.done(at.step + 1) - rows.done(at.step)
                     with self.guard:
                         if self.step.sync is not None:
                             self.step.sync.begin(at.epoch, at.step, batch.size, size)
                         at.losses.append(self.step(batch, y, weight))
-                        at.step, at.evaluated = at.step + 1, False
+                        at.step = at.step + 1
+                        at.evaluated = False
                         at.position = at.epoch - 1 + at.step / steps
-                    done = TrainingStep((at.epoch - 1) * steps + at.step, at.epoch, size, at.losses[-1])
+                    done = TrainingStep(
+                        (at.epoch - 1) * steps + at.step, at.epoch, size, at.losses[-1]
+                    )
                     for one in self.callbacks:
                         one.on_step(done)
                     if at.step in due:
@@ -253,10 +298,15 @@ class Training:
                         if self._evaluate():
                             break
                         self.began = time.perf_counter()
-                    if kept is not None and kept.due(evaluated=at.step in due, requested=self.guard.requested):
-                        requested, self.guard.requested = self.guard.requested, False
+                    if kept is not None and kept.due(
+                        evaluated=at.step in due, requested=self.guard.requested
+                    ):
+                        requested = self.guard.requested
+                        self.guard.requested = False
                         self._spend()
-                        kept.write(partial(snapshot, at, self.step, copied=True), announce=requested)
+                        kept.write(
+                            partial(snapshot, at, self.step, copied=True), announce=requested
+                        )
                         self.began = time.perf_counter()
                 else:
                     at.step_seconds.append(at.spent)
@@ -272,10 +322,12 @@ class Training:
     def _evaluate(self) -> bool:
         """Evaluate, keep the best weights, set the learning rate; returns whether the run ends.
 
-        A run that repeats another evaluates nothing: it has the other's learning rates, and ends where its best
-        evaluation was.
+        A run that repeats another evaluates nothing: it has the other's learning rates, and ends
+        where its best evaluation was.
         """
-        at, groups, network = self.reached, self.step.optimizer.param_groups, self.step.evaluated
+        at = self.reached
+        groups = self.step.optimizer.param_groups
+        network = self.step.evaluated
         rate = float(groups[0]["lr"])
         train_loss = float(torch.stack(at.losses).mean()) if at.losses else None
         if train_loss is not None and not np.isfinite(train_loss):
@@ -286,29 +338,45 @@ class Training:
         former = self.valid if isinstance(self.valid, History) else None
         metrics: dict[str, float] = {}
         if isinstance(self.valid, History):
-            better = len(at.history) == [one.epoch for one in self.valid.evaluations].index(self.valid.best.epoch)
+            better = len(at.history) == [one.epoch for one in self.valid.evaluations].index(
+                self.valid.best.epoch
+            )
         else:
-            metrics = evaluate(network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss")
+            metrics = evaluate(
+                network, self.valid, self.objective, self.valid_group, loss=self.monitor == "loss"
+            )
             if self.monitor not in metrics:
                 raise ConfigError(
                     f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
                 )
             sign = 1 if METRICS[self.monitor].higher else -1
-            better = at.best is None or sign * (metrics[self.monitor] - at.best[0].metrics[self.monitor]) > 0
+            better = (
+                at.best is None
+                or sign * (metrics[self.monitor] - at.best[0].metrics[self.monitor]) > 0
+            )
         weights = (
-            {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}
+            {
+                name: value.detach().to(CPU, copy=True)
+                for name, value in network.state_dict().items()
+            }
             if better
             else None
         )
         seconds = time.perf_counter() - at.started
         evaluation = Evaluation(
-            epoch=at.position, train_loss=train_loss, learning_rate=rate, seconds=seconds, metrics=metrics
+            epoch=at.position,
+            train_loss=train_loss,
+            learning_rate=rate,
+            seconds=seconds,
+            metrics=metrics,
         )
         with self.guard:
-            at.evaluated, at.losses = True, []
+            at.evaluated = True
+            at.losses = []
             at.history.append(evaluation)
             if weights is not None:
-                at.best, at.without_gain = (evaluation, weights), 0
+                at.best = (evaluation, weights)
+                at.without_gain = 0
                 at.stopped = "patience" if former is not None else at.stopped
             elif former is not None:
                 for group in groups:
@@ -321,7 +389,9 @@ class Training:
                 if at.stopped is None and at.without_gain >= self.settings.patience:
                     at.stopped = "patience"
         if former is None:
-            LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor])
+            LOG.debug(
+                "after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor]
+            )
             for one in self.callbacks:
                 one.on_evaluation(evaluation, better)
         return at.stopped is not None
@@ -331,9 +401,10 @@ class Training:
 class SignalGuard:
     """Delays the handlers of SIGINT, SIGTERM and SIGHUP to the end of a step, and notes SIGUSR1.
 
-    `with guard.installed():` sets the handlers, in the main thread only, and resets them at the end. Within it,
-    `with guard:` surrounds what must not be interrupted. A second SIGINT in the same step acts at once. Of processes
-    that train together a signal waits until all know of it, and then interrupts all at the end of the same step.
+    `with guard.installed():` sets the handlers, in the main thread only, and resets them at the
+    end. Within it, `with guard:` surrounds what must not be interrupted. A second SIGINT in the
+    same step acts at once. Of processes that train together a signal waits until all know of it,
+    and then interrupts all at the end of the same step.
     """
 
     sync: GradientSync | None = None
@@ -368,7 +439,9 @@ class SignalGuard:
     def __enter__(self) -> None:
         self.whole = False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
         self.whole = kind is None
         agreed = self.sync is not None and self.sync.agreed
         if self.sync is not None:

@@ -27,8 +27,8 @@ class Evaluation:
         learning_rate: learning rate of the steps before it.
         seconds: time since the run began.
         metrics: metrics of the validation rows.
-        train_loss: mean over the steps since the last evaluation, without penalty and auxiliary losses; None without
-            a step.
+        train_loss: mean over the steps since the last evaluation, without penalty and auxiliary
+            losses; None without a step.
     """
 
     epoch: float
@@ -48,12 +48,14 @@ class History:
         evaluations: all evaluations, in order.
         seconds: duration of the whole run, including evaluations.
         monitor: the metric for early stopping.
-        stopped: what ended the run; `time` means that a callback raised `OutOfTime`, `converged` that there is an
-            exact solution.
-        seconds_per_epoch: median over whole epochs of the time in training steps, without evaluations; None without
-            a whole epoch.
-        priors: the share of each prior in the exact regression of `lbfgs`, `start_from_lr` or `mean_with_lr`.
-        network_share: with `mean_with_lr`, the share of the trained network in its mean with LR: 1 without a change.
+        stopped: what ended the run; `time` means that a callback raised `OutOfTime`, `converged`
+            that there is an exact solution.
+        seconds_per_epoch: median over whole epochs of the time in training steps, without
+            evaluations; None without a whole epoch.
+        priors: the share of each prior in the exact regression of `lbfgs`, `start_from_lr` or
+            `mean_with_lr`.
+        network_share: with `mean_with_lr`, the share of the trained network in its mean with LR: 1
+            without a change.
         lr: the training of that LR, if it was trained by steps (`l2_of_lr`).
         rows: number of training rows.
     """
@@ -73,7 +75,12 @@ class History:
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
         rows = [
-            {"epoch": e.epoch, "learning_rate": e.learning_rate, "seconds": e.seconds, "train_loss": e.train_loss}
+            {
+                "epoch": e.epoch,
+                "learning_rate": e.learning_rate,
+                "seconds": e.seconds,
+                "train_loss": e.train_loss,
+            }
             | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
             | {"kept": e.epoch == self.best.epoch}
             for e in self.evaluations
@@ -82,28 +89,50 @@ class History:
 
     def plot(self) -> Chart:
         """A chart of losses and metrics by epoch; a dashed line marks the epoch that was kept."""
-        charts = [chart for chart, _ in learning_curves(to_plain(self.evaluations), self.best.epoch).values()]
-        return stacked(charts, f"Learning curves; the dashed line marks the best valid {self.monitor}")
+        charts = [
+            chart
+            for chart, _ in learning_curves(to_plain(self.evaluations), self.best.epoch).values()
+        ]
+        return stacked(
+            charts, f"Learning curves; the dashed line marks the best valid {self.monitor}"
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """The history as plain values for JSON, without unknown ones; the evaluations are named `history`."""
-        return {"history" if name == "evaluations" else name: value for name, value in to_plain(self).items()}
+        return {
+            "history" if name == "evaluations" else name: value
+            for name, value in to_plain(self).items()
+        }
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], where: str) -> "History":
         """The inverse of `to_plain`; invalid values are a BundleError that names them below `where`."""
-        named = {"evaluations" if name == "history" else name: value for name, value in data.items()}
+        named = {
+            "evaluations" if name == "history" else name: value for name, value in data.items()
+        }
         return parse(cls, named, where, BundleError)
 
     def _repr_html_(self) -> str:
         """The evaluations, with the best one marked."""
-        names = list(dict.fromkeys(m for m in (self.monitor, "auc", "logloss", "rmse") if m in self.best.metrics))
+        names = list(
+            dict.fromkeys(
+                m for m in (self.monitor, "auc", "logloss", "rmse") if m in self.best.metrics
+            )
+        )
         rows = [
-            [e.epoch, e.train_loss, *(e.metrics[m] for m in names), e.learning_rate, e.epoch == self.best.epoch]
+            [
+                e.epoch,
+                e.train_loss,
+                *(e.metrics[m] for m in names),
+                e.learning_rate,
+                e.epoch == self.best.epoch,
+            ]
             for e in self.evaluations[-SHOWN_ROWS:]
         ]
         before = len(self.evaluations) - len(rows)
-        notes = [f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}, {self.seconds:.1f} s"]
+        notes = [
+            f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}, {self.seconds:.1f} s"
+        ]
         if self.stopped == "converged":
             notes = [f"solved exactly with {counted(self.epochs, 'prior')}, {self.seconds:.1f} s"]
         if self.network_share not in (None, 1.0):
@@ -123,14 +152,20 @@ def learning_curves(
     epochs = [float(e["epoch"]) for e in history]
     results: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
-        present = [name for name in group if METRICS[name].watched and name in history[0]["metrics"]]
-        curves = {f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history] for name in present}
+        present = [
+            name for name in group if METRICS[name].watched and name in history[0]["metrics"]
+        ]
+        curves = {
+            f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history]
+            for name in present
+        }
         if not curves:
             continue
         title = " and ".join(map(shown_name, present))
         losses = [e.get("train_loss") for e in history]
         if "logloss" in group and any(loss is not None for loss in losses):
-            title, curves = "loss", {"training loss": losses, **curves}
+            title = "loss"
+            curves = {"training loss": losses, **curves}
         lines = []
         for colour, (name, values) in enumerate(curves.items()):
             known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
@@ -141,6 +176,8 @@ def learning_curves(
         if not lines:
             continue
         span = 0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0
-        drawing = line_chart(lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch)
+        drawing = line_chart(
+            lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch
+        )
         results[title] = drawing, curves
     return results

@@ -26,18 +26,21 @@ LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
 PROBE_VOCABULARY = 1_024  # rows of a field
 GATHERED_ROWS = 32_768  # `EncodedTable.batches`
 EVALUATED = 90  # bytes of metrics per row
-CELL, SOLVED = 40, 8 * (2 * 20 + 34)  # bytes of an exact regression per cell of the rows, and per weight
+# bytes of an exact regression per cell of the rows, and per weight
+CELL = 40
+SOLVED = 8 * (2 * 20 + 34)
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple[int, int]:
     """Bytes of all that has the parameters' size in training, and of what is copied while a checkpoint is written.
 
-    In training these are the parameters; their gradients (a lazily updated table has none as a whole); the optimizer's
-    state, one number per row for a lazy table with `rowwise_adagrad`; the occurrences of rows, over which L2 of all
-    rows of lazy tables is spread; the best weights so far, twice while they are replaced; and the average, if weights
-    are averaged. A checkpoint's copy has the parameters, the state and the average. The network's embeddings are set to
-    dense or sparse gradients. An LR that is trained by steps first (`l2_of_lr`) is counted where that takes more; one
-    that is solved exactly is not (`bytes_of_regression`).
+    In training these are the parameters; their gradients (a lazily updated table has none as a
+    whole); the optimizer's state, one number per row for a lazy table with `rowwise_adagrad`; the
+    occurrences of rows, over which L2 of all rows of lazy tables is spread; the best weights so
+    far, twice while they are replaced; and the average, if weights are averaged. A checkpoint's
+    copy has the parameters, the state and the average. The network's embeddings are set to dense or
+    sparse gradients. An LR that is trained by steps first (`l2_of_lr`) is counted where that takes
+    more; one that is solved exactly is not (`bytes_of_regression`).
 
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
@@ -50,12 +53,19 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     else:
         occurrences = None
         if has_spread_l2(settings):
-            tables = [module.weight for module in network.modules() if isinstance(module, FieldEmbedding)]
+            tables = [
+                module.weight for module in network.modules() if isinstance(module, FieldEmbedding)
+            ]
             occurrences = torch.empty(max(map(len, tables), default=0), device="meta")
-        optimizer, states = RunOptimizer(network, settings, occurrences), 0
+        optimizer = RunOptimizer(network, settings, occurrences)
+        states = 0
         if occurrences is not None:
             counted = occurrences.numel() * occurrences.element_size()
-        lazy = {id(g["params"][0]) for g in optimizer.lazy.param_groups} if optimizer.lazy is not None else set()
+        lazy = (
+            {id(g["params"][0]) for g in optimizer.lazy.param_groups}
+            if optimizer.lazy is not None
+            else set()
+        )
         for parameter, size in zip(network.parameters(), sizes, strict=True):
             if id(parameter) not in lazy:
                 gradients += size
@@ -63,23 +73,28 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
             else:
                 rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
                 states += sum(state.numel() * state.element_size() for state in rows)
-    weights, copies = sum(sizes), 1 + int(bool(settings.average))
+    weights = sum(sizes)
+    copies = 1 + int(bool(settings.average))
     total = weights * (2 + copies) + gradients + states + counted
     checkpoint = weights * copies + states
     lr = first_lr_of(network, settings)
     if lr is None:
         return total, checkpoint
     of_lr, lr_checkpoint = bytes_of_parameters(lr, settings_of_lr(settings))
-    before = weights * copies + counted + of_lr  # the network has no gradients, states and best weights yet
+    # the network has no gradients, states and best weights yet
+    before = weights * copies + counted + of_lr
     result = sum(p.numel() * p.element_size() for p in lr.parameters())
-    return max(before, total + 2 * result), max(checkpoint, lr_checkpoint)  # kept until the mean has a copy of it
+    # kept until the mean has a copy of it
+    return max(before, total + 2 * result), max(checkpoint, lr_checkpoint)
 
 
 def first_lr_of(network: nn.Module, settings: TrainingSettings) -> FirstOrder | None:
     """The LR that is trained by steps before a network, without memory of its own; None if there is none."""
     if not settings.solves_lr or settings.l2_of_lr is None:
         return None
-    rows = max((len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)), default=1)
+    rows = max(
+        (len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)), default=1
+    )
     with torch.device("meta"):
         return FirstOrder(Layout.of_sizes([rows]))
 
@@ -102,22 +117,30 @@ def bytes_of_regression(train: EncodedTable, valid: EncodedTable) -> int:
 
 
 def bytes_of_step(
-    build: Callable[[Layout], nn.Module], table: EncodedTable, settings: TrainingSettings, objective: Objective
+    build: Callable[[Layout], nn.Module],
+    table: EncodedTable,
+    settings: TrainingSettings,
+    objective: Objective,
 ) -> int:
     """Bytes that a step allocates for its batch: what autograd keeps, gradients of layers, and temporary tensors.
 
-    Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that constant parts, such
-    as gradients of parameters, are not counted. They train a network with at most 1,024 rows per field.
+    Steps over a few rows and over twice as many are watched, and extrapolated linearly, so that
+    constant parts, such as gradients of parameters, are not counted. They train a network with at
+    most 1,024 rows per field.
     """
-    layout, rows = table.layout, min(2 * PROBE_ROWS, len(table))
+    layout = table.layout
+    rows = min(2 * PROBE_ROWS, len(table))
     if settings.optimizer == LBFGS or rows < LEAST_ROWS:
         return 0
     own = [f for f in layout.fields if f.shares is None]
     sizes = {f.name: min(f.rows, PROBE_VOCABULARY) for f in own}
     starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    small = torch.zeros(layout.num_rows, dtype=torch.int32)  # the row there of each row of the embedding table
+    # the row there of each row of the embedding table
+    small = torch.zeros(layout.num_rows, dtype=torch.int32)
     for f in own:
-        small[f.all_rows()] = starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+        small[f.all_rows()] = (
+            starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+        )
     names = [f.shares or f.name for f in layout.fields]
     fields = (
         dataclasses.replace(f, offset=starts[name], rows=sizes[name], extents=())
@@ -128,19 +151,25 @@ def bytes_of_step(
     assert y is not None, "training rows have targets"
     ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
     batch = batch._replace(ids=ids, bag_ids=bag_ids)
-    plain = dataclasses.replace(settings, unknown_share=0.0, compile=False, start_from_lr=False, mean_with_lr=False)
-    step, most = Step(network, table.take(np.arange(rows)), plain, objective, 0), list[int]()
+    plain = dataclasses.replace(
+        settings, unknown_share=0.0, compile=False, start_from_lr=False, mean_with_lr=False
+    )
+    step = Step(network, table.take(np.arange(rows)), plain, objective, 0)
+    most = list[int]()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network.train()
         for n in (rows // 2, rows):
-            part, targets = batch.rows(torch.arange(n), table.bags_per_row), y[:n]
+            part = batch.rows(torch.arange(n), table.bags_per_row)
+            targets = y[:n]
             step(part, targets, None)  # makes the optimizer's states
             network.zero_grad(set_to_none=True)
             with _Allocations((*network.parameters(), *network.buffers(), *part, targets)) as watch:
                 step(part, targets, None)
             most.append(watch.most)
-    return round(max(0, most[1] - most[0]) / (rows - rows // 2) * min(settings.batch_size, len(table)))
+    return round(
+        max(0, most[1] - most[0]) / (rows - rows // 2) * min(settings.batch_size, len(table))
+    )
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -152,13 +181,18 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen = {tensor.untyped_storage()._cdata for tensor in known}
 
     def __torch_dispatch__(
-        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        function: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         made = function(*args, **(kwargs or {}))
         for tensor in tree_leaves(made):
             if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
                 storage = tensor.untyped_storage()
-                key, size = storage._cdata, storage.nbytes()
+                key = storage._cdata
+                size = storage.nbytes()
                 if key not in self._seen:
                     self._seen.add(key)
                     self.now += size

@@ -31,8 +31,10 @@ class Objective:
     """
 
     task: Task = "binary"  # cross-entropy on the logit, or of a `regression` squared error
-    prediction_range: tuple[float, float] | None = None  # of a regression, in metrics but not in the loss
-    scale: float = 1.0  # the loss of a regression divides the targets by it; metrics are in the targets' unit
+    # of a regression, in metrics but not in the loss
+    prediction_range: tuple[float, float] | None = None
+    # the loss of a regression divides the targets by it; metrics are in the targets' unit
+    scale: float = 1.0
     weight: float = 1.0  # of this label's loss in the sum over labels
     # Of further labels by name; scores and targets are then [N, T], the main label's first.
     more: Mapping[str, "Objective"] = field(default_factory=dict)
@@ -53,7 +55,8 @@ class Objective:
 
         Scores and targets [B, T], or [B] of one label; row weights [B].
         """
-        losses, labels = list[Tensor](), (self, *self.more.values())
+        losses = list[Tensor]()
+        labels = (self, *self.more.values())
         columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
         for one, z, target in zip(labels, *columns, strict=True):
             if one.task == "binary":
@@ -70,10 +73,15 @@ class Objective:
         each = zip((self, *self.more.values()), losses.reshape(-1).unbind(), strict=True)
         return torch.stack([o.weight * loss for o, loss in each]).sum()
 
-    def whole_loss(self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None) -> float:
+    def whole_loss(
+        self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None
+    ) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
-        total, each = 0.0, (self, *self.more.values())
-        for one, target, z in zip(each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True):
+        total = 0.0
+        each = (self, *self.more.values())
+        for one, target, z in zip(
+            each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True
+        ):
             if one.task == "binary":
                 loss = logloss_from_logits(target, z, weight=weight)
             else:
@@ -92,9 +100,11 @@ class Objective:
     ) -> dict[str, float]:
         """All metrics over a whole split: the main label's by name, the others' as `NAME.metric`.
 
-        With `one_class`, a binary label with only one class gets the metrics that are defined, instead of an error.
+        With `one_class`, a binary label with only one class gets the metrics that are defined,
+        instead of an error.
         """
-        result, each = dict[str, float](), (self, *self.more.values())
+        result = dict[str, float]()
+        each = (self, *self.more.values())
         columns = (values.reshape(-1, len(each)).T for values in (y, score))
         for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
             try:
@@ -108,7 +118,11 @@ class Objective:
                 if not name:
                     raise
                 raise DataError(f"label {name!r}: {e}") from None
-            result |= {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"} if name else own
+            result |= (
+                {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
+                if name
+                else own
+            )
         return result
 
 
@@ -124,21 +138,26 @@ def evaluate(
 ) -> dict[str, float]:
     """Metrics of a network over all rows of a table with targets, with `group` also group AUC.
 
-    Processes that train together (`current_group`) each score a part of the rows, and process 0 computes the metrics of
-    all of them. With `loss` one more is the weighted sum of the labels' losses. In one process `scored` is called with
-    the number of rows of each batch that is scored; `scores` are those of all rows, if they are known.
+    Processes that train together (`current_group`) each score a part of the rows, and process 0
+    computes the metrics of all of them. With `loss` one more is the weighted sum of the labels'
+    losses. In one process `scored` is called with the number of rows of each batch that is scored;
+    `scores` are those of all rows, if they are known.
 
     Errors:
         TrainingError: a score is not finite because training diverged.
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    processes, metrics = current_group() if scores is None else None, None
+    processes = current_group() if scores is None else None
+    metrics = None
     if processes is not None:
         starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
         low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
-        edges, labels = starts[low : high + 1], table.targets.shape[1]
-        own = torch.from_numpy(score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges))))
+        edges = starts[low : high + 1]
+        labels = table.targets.shape[1]
+        own = torch.from_numpy(
+            score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges)))
+        )
         lengths = processes.all_gather(torch.tensor(len(own))).tolist()
         every = processes.all_gather_v(own.reshape(-1, labels), lengths)
         scores = (every[:, 0] if labels == 1 else every).numpy()
@@ -169,10 +188,16 @@ def _counted(
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
     """The validation metric for early stopping; a ConfigError if the task does not have it, or there are no groups."""
-    known = [metric.name for metric in METRICS.values() if objective.task in metric.tasks and metric.watched]
+    known = [
+        metric.name
+        for metric in METRICS.values()
+        if objective.task in metric.tasks and metric.watched
+    ]
     monitor = settings.monitor or known[0]
     if monitor not in known:
-        raise ConfigError(f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}")
+        raise ConfigError(
+            f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}"
+        )
     if monitor == "gauc" and not grouped:
         raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
     return monitor

@@ -25,14 +25,20 @@ class Lines(Callback):
     """Prints one line per evaluation."""
 
     def __init__(self, title: str) -> None:
-        self.title, self.start = title, TrainingStart(epochs=0, steps=1, rows=0, monitor="")
-        self.epoch, self.steps, self.rows, self.rows_before, self._shown = 0, 0, 0, 0, 0.0
+        self.title = title
+        self.start = TrainingStart(epochs=0, steps=1, rows=0, monitor="")
+        self.epoch = 0
+        self.steps = 0
+        self.rows = 0
+        self.rows_before = 0
+        self._shown = 0.0
         self._solves = False  # the LR that is fitted before training
         self.started = self.epoch_began = self.last = time.perf_counter()
 
     def on_start(self, start: TrainingStart) -> None:
         """Called before the first step."""
-        self.start, self.steps = start, start.steps_done
+        self.start = start
+        self.steps = start.steps_done
         self.started = self.last = time.perf_counter()
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
@@ -41,22 +47,29 @@ class Lines(Callback):
         if step.rows == 0 and step.number == self.start.steps_done:
             if not self._solves:
                 self.begin_regression()
-            self._solves, self.last = True, time.perf_counter()
+            self._solves = True
+            self.last = time.perf_counter()
             return
         if self._solves:
-            self._solves, self.started = False, self.last
+            self._solves = False
+            self.started = self.last
             self.begin_epoch(self.epoch, self.rows)
         if step.epoch != self.epoch:
             self.begin_epoch(step.epoch, 0)
-        self.steps, self.rows, self.last = step.number, self.rows + step.rows, time.perf_counter()
+        self.steps = step.number
+        self.rows = self.rows + step.rows
+        self.last = time.perf_counter()
         if self.last - self._shown > SHOWN_EVERY:
             self._shown = self.last
             self.show_step(step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Show the evaluation as a sentence; a star marks the best one so far."""
-        result, monitor = evaluation.metrics, self.start.monitor
-        shown = [name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in result]
+        result = evaluation.metrics
+        monitor = self.start.monitor
+        shown = [
+            name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in result
+        ]
         loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
         parts = [
             f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
@@ -70,7 +83,10 @@ class Lines(Callback):
 
     def begin_epoch(self, number: int, rows: int) -> None:
         """An epoch begins, of which `rows` rows were read before."""
-        self.epoch, self.rows, self.rows_before, self.epoch_began = number, rows, rows, self.last
+        self.epoch = number
+        self.rows = rows
+        self.rows_before = rows
+        self.epoch_began = self.last
 
     def begin_regression(self) -> None:
         """LR is fitted before training (`start_from_lr`, `mean_with_lr`); its time does not count for the time left."""
@@ -89,13 +105,18 @@ class Lines(Callback):
 
     def left(self) -> str:
         """The time left if the run takes all its epochs; empty if that is not known, or none is left."""
-        done, all_steps = self.steps - self.start.steps_done, self.start.steps * self.start.epochs
+        done = self.steps - self.start.steps_done
+        all_steps = self.start.steps * self.start.epochs
         if done <= 0 or self.steps >= all_steps:
             return ""
         left = (time.perf_counter() - self.started) / done * (all_steps - self.steps)
         if left < 100:
             return f"at most {left:.0f} s left"
-        return f"at most {left / 60:.0f} min left" if left < 6000 else f"at most {left / 3600:.1f} h left"
+        return (
+            f"at most {left / 60:.0f} min left"
+            if left < 6000
+            else f"at most {left / 3600:.1f} h left"
+        )
 
 
 class Bar(Lines):
@@ -118,7 +139,9 @@ class Bar(Lines):
         """Show how far the epoch is."""
         if self._task is not None:
             loss = f"{step.loss.item():.4f}"
-            self._bar.update(self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left())
+            self._bar.update(
+                self._task, completed=self.rows, rate=self.rate(), loss=loss, left=self.left()
+            )
 
     def on_end(self, result: History | None) -> None:
         """Called at the end of the run; a further run starts the bar again."""
@@ -135,7 +158,9 @@ class Bar(Lines):
         else:
             self._bar.remove_task(self._task)
         title = f"{self.title} epoch {number}/{self.start.epochs}"
-        self._task = self._bar.add_task(title, total=self.start.rows, completed=rows, rate="", loss="-", left="")
+        self._task = self._bar.add_task(
+            title, total=self.start.rows, completed=rows, rate="", loss="-", left=""
+        )
 
     def show(self, sentence: str) -> None:
         """Show the sentence of an evaluation."""
@@ -147,8 +172,10 @@ class Cell(Lines):
 
     def __init__(self, title: str, display: Callable[..., Any]) -> None:
         super().__init__(title)
-        self._display, self._handle = display, None
-        self._line, self._evaluations = title, list[str]()
+        self._display = display
+        self._handle = None
+        self._line = title
+        self._evaluations = list[str]()
 
     def show_step(self, step: TrainingStep) -> None:
         """Show how far the epoch is."""
@@ -172,7 +199,9 @@ class Cell(Lines):
         self._update()
 
     def _update(self) -> None:
-        text = "\n".join(line for line in (self._line, *reversed(self._evaluations[-SHOWN_EVALUATIONS:])) if line)
+        text = "\n".join(
+            line for line in (self._line, *reversed(self._evaluations[-SHOWN_EVALUATIONS:])) if line
+        )
         shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         if self._handle is None:
             self._handle = self._display(shown, raw=True, display_id=True)
@@ -192,7 +221,8 @@ class Reported(Lines):
 
         def loss() -> float | None:
             value = float(step.loss)
-            return round(value, 6) if math.isfinite(value) else None  # JSON has no number for others
+            # JSON has no number for others
+            return round(value, 6) if math.isfinite(value) else None
 
         super().on_step(step)
         self._reports.add(step.rows, loss=loss)
@@ -218,7 +248,9 @@ class Reported(Lines):
         """An epoch begins, of which `rows` rows were read before."""
         super().begin_epoch(number, rows)
         left = self.start.rows - rows
-        self._reports.begin("training", left, run=self.title, epoch=number, epochs=self.start.epochs)
+        self._reports.begin(
+            "training", left, run=self.title, epoch=number, epochs=self.start.epochs
+        )
 
     def begin_regression(self) -> None:
         """LR is fitted before training."""

@@ -31,16 +31,28 @@ from fieldwise.training.step import base_score, move_to_device
 if TYPE_CHECKING:
     from fieldwise.training.fit import Training
 
-ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # prior variances of all weights: scikit-learn's `C`
-BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)  # factors of the variances that the training rows suggest for each field
-LEAST_VARIANCE, FIRST_VARIANCE, MOST_VARIANCE = 1e-3, 0.3, 10.0
+# prior variances of all weights: scikit-learn's `C`
+ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+# factors of the variances that the training rows suggest for each field
+BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)
+LEAST_VARIANCE = 1e-3
+FIRST_VARIANCE = 0.3
+MOST_VARIANCE = 10.0
 ROUNDS = 8  # of the estimate of these variances
-HOPELESS = 20.0  # natural logarithm: weaker priors are not tried when the validation likelihood has fallen by e^20
+# natural logarithm: weaker priors are not tried when the validation likelihood has fallen by e^20
+HOPELESS = 20.0
 LEAST_SHARE = 1e-4
 SHARES = np.linspace(0.0, 1.0, 101)  # of a network in its mean with LR
-DECREASE, MOST_STEPS, MEMORY = 1e-10, 1_000, 20  # of L-BFGS
-GRADIENT, ROUGH_GRADIENT = 1e-6, 1e-5  # at the solution of a given prior; of priors that are weighed
-GIVEN, FIELDS = "given", "fields "  # names of priors; those of one variance are its number
+# of L-BFGS
+DECREASE = 1e-10
+MOST_STEPS = 1_000
+MEMORY = 20
+# at the solution of a given prior; of priors that are weighed
+GRADIENT = 1e-6
+ROUGH_GRADIENT = 1e-5
+# names of priors; those of one variance are its number
+GIVEN = "given"
+FIELDS = "fields "
 
 CHUNK_ROWS = 1 << 16  # between chunks a deadline is asked
 
@@ -50,7 +62,8 @@ OnProgress = Callable[[float | None], None]
 def design_matrix(table: EncodedTable) -> Any:
     """The rows as a sparse matrix [N, R], whose product with first-order weights is the sum over the fields.
 
-    A category is a 1, a number its value, and a bag's values share a 1 (`mean`) or have one each (`sum`).
+    A category is a 1, a number its value, and a bag's values share a 1 (`mean`) or have one each
+    (`sum`).
 
     >>> ids, none = np.array([[0, 3], [1, 2]]), np.zeros(1, np.int64)
     >>> table = EncodedTable(Layout.of_sizes([2, 2]), ids, np.zeros((2, 0)), none[:0], none)
@@ -60,7 +73,9 @@ def design_matrix(table: EncodedTable) -> Any:
     rows, singles = table.ids.shape
     factors = np.ones((rows, singles))
     factors[:, [f.kind == "value" for f in table.layout.fields if f.kind != "bag"]] = table.values
-    row, column, values = [np.repeat(np.arange(rows), singles)], [table.ids.ravel()], [factors.ravel()]
+    row = [np.repeat(np.arange(rows), singles)]
+    column = [table.ids.ravel()]
+    values = [factors.ravel()]
     if table.bags_per_row:
         means = torch.tensor([f.pooling == "mean" for f in table.layout.fields if f.kind == "bag"])
         row.append(table.bags.segments.numpy() // table.bags_per_row)
@@ -73,12 +88,15 @@ def design_matrix(table: EncodedTable) -> Any:
 class _Rows:
     """Rows [N] as matrices of at most 65,536 rows each; `on_progress` is called with None between two of them."""
 
-    def __init__(self, table: EncodedTable, objective: Objective, on_progress: OnProgress = lambda _: None) -> None:
+    def __init__(
+        self, table: EncodedTable, objective: Objective, on_progress: OnProgress = lambda _: None
+    ) -> None:
         self.table = table
         self.y, self.weight = _targets(table, objective)
         self.binary = objective.task == "binary"
         self.on_progress = on_progress
-        self.noise = 0.5  # variance of a regression label's residuals: at first losses are a sum of squares
+        # variance of a regression label's residuals: at first losses are a sum of squares
+        self.noise = 0.5
 
     @cached_property
     def parts(self) -> list[Any]:
@@ -89,7 +107,9 @@ class _Rows:
         result = list[Any]()
         for first in range(0, rows, CHUNK_ROWS):
             self.on_progress(None)
-            result.append(design_matrix(self.table.take(np.arange(first, min(first + CHUNK_ROWS, rows)))))
+            result.append(
+                design_matrix(self.table.take(np.arange(first, min(first + CHUNK_ROWS, rows))))
+            )
         return result
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
@@ -103,7 +123,8 @@ class _Rows:
 
     def sums(self, values: np.ndarray, parts: Sequence[Any]) -> np.ndarray:
         """The product [R] of such matrices, transposed, with values of the rows [N]."""
-        result, first = np.zeros(parts[0].shape[1]), 0
+        result = np.zeros(parts[0].shape[1])
+        first = 0
         for x in parts:
             if first:
                 self.on_progress(None)
@@ -132,7 +153,9 @@ class _Rows:
             return p - self.y, p * (1 - p)
         return (scores - self.y) / self.noise, np.full(len(scores), 1 / self.noise)
 
-    def solution(self, precision: np.ndarray, start: np.ndarray, gradient: float = ROUGH_GRADIENT) -> np.ndarray:
+    def solution(
+        self, precision: np.ndarray, start: np.ndarray, gradient: float = ROUGH_GRADIENT
+    ) -> np.ndarray:
         """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
         from scipy.optimize import minimize  # imported here: takes a quarter of a second
         from threadpoolctl import threadpool_limits
@@ -140,15 +163,21 @@ class _Rows:
         total = self.weight.sum()
 
         def loss(solution: np.ndarray) -> tuple[float, np.ndarray]:
-            scores, w = self.scores(solution), solution[:-1]
+            scores = self.scores(solution)
+            w = solution[:-1]
             slope = self.weight * self.slopes(scores)[0]
             value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
             self.on_progress(value)
-            return value, np.append(self.sums(slope, self.parts) + precision * w, slope.sum()) / total
+            return value, np.append(
+                self.sums(slope, self.parts) + precision * w, slope.sum()
+            ) / total
 
         limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
-        with threadpool_limits(1, "blas"):  # whose threads wait for each other, on a busy machine for seconds
-            result: np.ndarray = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits).x
+        # whose threads wait for each other, on a busy machine for seconds
+        with threadpool_limits(1, "blas"):
+            result: np.ndarray = minimize(
+                loss, start, jac=True, method="L-BFGS-B", options=limits
+            ).x
         return result
 
 
@@ -175,10 +204,11 @@ _last: list[tuple[Any, Any, Objective, LRSolution]] = []  # of the rows that wer
 class Regression:
     """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
 
-    The priors have one variance for all weights, as scikit-learn's `C`, or one for each field, estimated from the
-    training rows (empirical Bayes); a strength `l2`, as in `TrainingSettings.l2`, is the only prior. The mean of
-    solutions is the regression with the mean of their weights. `on_progress` is called with the loss at each step of a
-    solution, and with None between chunks of rows; what it raises ends that.
+    The priors have one variance for all weights, as scikit-learn's `C`, or one for each field,
+    estimated from the training rows (empirical Bayes); a strength `l2`, as in
+    `TrainingSettings.l2`, is the only prior. The mean of solutions is the regression with the mean
+    of their weights. `on_progress` is called with the loss at each step of a solution, and with
+    None between chunks of rows; what it raises ends that.
     """
 
     def __init__(
@@ -189,7 +219,10 @@ class Regression:
         *,
         l2: float | None = None,
     ) -> None:
-        self.train, self.objective, self.on_progress, self.l2 = train, objective, on_progress, l2
+        self.train = train
+        self.objective = objective
+        self.on_progress = on_progress
+        self.l2 = l2
         self.layout = train.layout
         self.likelihoods: dict[str, float] = {}  # of the validation rows, as logarithms, by prior
         self._solutions: dict[str, np.ndarray] = {}
@@ -199,12 +232,14 @@ class Regression:
         """The training rows as a matrix."""
         return _Rows(self.train, self.objective, self.on_progress)
 
-    def solve(self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None) -> LRSolution:
+    def solve(
+        self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None
+    ) -> LRSolution:
         """Solve for the priors in turn and weigh them on the validation rows; `each` is called with their scores.
 
-        Priors of one kind become weaker until the likelihood has fallen far below its maximum. Given an earlier result
-        its priors are solved for. Without `each` the result for the rows that were used last is taken: searches make
-        many.
+        Priors of one kind become weaker until the likelihood has fallen far below its maximum.
+        Given an earlier result its priors are solved for. Without `each` the result for the rows
+        that were used last is taken: searches make many.
         """
         for train, judged, objective, solved in _last if each is None else []:
             if train() is self.train and judged() is valid and objective == self.objective:
@@ -212,9 +247,16 @@ class Regression:
         if not isinstance(valid, History):
             rows = _Rows(valid, self.objective, self.on_progress)
             for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
-                start, best = self.start(), -np.inf
+                start = self.start()
+                best = -np.inf
                 for number in kind:
-                    name = f"{FIELDS}{number:g}" if kind is BY_FIELD else f"{number:g}" if kind is ALIKE else GIVEN
+                    name = (
+                        f"{FIELDS}{number:g}"
+                        if kind is BY_FIELD
+                        else f"{number:g}"
+                        if kind is ALIKE
+                        else GIVEN
+                    )
                     start = self._solved(name, start)
                     scores = rows.scores(start)
                     self.likelihoods[name] = likelihood = rows.likelihood(scores)
@@ -247,7 +289,9 @@ class Regression:
     def start(self) -> np.ndarray:
         """Weights of 0 and the best constant score [R + 1]."""
         result: np.ndarray = np.zeros(self.layout.num_rows + 1)
-        result[-1] = base_score(*_targets(self.train, self.objective), binary=self.objective.task == "binary")
+        result[-1] = base_score(
+            *_targets(self.train, self.objective), binary=self.objective.task == "binary"
+        )
         return result
 
     def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
@@ -260,7 +304,8 @@ class Regression:
             precision = 1 / (float(name.removeprefix(FIELDS)) * self._variances)
         else:
             if self.objective.task == "regression":
-                _ = self._variances  # this sets the variance of the residuals too, before the first solution
+                # this sets the variance of the residuals too, before the first solution
+                _ = self._variances
             precision = np.full(self.layout.num_rows, 1 / float(name))
         gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
         self._solutions[name] = self.rows.solution(precision, start, gradient)
@@ -270,43 +315,67 @@ class Regression:
     def _variances(self) -> np.ndarray:
         """The prior variance of each weight [R], equal within a field, of about the largest likelihood.
 
-        Each round solves the regression and sets a field's variance to the mean over its values of the squared weight
-        plus its posterior variance, with covariances neglected (an EM step). Values that no row has do not count.
+        Each round solves the regression and sets a field's variance to the mean over its values of
+        the squared weight plus its posterior variance, with covariances neglected (an EM step).
+        Values that no row has do not count.
         """
-        rows, places = self.rows, [f.all_rows() for f in self.layout.fields if f.shares is None]
-        squares = [sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts]
-        seen = np.sum([np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0) > 0
-        result, solution = np.full(self.layout.num_rows, FIRST_VARIANCE), self.start()
+        rows = self.rows
+        places = [f.all_rows() for f in self.layout.fields if f.shares is None]
+        squares = [
+            sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts
+        ]
+        seen = (
+            np.sum(
+                [np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0
+            )
+            > 0
+        )
+        result = np.full(self.layout.num_rows, FIRST_VARIANCE)
+        solution = self.start()
         for _ in range(ROUNDS):
             if not rows.binary:
-                rows.noise = float(np.average((rows.scores(solution) - rows.y) ** 2, weights=rows.weight)) or 1.0
+                rows.noise = (
+                    float(np.average((rows.scores(solution) - rows.y) ** 2, weights=rows.weight))
+                    or 1.0
+                )
             solution = rows.solution(1 / result, solution)
             information = rows.sums(rows.weight * rows.slopes(rows.scores(solution))[1], squares)
             moments = solution[:-1] ** 2 + 1 / (information + 1 / result)
             for place in places:
                 if seen[place].any():
-                    result[place] = np.clip(moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE)
+                    result[place] = np.clip(
+                        moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE
+                    )
         return result
 
 
 class ExactFit:
     """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`); others are a ConfigError.
 
-    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`. Each solution is an
-    evaluation and an epoch of the result; the mean is the last one, and the one that is kept. Callbacks are called at
-    every step of a solution.
+    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`.
+    Each solution is an evaluation and an epoch of the result; the mean is the last one, and the one
+    that is kept. Callbacks are called at every step of a solution.
     """
 
     def __init__(self, run: "Training") -> None:
         check_solvable(run.train.layout, run.objective)
-        self.of, self.first = run, first_order_of(run.network)
+        self.of = run
+        self.first = first_order_of(run.network)
         if len(list(run.network.parameters())) != len(list(self.first.parameters())):
             result = type(run.network).__name__
-            raise ConfigError(f"optimizer = 'lbfgs' solves a regression, found {result}: set 'adam'")
-        self.began, self.steps, self.evaluations = time.perf_counter(), 0, list[Evaluation]()
+            raise ConfigError(
+                f"optimizer = 'lbfgs' solves a regression, found {result}: set 'adam'"
+            )
+        self.began = time.perf_counter()
+        self.steps = 0
+        self.evaluations = list[Evaluation]()
         self.loss = math.nan
         self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
-        l2 = l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"] if run.settings.l2 else None
+        l2 = (
+            l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"]
+            if run.settings.l2
+            else None
+        )
         self.regression = Regression(run.train, run.objective, self._on_progress, l2=l2)
 
     def run(self) -> History:
@@ -317,12 +386,17 @@ class ExactFit:
             rows=len(self.of.train),
             monitor=self.monitor,
             refit=isinstance(self.of.valid, History),
-            settings={**self.of.about, "seed": self.of.seed, "training": to_plain(self.of.settings)},
+            settings={
+                **self.of.about,
+                "seed": self.of.seed,
+                "training": to_plain(self.of.settings),
+            },
         )
         return watched(self.of.callbacks, start, self._history)
 
     def _history(self) -> History:
-        valid, network = self.of.valid, self.of.network
+        valid = self.of.valid
+        network = self.of.network
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
             result = self.regression.solve(valid, self._solved)
@@ -351,9 +425,12 @@ class ExactFit:
             for one in self.of.callbacks:
                 one.on_part()
             return
-        self.steps, self.loss = self.steps + 1, loss
+        self.steps = self.steps + 1
+        self.loss = loss
         for one in self.of.callbacks:
-            one.on_step(TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss)))
+            one.on_step(
+                TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss))
+            )
 
     def _solved(self, scores: np.ndarray) -> None:
         self._on_progress(self.loss, len(self.of.train))
@@ -365,23 +442,34 @@ class ExactFit:
             one.on_evaluation(result, values[-1] == best)
 
     def _evaluated(self, scores: np.ndarray | None = None) -> Evaluation:
-        of, metrics, by_loss = self.of, dict[str, float](), self.monitor == "loss"
+        of = self.of
+        metrics = dict[str, float]()
+        by_loss = self.monitor == "loss"
         if not isinstance(of.valid, History):
-            metrics = evaluate(of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores)
+            metrics = evaluate(
+                of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores
+            )
         seconds = time.perf_counter() - self.began
-        return Evaluation(epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics)
+        return Evaluation(
+            epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics
+        )
 
 
-def share_in_mean(network: nn.Module, lr: nn.Module, valid: EncodedTable | History, objective: Objective) -> float:
+def share_in_mean(
+    network: nn.Module, lr: nn.Module, valid: EncodedTable | History, objective: Objective
+) -> float:
     """The share of a trained network in its mean with LR, in hundredths; 1 if that is not better on validation rows.
 
-    It is the mean of all shares in proportion to the likelihood that each gives the validation rows, as `Regression`
-    weighs its priors: near one half on few rows, the best share on many. Of an earlier result its share is taken.
+    It is the mean of all shares in proportion to the likelihood that each gives the validation
+    rows, as `Regression` weighs its priors: near one half on few rows, the best share on many. Of
+    an earlier result its share is taken.
     """
     if isinstance(valid, History):
         return 1.0 if valid.network_share is None else valid.network_share
     rows = _Rows(valid, objective)
-    of_network, of_lr = (score_batches(part, valid.batches(SCORING_BATCH)) for part in (network, lr))
+    of_network, of_lr = (
+        score_batches(part, valid.batches(SCORING_BATCH)) for part in (network, lr)
+    )
 
     def likelihood(share: float) -> float:
         return rows.likelihood(share * of_network + (1 - share) * of_lr)
@@ -395,7 +483,9 @@ def share_in_mean(network: nn.Module, lr: nn.Module, valid: EncodedTable | Histo
 def check_solvable(layout: Layout, objective: Objective) -> None:
     """Check that LR can be solved exactly; else a ConfigError."""
     if any(f.kind == "bag" and f.pooling == "max" for f in layout.fields):
-        raise ConfigError("an exact regression has sums of weights, found a bag with pooling = 'max'")
+        raise ConfigError(
+            "an exact regression has sums of weights, found a bag with pooling = 'max'"
+        )
     if objective.more:
         raise ConfigError(f"an exact regression has one label, found {1 + len(objective.more)}")
 
@@ -404,7 +494,9 @@ def first_order_of(network: nn.Module) -> FirstOrder:
     """The network's first-order weights and bias; a ConfigError if it lacks either."""
     first = getattr(network, "first_order", None)
     if not isinstance(first, FirstOrder) or first.bias is None:
-        raise ConfigError(f"a regression has first-order weights and a bias, which {type(network).__name__} has not")
+        raise ConfigError(
+            f"a regression has first-order weights and a bias, which {type(network).__name__} has not"
+        )
     return first
 
 

@@ -15,7 +15,8 @@ class OptimizerKind:
 
     numbers: int  # that PyTorch's keeps for each number of a parameter
     eps: float  # added to a root in a denominator; as PyTorch's has it
-    same: bool = True  # whether a table updated by rows has the numbers of one updated as a whole: `auto` may take it
+    # whether a table updated by rows has the numbers of one updated as a whole: `auto` may take it
+    same: bool = True
     rows_only: bool = False  # whether embedding tables are always updated by rows
 
 
@@ -27,13 +28,16 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 }
 """All of them by name; the first is the one where nothing is said."""
 
-LBFGS = "lbfgs"  # solves a regression as a whole, without steps over batches (`fieldwise.training.regression`)
+# solves a regression as a whole, without steps over batches (`fieldwise.training.regression`)
+LBFGS = "lbfgs"
 
 if TYPE_CHECKING:
     OptimizerName = str
 else:
-    OptimizerName = Literal[(*OPTIMIZERS, LBFGS)]  # what recipes are checked against, and the settings' page shows
-DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")  # whether it exists is known once PyTorch is loaded
+    # what recipes are checked against, and the settings' page shows
+    OptimizerName = Literal[(*OPTIMIZERS, LBFGS)]
+# whether it exists is known once PyTorch is loaded
+DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")
 Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
 
 
@@ -42,58 +46,70 @@ class TrainingSettings(Settings):
     """Settings of one training run.
 
     Args:
-        optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad` (Mudigere et al., 2022:
-            Adagrad with one number per row of an embedding table, other parameters as `adagrad`) or `sgd`. `lbfgs`
-            solves LR exactly, in memory, and reads no other setting but `l2`, `monitor` and `device`: without `l2`, its
-            priors are weighed on the validation rows (`docs/defaults.md`).
+        optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad`
+            (Mudigere et al., 2022: Adagrad with one number per row of an embedding table, other
+            parameters as `adagrad`) or `sgd`. `lbfgs` solves LR exactly, in memory, and reads no
+            other setting but `l2`, `monitor` and `device`: without `l2`, its priors are weighed on
+            the validation rows (`docs/defaults.md`).
         learning_rate: initial learning rate.
-        embedding_update: whether a step updates all rows of an embedding table (`dense`) or only those of its batch
-            (`lazy`). Lazy updates differ for `adam`, and need no L2 over all rows; see `docs/training.md`. `auto` is
-            lazy for large tables if the result is the same.
+        embedding_update: whether a step updates all rows of an embedding table (`dense`) or only
+            those of its batch (`lazy`). Lazy updates differ for `adam`, and need no L2 over all
+            rows; see `docs/training.md`. `auto` is lazy for large tables if the result is the same.
         adagrad_accumulator: initial sum of squared gradients of `adagrad`.
         batch_size: rows per step; a last batch of one row is merged into the one before.
         epochs: maximum number of passes over the training rows.
-        shuffle_rows: training rows that are shuffled at once, of which two times as many are in memory: an epoch goes
-            window by window, in an order of windows and rows that the seed decides (`docs/training.md`). By default
-            all rows of an encoded table of at most 1 GiB, else as many as take 256 MiB.
-        l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2 * sum of squares to
-            the mean loss of every step. A pattern that matches no parameter is an error.
-        l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by the batch. Lazy
-            updates spread the L2 of `all` rows over the occurrences of each (`docs/training.md`).
-        precision: precision of the forward pass and its gradients: `bfloat16` multiplies matrices in 16 bits (weights,
-            optimizer and loss stay float32), which is faster on processors with bfloat16 instructions.
-        compile: whether to compile the network with `torch.compile` for training, which needs a C++ compiler and up to
-            a minute at the start.
+        shuffle_rows: training rows that are shuffled at once, of which two times as many are in
+            memory: an epoch goes window by window, in an order of windows and rows that the seed
+            decides (`docs/training.md`). By default all rows of an encoded table of at most 1 GiB,
+            else as many as take 256 MiB.
+        l2: strength by parameter name or pattern (`attention.W`, `embedding.*`): adds strength / 2
+            * sum of squares to the mean loss of every step. A pattern that matches no parameter is
+              an error.
+        l2_rows: for embedding tables, sum over `all` rows, or over the distinct rows `touched` by
+            the batch. Lazy updates spread the L2 of `all` rows over the occurrences of each
+            (`docs/training.md`).
+        precision: precision of the forward pass and its gradients: `bfloat16` multiplies matrices
+            in 16 bits (weights, optimizer and loss stay float32), which is faster on processors
+            with bfloat16 instructions.
+        compile: whether to compile the network with `torch.compile` for training, which needs a C++
+            compiler and up to a minute at the start.
         clip_norm: maximum norm of the gradients over all parameters.
-        average: decay of an exponential moving average of the weights, such as 0.99: the average is evaluated and
-            kept, while training continues from the last step's weights. No averaging if omitted or 0.
-        start_at_base_rate: whether the output bias is initialised to the logit of the training rows' positive rate, or
-            for a regression label to their mean (`fieldwise.training.step`), instead of 0.
-        unknown_share: with a strength s above 0, a value that n training rows have is replaced in training by its
-            field's unknown value with probability s / (s + n), so that the unknown row learns what rare values have in
-            common (`fieldwise.training.step`).
-        start_from_lr: whether the model's first-order weights and bias start from LR as `lbfgs` solves it, without
-            `l2`: for FM, AFM and others that have both.
-        mean_with_lr: whether the result is the mean of the trained network's score and that of LR as `lbfgs` solves
-            it, without `l2`, if the validation rows say so (`docs/models/README.md`). Not for two towers.
-        l2_of_lr: L2 strength of the weights of that LR (`start_from_lr`, `mean_with_lr`), which is then trained by
-            Adam's steps before the network, with the run's batches, evaluations, `epochs` and `patience`: for tables
-            that are too large to solve it. Solved if omitted.
-        monitor: validation metric of the main label for early stopping; by default `auc` for binary and `rmse` for
-            regression labels. `loss` uses all labels: the weighted sum of their validation losses.
-        evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly spaced.
+        average: decay of an exponential moving average of the weights, such as 0.99: the average is
+            evaluated and kept, while training continues from the last step's weights. No averaging
+            if omitted or 0.
+        start_at_base_rate: whether the output bias is initialised to the logit of the training
+            rows' positive rate, or for a regression label to their mean
+            (`fieldwise.training.step`), instead of 0.
+        unknown_share: with a strength s above 0, a value that n training rows have is replaced in
+            training by its field's unknown value with probability s / (s + n), so that the unknown
+            row learns what rare values have in common (`fieldwise.training.step`).
+        start_from_lr: whether the model's first-order weights and bias start from LR as `lbfgs`
+            solves it, without `l2`: for FM, AFM and others that have both.
+        mean_with_lr: whether the result is the mean of the trained network's score and that of LR
+            as `lbfgs` solves it, without `l2`, if the validation rows say so
+            (`docs/models/README.md`). Not for two towers.
+        l2_of_lr: L2 strength of the weights of that LR (`start_from_lr`, `mean_with_lr`), which is
+            then trained by Adam's steps before the network, with the run's batches, evaluations,
+            `epochs` and `patience`: for tables that are too large to solve it. Solved if omitted.
+        monitor: validation metric of the main label for early stopping; by default `auc` for binary
+            and `rmse` for regression labels. `loss` uses all labels: the weighted sum of their
+            validation losses.
+        evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly
+            spaced.
         patience: training stops after this many evaluations in a row without a better `monitor`.
-        plateau_factor: factor for the learning rate after `plateau_patience` evaluations without a better `monitor`,
-            and again after as many more; 1 keeps the rate.
+        plateau_factor: factor for the learning rate after `plateau_patience` evaluations without a
+            better `monitor`, and again after as many more; 1 keeps the rate.
         plateau_patience: see `plateau_factor`.
-        refit: whether the network is trained a second time, from the start, on training and validation rows together:
-            for as many epochs as the first training took to its best evaluation, with the same learning rates. The
-            validation metrics are the first training's.
-        device: where networks are trained and evaluated: `cpu`, `cuda`, `cuda:N` (a GPU by its number), `mps`, or
-            `auto`: a GPU if PyTorch can use one, else the CPU. Bundles, runs and recipes that are saved do not keep it.
-            See `docs/how-to/devices.md`.
-        checkpoint_minutes: minutes between two checkpoints of a run that keeps them (`fieldwise train`, or
-            `Recommender(checkpoint=...)`); 0 writes none. See `docs/resume.md`.
+        refit: whether the network is trained a second time, from the start, on training and
+            validation rows together: for as many epochs as the first training took to its best
+            evaluation, with the same learning rates. The validation metrics are the first
+            training's.
+        device: where networks are trained and evaluated: `cpu`, `cuda`, `cuda:N` (a GPU by its
+            number), `mps`, or `auto`: a GPU if PyTorch can use one, else the CPU. Bundles, runs and
+            recipes that are saved do not keep it. See `docs/how-to/devices.md`.
+        checkpoint_minutes: minutes between two checkpoints of a run that keeps them
+            (`fieldwise train`, or `Recommender(checkpoint=...)`); 0 writes none. See
+            `docs/resume.md`.
     """
 
     optimizer: OptimizerName = "adam"
@@ -126,9 +142,21 @@ class TrainingSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not DEVICE.fullmatch(self.device):
-            raise ConfigError(f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}")
-        counts = ("batch_size", "epochs", "shuffle_rows", "evaluations_per_epoch", "patience", "plateau_patience")
-        rules = {name: (getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1") for name in counts}
+            raise ConfigError(
+                f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}"
+            )
+        counts = (
+            "batch_size",
+            "epochs",
+            "shuffle_rows",
+            "evaluations_per_epoch",
+            "patience",
+            "plateau_patience",
+        )
+        rules = {
+            name: (getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1")
+            for name in counts
+        }
         rules |= {
             "learning_rate": (self.learning_rate > 0, "be positive"),
             "clip_norm": (self.clip_norm is None or self.clip_norm > 0, "be positive"),
@@ -145,7 +173,11 @@ class TrainingSettings(Settings):
         for name, strength in self.l2.items():
             if not strength >= 0:
                 raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
-        if self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only and self.embedding_update == "dense":
+        if (
+            self.optimizer != LBFGS
+            and OPTIMIZERS[self.optimizer].rows_only
+            and self.embedding_update == "dense"
+        ):
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"

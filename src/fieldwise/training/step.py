@@ -1,7 +1,7 @@
 """One step of training: forward pass in the chosen precision, gradients, the update of all weights and of their mean.
 
-And what goes before: the network on its device, its output bias at the training rows' base rate or mean, the same
-weights in all processes that train together.
+And what goes before: the network on its device, its output bias at the training rows' base rate or
+mean, the same weights in all processes that train together.
 Letters: B batch, T labels.
 """
 
@@ -32,7 +32,9 @@ from fieldwise.training.settings import TrainingSettings
 COMPILER = "a working C++ compiler", "install g++ or clang++"
 # PyTorch's own generator also in compiled code, so that dropout masks equal those of eager mode.
 COMPILING: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
-PROBE_ROWS, TOLERANCE = 8, 1e-3  # of the search for output biases
+# of the search for output biases
+PROBE_ROWS = 8
+TOLERANCE = 1e-3
 UNKNOWN = 1  # the local row id of a field's unknown value
 COUNTED_IDS = 1 << 21  # counted at once, or as many as the embedding table has rows
 
@@ -49,30 +51,43 @@ class HasAuxiliaryLoss(Protocol):
 class Step:
     """The step of a run, with everything that it changes.
 
-    Compilation does not change the network: a separate function is compiled, so that the weights keep their names.
+    Compilation does not change the network: a separate function is compiled, so that the weights
+    keep their names.
 
     Attributes:
         sync: with the other processes, if several share the batches.
         evaluated: the network that is evaluated and kept: with averaged weights, if there are.
 
     Shape:
-        call: Batch of B rows, targets [B], or [B, T] of several labels, row weights [B] or None -> a scalar.
+        call: Batch of B rows, targets [B], or [B, T] of several labels, row weights [B] or None ->
+            a scalar.
 
     Errors:
         ConfigError: at the first call, if the network cannot be compiled here.
     """
 
     def __init__(
-        self, network: nn.Module, train: EncodedTable, settings: TrainingSettings, objective: Objective, seed: int
+        self,
+        network: nn.Module,
+        train: EncodedTable,
+        settings: TrainingSettings,
+        objective: Objective,
+        seed: int,
     ) -> None:
-        self.network, self.objective, group = network, objective, current_group()
-        modules, rows, size = list(network.modules()), len(train), settings.batch_size
+        self.network = network
+        self.objective = objective
+        group = current_group()
+        modules = list(network.modules())
+        rows = len(train)
+        size = settings.batch_size
         if min(rows, size) == 1 and any(isinstance(module, nn.BatchNorm1d) for module in modules):
             raise ConfigError(
                 f"batch normalization needs batches of at least 2 rows, found batch_size {size} for {rows} training "
                 "rows: raise batch_size, or set the model's batch_norm = false"
             )
-        names = next((result for module in modules if (result := getattr(module, "binary_settings", ()))), ())
+        names = next(
+            (result for module in modules if (result := getattr(module, "binary_settings", ()))), ()
+        )
         if names and "regression" in (one.task for one in (objective, *objective.more.values())):
             ask = " and ".join(f"model.{name} = 0" for name in names)
             raise ConfigError(
@@ -93,29 +108,39 @@ class Step:
             occurrences = torch.from_numpy(in_a_batch.astype(np.float32)).to(device_of(network))
         self.optimizer = RunOptimizer(network, settings, occurrences)
         self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
-        self.precision, self.compiled = settings.precision, settings.compile
+        self.precision = settings.precision
+        self.compiled = settings.compile
         if self.precision == "bfloat16" and (warning := slow_bfloat16(self.device)):
             warnings.warn(warning, stacklevel=2)
         self.auxiliary = isinstance(network, HasAuxiliaryLoss)
-        run: Callable[..., Any] = network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
-        self.run: Callable[..., Any] = torch.compile(run, options=COMPILING) if self.compiled else run
+        run: Callable[..., Any] = (
+            network.forward_with_auxiliary if isinstance(network, HasAuxiliaryLoss) else network
+        )
+        self.run: Callable[..., Any] = (
+            torch.compile(run, options=COMPILING) if self.compiled else run
+        )
         self.parameters = list(network.parameters())
-        self.mean, decay = None, settings.average or 0.0
+        self.mean = None
+        decay = settings.average or 0.0
         if decay:
-            # After step t it is `d mean + (1 - d) weights` with `d = min(decay, (1 + t) / (10 + t))`: the small `d` of
-            # the first steps forgets the starting values. Buffers (BatchNorm's statistics) are averaged too, counters
-            # copied. Source: Polyak & Juditsky, 1992; the warm-up is that of TensorFlow's ExponentialMovingAverage.
+            # After step t it is `d mean + (1 - d) weights` with
+            # `d = min(decay, (1 + t) / (10 + t))`: the small `d` of the first steps forgets the
+            # starting values. Buffers (BatchNorm's statistics) are averaged too, counters copied.
+            # Source: Polyak & Juditsky, 1992; the warm-up is that of TensorFlow's
+            # ExponentialMovingAverage.
             mean = self.mean = AveragedModel(network, use_buffers=True)
 
             def move_mean(means: Any, values: Any, _: Tensor | int) -> None:
                 if not means[0].is_floating_point():
                     torch._foreach_copy_(means, values)
                     return
-                t = float(mean.n_averaged)  # on the CPU: the number given is a copy on the device, to be waited for
+                # on the CPU: the number given is a copy on the device, to be waited for
+                t = float(mean.n_averaged)
                 torch._foreach_lerp_(means, values, 1.0 - min(decay, (1.0 + t) / (10.0 + t)))
 
             mean.multi_avg_fn = move_mean
-            mean.n_averaged.fill_(1)  # else the first update only copies, and the mean starts a step late
+            # else the first update only copies, and the mean starts a step late
+            mean.n_averaged.fill_(1)
         self.evaluated: nn.Module = network if self.mean is None else self.mean.module
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
@@ -129,11 +154,14 @@ class Step:
         result = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
         if result != wanted:  # broadcasting would hide it
             network = type(self.network).__name__
-            raise ConfigError(f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {result}")
+            raise ConfigError(
+                f"{network}.forward(batch) must return one logit per row, shape {wanted}, found {result}"
+            )
         data_loss = self.objective.loss(logit, y, weight)
         total = data_loss if auxiliary is None else data_loss + self.objective.weighted(auxiliary)
         if self.sync is not None:
-            data_loss, total = data_loss * self.sync.share, total * self.sync.share
+            data_loss = data_loss * self.sync.share
+            total = total * self.sync.share
         total.backward()  # type: ignore[no-untyped-call]
         if self.sync is not None:
             data_loss = self.sync(data_loss)
@@ -146,7 +174,8 @@ class Step:
     def forward(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's scores [B, T], or [B] of one label, and the network's auxiliary loss, if it has one: float32."""
         if self.compiled:
-            for tensor in (*batch, y):  # one compilation for all batch sizes, including the last batch's
+            # one compilation for all batch sizes, including the last batch's
+            for tensor in (*batch, y):
                 if tensor.numel():
                     torch._dynamo.maybe_mark_dynamic(tensor, 0)
         score: Tensor
@@ -155,10 +184,13 @@ class Step:
             with in_precision(self.precision, self.device):
                 score, own = self.run(batch, y) if self.auxiliary else (self.run(batch), None)
             if self.precision == "bfloat16":
-                score, own = score.float(), None if own is None else own.float()
+                score = score.float()
+                own = None if own is None else own.float()
             return score, own
         except torch._dynamo.exc.TorchDynamoException as e:
-            why = next((line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__)
+            why = next(
+                (line.strip() for line in str(e).splitlines() if line.strip()), type(e).__name__
+            )
             needs, remedy = ("Triton", "install it") if self.device == "cuda" else COMPILER
             raise ConfigError(
                 f"training.compile = true needs {needs} and a network that torch.compile supports, but it failed with "
@@ -166,7 +198,9 @@ class Step:
             ) from e
 
 
-def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: TrainingSettings) -> None:
+def broadcast_parameters(
+    network: nn.Module, group: ProcessGroup, settings: TrainingSettings
+) -> None:
     """Give a network the weights of process 0, and let what reads a whole batch read all processes' rows.
 
     Batches, a device or a layer that cannot be shared are a ConfigError in all processes.
@@ -184,7 +218,9 @@ def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: Trai
         )
     if device.type == "cuda":  # NCCL may hang by a shared one
         every = group.all_gather_object(str(torch.cuda.get_device_properties(device).uuid))
-        shared = [(every.index(gpu), rank) for rank, gpu in enumerate(every) if every.index(gpu) < rank]
+        shared = [
+            (every.index(gpu), rank) for rank, gpu in enumerate(every) if every.index(gpu) < rank
+        ]
         if shared:
             raise ConfigError(
                 f"each of the {group.size} processes needs a GPU of its own, but processes {shared[0][0]} and "
@@ -199,25 +235,36 @@ def broadcast_parameters(network: nn.Module, group: ProcessGroup, settings: Trai
 class GradientSync:
     """Sums losses and gradients over the processes of a training in each step.
 
-    Gradients are equal to the bit in all processes: parameters that the optimizer moves as a whole travel as one
-    buffer; of embedding tables that move by rows, ids and rows travel, one entry per id that was read.
+    Gradients are equal to the bit in all processes: parameters that the optimizer moves as a whole
+    travel as one buffer; of embedding tables that move by rows, ids and rows travel, one entry per
+    id that was read.
 
     Attributes:
         noted: numbers of received signals, on which all processes act at the same step.
         agreed: whether all processes know that one of them has a signal.
-        share: of this process's rows in those of the batch; times it a mean loss is a part of the batch's.
+        share: of this process's rows in those of the batch; times it a mean loss is a part of the
+            batch's.
     """
 
     def __init__(self, group: ProcessGroup, optimizer: RunOptimizer, seed: int) -> None:
-        self.group, self.seed, self.share = group, seed, 0.0
-        self.noted, self.agreed = group.pending_signals, False  # also of the training before
-        self.tables = [] if optimizer.lazy is None else [group["params"][0] for group in optimizer.lazy.param_groups]
+        self.group = group
+        self.seed = seed
+        self.share = 0.0
+        # also of the training before
+        self.noted = group.pending_signals
+        self.agreed = False
+        self.tables = (
+            []
+            if optimizer.lazy is None
+            else [group["params"][0] for group in optimizer.lazy.param_groups]
+        )
         self.dense = [p for p in optimizer.parameters if p.requires_grad]
 
     def begin(self, epoch: int, step: int, own: int, rows: int) -> None:
         """A step begins: this process has `own` of the batch's rows. Dropout's draws depend on step and process.
 
-        `torch.manual_seed` also notes a call stack for each kind of device that is not in use: 2 ms in every step.
+        `torch.manual_seed` also notes a call stack for each kind of device that is not in use: 2 ms
+        in every step.
         """
         self.share = own / rows
         key = hashlib.sha256(f"step {self.seed} {epoch} {step} {self.group.rank}".encode()).digest()
@@ -229,16 +276,24 @@ class GradientSync:
     @torch.no_grad()
     def __call__(self, loss: Tensor) -> Tensor:
         """Make gradients those of the whole batch; returns its loss, of which `loss` is this process's part."""
-        if self.tables:  # gather ids and rows; an optimizer sums the rows of an id by the native operation
+        # gather ids and rows; an optimizer sums the rows of an id by the native operation
+        if self.tables:
             none = torch.empty(0, dtype=torch.int64, device=self.tables[0].device)
             rows_of = [
-                (none, t[:0]) if t.grad is None else (t.grad._indices()[0], t.grad._values()) for t in self.tables
+                (none, t[:0]) if t.grad is None else (t.grad._indices()[0], t.grad._values())
+                for t in self.tables
             ]
-            lengths = self.group.all_gather(torch.tensor([len(ids) for ids, _ in rows_of])).t().tolist()
+            lengths = (
+                self.group.all_gather(torch.tensor([len(ids) for ids, _ in rows_of])).t().tolist()
+            )
             for table, (ids, rows), each in zip(self.tables, rows_of, lengths, strict=True):
-                every = self.group.all_gather_v(ids, each).view(1, -1), self.group.all_gather_v(rows, each)
+                every = (
+                    self.group.all_gather_v(ids, each).view(1, -1),
+                    self.group.all_gather_v(rows, each),
+                )
                 table.grad = torch.sparse_coo_tensor(*every, table.shape, check_invariants=False)
-        own = loss if self.share else torch.zeros_like(loss)  # the mean over no rows is not a number
+        # the mean over no rows is not a number
+        own = loss if self.share else torch.zeros_like(loss)
         facts = [len(self.noted), *(p.grad is not None for p in self.dense)]
         grads = [(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.dense]
         summed = torch.cat([own.view(1), own.new_tensor(facts), *grads])
@@ -255,7 +310,8 @@ def value_counts(train: EncodedTable) -> np.ndarray:
     """How often the training rows have each row of the embedding table [R]."""
     counts = np.zeros(train.layout.num_rows, np.int64)
     size = max(COUNTED_IDS, len(counts))
-    for ids in (train.ids, train.bag_ids[:, None]):  # which may be on disk: read once, from the first to the last
+    # which may be on disk: read once, from the first to the last
+    for ids in (train.ids, train.bag_ids[:, None]):
         rows = max(1, size // max(1, ids.shape[1]))
         for start in range(0, len(ids), rows):
             block = ids[start : start + rows].reshape(-1)
@@ -266,10 +322,11 @@ def value_counts(train: EncodedTable) -> np.ndarray:
 class OutOfVocabularyDropout:
     """Randomly replaces values by their field's unknown value, rare ones more often.
 
-    A value that n training rows have (`value_counts`) is replaced with probability `strength / (strength + n)`: the
-    probability of a new value after n rows in a Chinese restaurant process with that concentration. Without this, the
-    unknown row of a field with `min_count` 1 never gets a gradient, and values not seen in training are scored with its
-    random initial vector.
+    A value that n training rows have (`value_counts`) is replaced with probability
+    `strength / (strength + n)`: the probability of a new value after n rows in a Chinese restaurant
+    process with that concentration. Without this, the unknown row of a field with `min_count` 1
+    never gets a gradient, and values not seen in training are scored with its random initial
+    vector.
     """
 
     def __init__(self, layout: Layout, counts: np.ndarray, strength: float, seed: int) -> None:
@@ -280,7 +337,8 @@ class OutOfVocabularyDropout:
                 known = f.all_rows()[UNKNOWN + 1 :]
                 probability[known] = strength / (strength + counts[known])
                 unknown[known] = f.row(UNKNOWN)
-        self.probability, self.unknown = torch.from_numpy(probability), torch.from_numpy(unknown)
+        self.probability = torch.from_numpy(probability)
+        self.unknown = torch.from_numpy(unknown)
         self.draws = torch.Generator().manual_seed(seed)
 
     def expected(self, counts: np.ndarray) -> np.ndarray:
@@ -292,18 +350,30 @@ class OutOfVocabularyDropout:
 
     def __call__(self, batch: Batch) -> Batch:
         """The batch with some values replaced by unknown."""
-        device, shown = batch.ids.device, []
+        device = batch.ids.device
+        shown = []
         if self.unknown.device != device:
             self.probability, self.unknown = self.probability.to(device), self.unknown.to(device)
         for ids in (batch.ids, batch.bag_ids):
-            first, total = span_of_rows(len(ids))  # of the numbers that one process would draw for the whole batch
+            # of the numbers that one process would draw for the whole batch
+            first, total = span_of_rows(len(ids))
             if ids.device.type == "cpu":
-                drawn = torch.rand((total, *ids.shape[1:]), generator=self.draws)[first : first + len(ids)]
+                drawn = torch.rand((total, *ids.shape[1:]), generator=self.draws)[
+                    first : first + len(ids)
+                ]
             else:
-                seed = torch.randint(0, 2**63 - 1, (), generator=self.draws).to(ids.device)  # drawn on the device
-                drawn = hash_draws(seed, total, ids[:1].numel())[first : first + len(ids)].view(ids.shape) / 2**24
+                # drawn on the device
+                seed = torch.randint(0, 2**63 - 1, (), generator=self.draws).to(ids.device)
+                drawn = (
+                    hash_draws(seed, total, ids[:1].numel())[first : first + len(ids)].view(
+                        ids.shape
+                    )
+                    / 2**24
+                )
             rows = ids.long()
-            shown.append(torch.where(drawn < self.probability[rows], self.unknown[rows].to(ids.dtype), ids))
+            shown.append(
+                torch.where(drawn < self.probability[rows], self.unknown[rows].to(ids.dtype), ids)
+            )
         return batch._replace(ids=shown[0], bag_ids=shown[1])
 
 
@@ -320,25 +390,32 @@ def move_to_device(device: str, network: nn.Module) -> torch.device:
 def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objective) -> list[str]:
     """Set the network's output biases so that its initial mean score is the best constant prediction.
 
-    That is the logit of the training rows' positive rate (with half a row added to each class, so that it is finite),
-    or the mean of a regression label over its scale. The scores of other parameters are initially near 0. Output biases
-    are single-number parameters whose changes shift all scores of a batch equally; they are found by trial, so this
-    works for your own networks too: one bias that is added to every score, or several whose values are averaged
-    (FinalNet's two branches).
+    That is the logit of the training rows' positive rate (with half a row added to each class, so
+    that it is finite), or the mean of a regression label over its scale. The scores of other
+    parameters are initially near 0. Output biases are single-number parameters whose changes shift
+    all scores of a batch equally; they are found by trial, so this works for your own networks too:
+    one bias that is added to every score, or several whose values are averaged (FinalNet's two
+    branches).
 
-    A bias that is not 0, such as from a warm start, is not changed. The names of those that were set are returned.
+    A bias that is not 0, such as from a warm start, is not changed. The names of those that were
+    set are returned.
     """
     assert train.y is not None, "training rows have targets"
     batch = train.batch(slice(0, PROBE_ROWS))[0].to(device_of(network))
     heads = getattr(network, "heads", None) if objective.more else None
-    changed, training = [], network.training
+    changed = []
+    training = network.training
     network.eval()
     each = zip(
-        [network] if heads is None else list(heads), train.targets.T, (objective, *objective.more.values()), strict=True
+        [network] if heads is None else list(heads),
+        train.targets.T,
+        (objective, *objective.more.values()),
+        strict=True,
     )
     for number, (one, y, task) in enumerate(each):
         start = base_score(y, train.weight, binary=task.task == "binary", scale=task.scale)
-        biases, total = list[tuple[str, nn.Parameter]](), 0.0
+        biases = list[tuple[str, nn.Parameter]]()
+        total = 0.0
         before: Tensor = one(batch)
         for name, parameter in one.named_parameters():
             if parameter.numel() != 1:
@@ -349,7 +426,8 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
             parameter.copy_(old)
             share = float(change.mean())
             alike = share > TOLERANCE and float((change - share).abs().max()) < TOLERANCE
-            if alike and total + share < 1.0 + TOLERANCE:  # if two each add their whole value, use the first
+            # if two each add their whole value, use the first
+            if alike and total + share < 1.0 + TOLERANCE:
                 biases.append((name, parameter))
                 total += share
         for name, parameter in biases if abs(total - 1.0) < TOLERANCE else []:
@@ -360,7 +438,9 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     return changed
 
 
-def base_score(y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool, scale: float = 1.0) -> float:
+def base_score(
+    y: np.ndarray, weight: np.ndarray | None = None, *, binary: bool, scale: float = 1.0
+) -> float:
     """The best constant score for rows with these targets [N] and weights [N]; `scale` as of `Objective`.
 
     >>> round(base_score(np.array([1.0, 0.0, 0.0, 0.0]), binary=True), 6) == round(math.log(1.5 / 3.5), 6)

@@ -55,8 +55,8 @@ _last: list[tuple[Any, Any, Any, LRSolution]] = []  # of the rows that were used
 class SteppedLR:
     """LR on a run's rows, trained by steps before the run's network: with its seed, device, processes and callbacks.
 
-    Callbacks hear of its steps as of those of `Regression`. It has checkpoints of its own, beside the network's, so
-    that a killed run resumes where it was.
+    Callbacks hear of its steps as of those of `Regression`. It has checkpoints of its own, beside
+    the network's, so that a killed run resumes where it was.
     """
 
     def __init__(self, run: "Training") -> None:
@@ -80,7 +80,9 @@ class SteppedLR:
         network = FirstOrder(run.train.layout)
         checkpoints = run.checkpoints
         if checkpoints is not None:
-            checkpoints = dataclasses.replace(checkpoints, name=f"{checkpoints.name}-lr", always=True)
+            checkpoints = dataclasses.replace(
+                checkpoints, name=f"{checkpoints.name}-lr", always=True
+            )
         training = dataclasses.replace(
             run,
             network=network,
@@ -104,7 +106,9 @@ class SteppedLR:
         if self._found is None:
             network = FirstOrder(self.of.train.layout)
             start_at_base_rate(network, self.of.train, self.of.objective)
-            self._found = LRSolution({}, _solution(network), valid.lr if isinstance(valid, History) else None)
+            self._found = LRSolution(
+                {}, _solution(network), valid.lr if isinstance(valid, History) else None
+            )
         return self._found
 
 

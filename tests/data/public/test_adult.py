@@ -26,7 +26,16 @@ def _files(folder: Path, data: str, test: str) -> tuple[Path, Path]:
 def test_rows_by_hand(tmp_path: Path) -> None:
     data = ROW.format("United-States", "<=50K") + ROW.format("?", ">50K") + "\n"
     frame = load_adult(*_files(tmp_path, data, REMARK + ROW.format("Cuba", ">50K.") + "\n"))
-    attributes = (39, "State-gov", 77516, "Bachelors", 13, "Never-married", "Adm-clerical", "Not-in-family")
+    attributes = (
+        39,
+        "State-gov",
+        77516,
+        "Bachelors",
+        13,
+        "Never-married",
+        "Adm-clerical",
+        "Not-in-family",
+    )
     attributes = (*attributes, "White", "Male", 2174, 0, 40)
     assert frame.rows() == [
         (*attributes, "United-States", "<=50K", "train"),
@@ -41,7 +50,10 @@ def test_rows_by_hand(tmp_path: Path) -> None:
 def test_a_bad_line_is_named_by_its_number_in_the_file(subtests, tmp_path):
     for bad, message in [
         (ROW.format("Cuba", "50K."), "income is <=50K or >50K: .*adult.test line 3 holds '50K'"),
-        (ROW.format("Cuba", ">50K.").replace("39", "x"), "age is a whole number: .*adult.test line 3 holds 'x'"),
+        (
+            ROW.format("Cuba", ">50K.").replace("39", "x"),
+            "age is a whole number: .*adult.test line 3 holds 'x'",
+        ),
         ("39, State-gov\n", "15 fields: .*adult.test line 3 has 2"),
         (ROW.format("Cuba, Havana", ">50K."), "15 fields: .*adult.test line 3 has 16"),
     ]:
@@ -59,9 +71,20 @@ def test_foreign_files(tmp_path: Path) -> None:
 
 def test_the_published_counts(real_data: Path) -> None:
     frame = PUBLIC_SETS["adult"].read(real_data)
-    counts = frame.group_by("split").agg(pl.len(), positive=(pl.col("income") == ">50K").sum()).sort("split").rows()
+    counts = (
+        frame.group_by("split")
+        .agg(pl.len(), positive=(pl.col("income") == ">50K").sum())
+        .sort("split")
+        .rows()
+    )
     assert counts == [("test", 16_281, 3_846), ("train", 32_561, 7_841)]
-    unknown = frame.filter(pl.any_horizontal(pl.all().is_null())).group_by("split").len().sort("split").rows()
+    unknown = (
+        frame.filter(pl.any_horizontal(pl.all().is_null()))
+        .group_by("split")
+        .len()
+        .sort("split")
+        .rows()
+    )
     assert unknown == [("test", 1_221), ("train", 2_399)]
 
 
@@ -69,7 +92,10 @@ def test_adult_data_alone(tmp_path: Path) -> None:
     _files(tmp_path / "adult", ROW.format("Cuba", "<=50K"), REMARK)
     alone = load_adult(tmp_path / "adult" / "adult.data")
     assert alone.get_column("split").to_list() == ["train"]
-    assert PUBLIC_SETS["adult-train"].checksums["adult.data"] == PUBLIC_SETS["adult"].checksums["adult.data"]
+    assert (
+        PUBLIC_SETS["adult-train"].checksums["adult.data"]
+        == PUBLIC_SETS["adult"].checksums["adult.data"]
+    )
 
 
 def test_the_tutorials_bins_are_those_of_pandas(real_data: Path) -> None:

@@ -21,9 +21,16 @@ def test_criteo_by_hand(tmp_path: Path, name: str) -> None:
     (tmp_path / "criteo").mkdir()
     (tmp_path / "criteo" / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     frame = PUBLIC_SETS["criteo" if name == "train.txt" else "criteo-sample"].read(tmp_path)
-    assert frame.columns == ["label", *(f"I{k}" for k in range(1, 14)), *(f"C{k}" for k in range(1, 27))]
+    assert frame.columns == [
+        "label",
+        *(f"I{k}" for k in range(1, 14)),
+        *(f"C{k}" for k in range(1, 27)),
+    ]
     assert frame.dtypes == [pl.Int64] * 14 + [pl.String] * 26
-    assert frame.rows() == [(1, -2, *[None] * 11, 7, "68fd1e64", *[None] * 24, "00000123"), (0, *[None] * 39)]
+    assert frame.rows() == [
+        (1, -2, *[None] * 11, 7, "68fd1e64", *[None] * 24, "00000123"),
+        (0, *[None] * 39),
+    ]
 
 
 def test_criteo_faults(subtests, tmp_path):
@@ -44,11 +51,18 @@ def test_criteo_faults(subtests, tmp_path):
 @pytest.mark.parametrize("name", ["train.csv", "train.gz", "train"])
 def test_avazu_by_hand(tmp_path: Path, name: str) -> None:
     # 21 October 2014 was a Tuesday, the 26th a Sunday.
-    text = "\n".join([AVAZU, ROW.format(click=0, hour="14102100"), ROW.format(click=1, hour="14102623"), ""]).encode()
+    text = "\n".join(
+        [AVAZU, ROW.format(click=0, hour="14102100"), ROW.format(click=1, hour="14102623"), ""]
+    ).encode()
     (tmp_path / "avazu").mkdir()
     (tmp_path / "avazu" / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     frame = PUBLIC_SETS["avazu"].read(tmp_path)
-    assert frame.columns == ["click", *AVAZU.replace("click,", "").split(","), "hour_of_day", "weekday"]
+    assert frame.columns == [
+        "click",
+        *AVAZU.replace("click,", "").split(","),
+        "hour_of_day",
+        "weekday",
+    ]
     assert frame.dtypes == [pl.Int64] + [pl.String] * 25
     assert frame.select("click", "id", "hour", "C20", "hour_of_day", "weekday").rows() == [
         (0, "10000169349117863715", "14102100", "-1", "00", "2"),
@@ -58,10 +72,19 @@ def test_avazu_by_hand(tmp_path: Path, name: str) -> None:
 
 def test_avazu_faults(subtests, tmp_path):
     for text, message in [
-        (f"{AVAZU}\n{ROW.format(click=2, hour='14102100')}\n", "click is 0 or 1: .*train.csv line 2 holds '2'"),
-        (f"{AVAZU}\n{ROW.format(click=1, hour='14139900')}\n", "hour is YYMMDDHH: .*train.csv line 2 holds '14139900'"),
+        (
+            f"{AVAZU}\n{ROW.format(click=2, hour='14102100')}\n",
+            "click is 0 or 1: .*train.csv line 2 holds '2'",
+        ),
+        (
+            f"{AVAZU}\n{ROW.format(click=1, hour='14139900')}\n",
+            "hour is YYMMDDHH: .*train.csv line 2 holds '14139900'",
+        ),
         (f"{AVAZU}\n{ROW.format(click=1, hour='21')}\n", "hour is YYMMDDHH: .* holds '21'"),
-        (f"{AVAZU},C22\n{ROW.format(click=1, hour='14102100')},1\n", "must have the columns id, click"),
+        (
+            f"{AVAZU},C22\n{ROW.format(click=1, hour='14102100')},1\n",
+            "must have the columns id, click",
+        ),
     ]:
         with subtests.test(text=text, message=message):
             (tmp_path / "train.csv").write_text(text)
@@ -75,7 +98,9 @@ def test_avazu_sample_by_hand(tmp_path: Path) -> None:
     columns = AVAZU.split(",")
     keep = [k for k, name in enumerate(columns) if name not in ("id", "click", "device_ip")]
     short = ",".join(ROW.format(click=1, hour="05").split(",")[k] for k in keep)
-    (random / "X_test_xsmall.csv").write_text(",".join(columns[k] for k in keep) + f"\n{short}\n{short}\n")
+    (random / "X_test_xsmall.csv").write_text(
+        ",".join(columns[k] for k in keep) + f"\n{short}\n{short}\n"
+    )
     (random / "y_test_xsmall.csv").write_text("click\n1\n0\n")
     frame = PUBLIC_SETS["avazu-sample"].read(tmp_path)
     assert frame.select("click", "hour_of_day").rows() == [(1, "05"), (0, "05")]
@@ -89,7 +114,10 @@ def test_absent_files_tell_where_to_get_them(subtests, tmp_path):
     for name in ["criteo", "criteo-sample", "avazu", "avazu-sample"]:
         with (
             subtests.test(name=name),
-            pytest.raises(DataError, match=f"{name} is not complete.*accept .*https://.*into the folder.*FIELDWISE_DA"),
+            pytest.raises(
+                DataError,
+                match=f"{name} is not complete.*accept .*https://.*into the folder.*FIELDWISE_DA",
+            ),
         ):
             PUBLIC_SETS[name].read(tmp_path)
     for name in ["adult", "frappe", "movielens-1m"]:
@@ -103,4 +131,6 @@ def test_the_samples_published_counts(real_data: Path) -> None:
     assert (criteo.height, criteo.get_column("label").sum()) == (10_000, 2_182)
     avazu = PUBLIC_SETS["avazu-sample"].read(real_data)
     assert (avazu.height, avazu.get_column("click").sum()) == (15_000, 2_559)
-    assert avazu.get_column("hour_of_day").unique().sort().to_list() == [f"{h:02}" for h in range(24)]
+    assert avazu.get_column("hour_of_day").unique().sort().to_list() == [
+        f"{h:02}" for h in range(24)
+    ]

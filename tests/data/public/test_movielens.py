@@ -22,7 +22,8 @@ def folder(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "users.dat").write_text("1::F::1::10::01234\n2::M::56::16::98107-2117\n")
     movies = (
-        "1::Les Misérables (1995)::Drama|Musical\n7::2001: A Space Odyssey (1968)::Sci-Fi\n9::M (1931)::Film-Noir\n"
+        "1::Les Misérables (1995)::Drama|Musical\n"
+        "7::2001: A Space Odyssey (1968)::Sci-Fi\n9::M (1931)::Film-Noir\n"
     )
     (folder / "movies.dat").write_bytes(movies.encode("iso-8859-1"))
     return folder
@@ -53,7 +54,21 @@ def test_official_ratings_by_hand(folder: Path) -> None:
     assert frame.row(0, named=True) | {"rating": 3} == dict(
         zip(
             COLUMNS,
-            [1, 1, 3, 50, 2, "train", "F", 1, 10, "01234", "Les Misérables (1995)", "Drama|Musical", 1995],
+            [
+                1,
+                1,
+                3,
+                50,
+                2,
+                "train",
+                "F",
+                1,
+                10,
+                "01234",
+                "Les Misérables (1995)",
+                "Drama|Musical",
+                1995,
+            ],
             strict=True,
         )
     )
@@ -96,7 +111,11 @@ def test_faults_of_ratings(subtests, folder):
         ),
         ("ratings.dat", "1::1::3::5\n1::1::3::5::6\n", "line 2 holds '1::1::3::5::6'"),
         ("ratings.dat", "", "it is empty"),
-        ("ratings.dat", "1::1::3::5\n1::1::x::5\n", "rating is a whole number: .*ratings.dat line 2 holds 'x'"),
+        (
+            "ratings.dat",
+            "1::1::3::5\n1::1::x::5\n",
+            "rating is a whole number: .*ratings.dat line 2 holds 'x'",
+        ),
         ("ratings.dat", "1::8::3::5\n", "does not describe movie_id 8"),
         ("ratings.dat", "3::1::3::5\n", "does not describe user_id 3"),
         (
@@ -105,7 +124,11 @@ def test_faults_of_ratings(subtests, folder):
             "must have the columns user_id, .*, ts_source, user_order, split, found user_id, movie_id, rating",
         ),
         ("ratings.csv", HEADER + "1,1,5,,90,,S,1,train\n", "needs the upper bound ts_hi"),
-        ("ratings.csv", HEADER + "1,1,5,5,5,5,S,1,train\n1,1,5,x,5,5,S,1,train\n", "line 3 holds 'x'"),
+        (
+            "ratings.csv",
+            HEADER + "1,1,5,5,5,5,S,1,train\n1,1,5,x,5,5,S,1,train\n",
+            "line 3 holds 'x'",
+        ),
     ]:
         with subtests.test(name=name, content=content, message=message):
             (folder / name).write_text(content)
@@ -125,7 +148,9 @@ def test_the_published_counts(real_data: Path) -> None:
     assert frame.columns == COLUMNS
     assert frame.height == PUBLIC_SETS["movielens-1m"].rows == 1_000_209
     assert frame.select(pl.col("user_id", "movie_id").n_unique()).row(0) == (6_040, 3_706)
-    histogram = frame.get_column("rating").value_counts().sort("rating").get_column("count").to_list()
+    histogram = (
+        frame.get_column("rating").value_counts().sort("rating").get_column("count").to_list()
+    )
     assert histogram == [56_174, 107_557, 261_197, 348_971, 226_310]
     assert dict(frame.get_column("split").value_counts().iter_rows()) == {
         "train": 800_167,
@@ -136,13 +161,24 @@ def test_the_published_counts(real_data: Path) -> None:
         ("F", 1709),
         ("M", 4331),
     ]
-    assert (frame.get_column("timestamp").min(), frame.get_column("timestamp").max()) == (956_703_932, 1_046_454_590)
-    assert (frame.get_column("release_year").min(), frame.get_column("release_year").max()) == (1919, 2000)
-    # A null, an unset type or a bound would separate rows with rating 1 to 3 of unknown times: there must be none.
+    assert (frame.get_column("timestamp").min(), frame.get_column("timestamp").max()) == (
+        956_703_932,
+        1_046_454_590,
+    )
+    assert (frame.get_column("release_year").min(), frame.get_column("release_year").max()) == (
+        1919,
+        2000,
+    )
+    # A null, an unset type or a bound would separate rows with rating 1 to 3 of unknown times:
+    # there must be none.
     assert frame.null_count().sum_horizontal().item() == 0
     assert frame.get_column("timestamp").dtype == pl.Int64
     ordered = frame.sort("user_id", "user_order")  # the midpoints keep each user's own order
     assert ordered.select(pl.col("timestamp").diff().over("user_id").min()).item() >= 0
     # user_order counts each user's rows without a gap.
-    order = frame.group_by("user_id").agg(n=pl.len(), top=pl.col("user_order").max(), u=pl.col("user_order").n_unique())
-    assert order.select((pl.col("n") == pl.col("u")).all() & (pl.col("n") == pl.col("top") + 1).all()).item()
+    order = frame.group_by("user_id").agg(
+        n=pl.len(), top=pl.col("user_order").max(), u=pl.col("user_order").n_unique()
+    )
+    assert order.select(
+        (pl.col("n") == pl.col("u")).all() & (pl.col("n") == pl.col("top") + 1).all()
+    ).item()

@@ -1,6 +1,7 @@
 """AutoInt (Song et al., CIKM 2019), Equations 5 to 9, head by head and field by field, with the variants' choices.
 
-The table of choices is written out once more here: a preset that changes must be changed in both places.
+The table of choices is written out once more here: a preset that changes must be changed in both
+places.
 """
 
 import numpy as np
@@ -13,11 +14,33 @@ CHOICES = (
     "field_vectors", "norm_epsilon",
 )  # fmt: skip
 VARIANTS = {
-    "paper": dict(zip(CHOICES, (False, False, False, "projected", "none", False, True, False, 1e-5), strict=True)),
-    "authors": dict(zip(CHOICES, (True, True, True, "projected", "after_relu", False, True, False, 1e-8), strict=True)),
-    "fuxictr": dict(zip(CHOICES, (False, False, False, "identity", "none", False, True, False, 1e-5), strict=True)),
+    "paper": dict(
+        zip(
+            CHOICES,
+            (False, False, False, "projected", "none", False, True, False, 1e-5),
+            strict=True,
+        )
+    ),
+    "authors": dict(
+        zip(
+            CHOICES,
+            (True, True, True, "projected", "after_relu", False, True, False, 1e-8),
+            strict=True,
+        )
+    ),
+    "fuxictr": dict(
+        zip(
+            CHOICES,
+            (False, False, False, "identity", "none", False, True, False, 1e-5),
+            strict=True,
+        )
+    ),
     "transformer": dict(
-        zip(CHOICES, (False, False, True, "identity", "before_relu", True, False, True, 1e-5), strict=True)
+        zip(
+            CHOICES,
+            (False, False, True, "identity", "before_relu", True, False, True, 1e-5),
+            strict=True,
+        )
     ),
 }
 SMALL = {"embedding_dim": 4, "layers": 2, "heads": 2, "attention_dim": 6}
@@ -30,7 +53,9 @@ CASES = {
     "bars": AutoInt(**SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True),
     "one-layer-one-head": AutoInt(embedding_dim=4, layers=1, heads=1, attention_dim=4),
     "normed-authors": AutoInt(**SMALL, variant="authors", scale=False, norm="before_relu"),
-    "tutorial": AutoInt(**(SMALL | {"attention_dim": 4}), variant="transformer", bias=True, position_std=1.0),
+    "tutorial": AutoInt(
+        **(SMALL | {"attention_dim": 4}), variant="transformer", bias=True, position_std=1.0
+    ),
     "tutorial-sizes-differ": AutoInt(**SMALL, variant="transformer", bias=True),
     "no-residual": AutoInt(**SMALL, residual="none", norm="before_relu"),
     "no-residual-transformer": AutoInt(**SMALL, variant="transformer", residual="none"),
@@ -41,7 +66,9 @@ CASES = {
 def chosen(settings):
     """What the settings mean: the variant's choices, and over them those that are given."""
     given = {name: getattr(settings, name) for name in ("scale", "bias", "residual", "norm")}
-    return VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
+    return VARIANTS[settings.variant] | {
+        name: value for name, value in given.items() if value is not None
+    }
 
 
 def layer_norm(x, w, name, epsilon):
@@ -75,7 +102,11 @@ def interacting_layer(x, w, prefix, settings, choice):
         joined = layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"])
     if choice["output_relu"]:
         joined = relu(joined)
-    return layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"]) if choice["norm"] == "after_relu" else joined
+    return (
+        layer_norm(joined, w, f"{prefix}norm", choice["norm_epsilon"])
+        if choice["norm"] == "after_relu"
+        else joined
+    )
 
 
 def logit(settings, layout, batch, w):

@@ -13,7 +13,13 @@ CASES = {
     "fuxictr": AutoIntPlus(**SMALL, variant="fuxictr", batch_norm=True),
     "transformer": AutoIntPlus(**SMALL, variant="transformer"),
     "bars": AutoIntPlus(
-        **SMALL, variant="fuxictr", scale=True, norm="before_relu", wide=True, batch_norm=True, mlp_dropout=0.1
+        **SMALL,
+        variant="fuxictr",
+        scale=True,
+        norm="before_relu",
+        wide=True,
+        batch_norm=True,
+        mlp_dropout=0.1,
     ),
     "one-hidden-layer": AutoIntPlus(**(SMALL | {"hidden": (6,)})),
     "silu": AutoIntPlus(**SMALL, mlp_activation="silu", batch_norm=True),

@@ -27,7 +27,9 @@ def importance(settings, x, w):
     s = np.ones(x.shape[:2])
     for f in range(x.shape[1]):
         if settings.se_block == "joint":
-            s[:, f] = sigmoid(x.reshape(len(x), -1) @ w["se_block.weight"][f] + w["se_block.bias"][f])
+            s[:, f] = sigmoid(
+                x.reshape(len(x), -1) @ w["se_block.weight"][f] + w["se_block.bias"][f]
+            )
         elif settings.se_block == "own":
             s[:, f] = sigmoid(x[:, f] @ w["se_block.weight"][f] + w["se_block.bias"][f])
     return s

@@ -81,4 +81,6 @@ def pair_blocks(array, order, axis, size=1):
     Right only where a pair's parameters do not tell its first field from its second.
     """
     old = {frozenset(pair): n for n, pair in enumerate(pairs(len(order)))}
-    return blocks(array, [old[frozenset((order[a], order[b]))] for a, b in pairs(len(order))], axis, size)
+    return blocks(
+        array, [old[frozenset((order[a], order[b]))] for a, b in pairs(len(order))], axis, size
+    )

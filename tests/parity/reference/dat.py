@@ -8,7 +8,8 @@ from parity.reference.inttower import sides
 from fieldwise import DAT
 
 NEEDS = "towers"
-LAYOUTS = ("categorical", "history")  # the others have no categorical field of role user, or none of role item
+# the others have no categorical field of role user, or none of role item
+LAYOUTS = ("categorical", "history")
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5, "mlp_dropout": 0.2}
 
@@ -37,7 +38,9 @@ def logit(settings, layout, batch, w):
     for positions, side, name in zip(
         sides(layout), ("user", "item"), (settings.user_id, settings.item_id), strict=True
     ):
-        z = np.concatenate([x[:, positions].reshape(len(x), -1), augmented(layout, batch, w, side, name)], 1)
+        z = np.concatenate(
+            [x[:, positions].reshape(len(x), -1), augmented(layout, batch, w, side, name)], 1
+        )
         outputs.append(dssm.tower(z, w, f"{side}_tower.", settings))
     return dssm.similarity(*outputs, w, settings)
 

@@ -31,7 +31,9 @@ def permuted(settings, layout, order, w):
     names = [f"cross.{i}.{part}" for i in range(settings.layers) for part in ("weight", "bias")]
     moved = {name: blocks(w[name], order, 0, size) for name in names}
     head = w["head.weight"]
-    moved["head.weight"] = np.concatenate([blocks(head[:, :inputs], order, 1, size), head[:, inputs:]], 1)
+    moved["head.weight"] = np.concatenate(
+        [blocks(head[:, :inputs], order, 1, size), head[:, inputs:]], 1
+    )
     if settings.hidden:
         moved["mlp.layers.0.0.weight"] = blocks(w["mlp.layers.0.0.weight"], order, 1, size)
     return moved

@@ -11,7 +11,9 @@ CASES = {
     "parallel": DCNv2(**SMALL, structure="parallel", batch_norm=True),
     "crossnet": DCNv2(embedding_dim=3, layers=3, hidden=()),
     "mixture": DCNv2(**SMALL, rank=2, experts=3),
-    "mixture-parallel": DCNv2(**SMALL, structure="parallel", rank=2, experts=3, expert_activation="relu"),
+    "mixture-parallel": DCNv2(
+        **SMALL, structure="parallel", rank=2, experts=3, expert_activation="relu"
+    ),
     "sigmoid": DCNv2(**SMALL, rank=2, experts=3, gate="sigmoid", expert_activation="identity"),
     "constant": DCNv2(**SMALL, rank=2, experts=3, gate="constant", expert_activation="hard_tanh"),
     "one-expert": DCNv2(embedding_dim=3, layers=3, hidden=(), rank=2, experts=1),
@@ -42,7 +44,9 @@ def cross(settings, x0, x, w, prefix):
     if settings.rank is None:
         return x0 * (w[f"{prefix}weight"] @ x + w[f"{prefix}bias"]) + x
     share = gates(settings, x, w, prefix)
-    return sum(share[k] * expert(settings, k, x0, x, w, prefix) for k in range(settings.experts)) + x
+    return (
+        sum(share[k] * expert(settings, k, x0, x, w, prefix) for k in range(settings.experts)) + x
+    )
 
 
 def logit(settings, layout, batch, w):
@@ -79,5 +83,7 @@ def permuted(settings, layout, order, w):
         moved["mlp.layers.0.0.weight"] = blocks(w["mlp.layers.0.0.weight"], order, 1, size)
     if not settings.hidden or settings.structure == "parallel":
         head = w["head.weight"]
-        moved["head.weight"] = np.concatenate([blocks(head[:, :inputs], order, 1, size), head[:, inputs:]], 1)
+        moved["head.weight"] = np.concatenate(
+            [blocks(head[:, :inputs], order, 1, size), head[:, inputs:]], 1
+        )
     return moved

@@ -10,7 +10,8 @@ from fieldwise import DSSM
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5, "mlp_dropout": 0.2}
 
-WIDE = SMALL | {"hidden": (24, 24), "output_dim": 16}  # behind a ReLU, a few random units are often all dead
+# behind a ReLU, a few random units are often all dead
+WIDE = SMALL | {"hidden": (24, 24), "output_dim": 16}
 
 NEEDS = "towers"
 CASES = {
@@ -19,7 +20,9 @@ CASES = {
     "dot-of-one-number": DSSM(**(SMALL | {"output_dim": 1, "similarity": "dot"})),
     "linear-output": DSSM(**SMALL, output_activation=False),
     "relu": DSSM(**WIDE, activation="relu"),
-    "relu-linear-output-normalized": DSSM(**SMALL, activation="relu", output_activation=False, batch_norm=True),
+    "relu-linear-output-normalized": DSSM(
+        **SMALL, activation="relu", output_activation=False, batch_norm=True
+    ),
     "one-hidden-layer": DSSM(**(SMALL | {"hidden": (6,), "mlp_dropout": 0.0})),
 }
 
@@ -47,7 +50,8 @@ def similarity(u, v, w, settings):
             out[b] = u[b] @ v[b]
         else:
             lengths = np.linalg.norm(u[b]) * np.linalg.norm(v[b])
-            cosine = u[b] @ v[b] / lengths if lengths else 0.0  # nothing lies in the direction of zeros
+            # nothing lies in the direction of zeros
+            cosine = u[b] @ v[b] / lengths if lengths else 0.0
             out[b] = cosine * np.exp(w["similarity.log_scale"])
     return out + w["similarity.bias"]
 
@@ -66,6 +70,11 @@ def permuted(settings, layout, order, w, joined=0):
     for side, prefix in zip(sides(layout), ("user_tower.", "item_tower."), strict=True):
         name = f"{prefix}layers.0.0.weight"
         fields = w[name].shape[1] - joined
-        moved = blocks(w[name][:, :fields], [side.index(i) for i in order if i in side], 1, settings.embedding_dim)
+        moved = blocks(
+            w[name][:, :fields],
+            [side.index(i) for i in order if i in side],
+            1,
+            settings.embedding_dim,
+        )
         changed[name] = np.concatenate([moved, w[name][:, fields:]], 1)
     return changed

@@ -1,6 +1,7 @@
 """Field-aware Factorization Machine (Juan et al., RecSys 2016), pair by pair.
 
-A field's vectors stand in its rows by the fields that they face: all but the field that owns the rows.
+A field's vectors stand in its rows by the fields that they face: all but the field that owns the
+rows.
 """
 
 import numpy as np
@@ -25,7 +26,9 @@ def faced(layout, i):
 
 def toward(layout, x, i, j):
     """Field i's vector toward field j [B, D]; a field that shares j's rows finds there the one toward itself."""
-    blocks = dict(zip(faced(layout, i), np.split(x[:, i], layout.num_fields - 1, axis=1), strict=True))
+    blocks = dict(
+        zip(faced(layout, i), np.split(x[:, i], layout.num_fields - 1, axis=1), strict=True)
+    )
     return blocks[j] if j in blocks else blocks[i]
 
 
@@ -34,7 +37,10 @@ def logit(settings, layout, batch, w):
     out = np.zeros(len(x))
     if settings.first_order:
         out = first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
-    return out + sum((toward(layout, x, i, j) * toward(layout, x, j, i)).sum(1) for i, j in pairs(layout.num_fields))
+    return out + sum(
+        (toward(layout, x, i, j) * toward(layout, x, j, i)).sum(1)
+        for i, j in pairs(layout.num_fields)
+    )
 
 
 def permuted(settings, layout, order, w):
@@ -45,5 +51,7 @@ def permuted(settings, layout, order, w):
         if field.shares is None:
             rows = slice(field.offset, field.offset + field.rows)
             places = [faced(layout, i).index(f) for f in order if f != i]
-            moved[rows] = np.concatenate([table[rows, p * dim : (p + 1) * dim] for p in places], axis=1)
+            moved[rows] = np.concatenate(
+                [table[rows, p * dim : (p + 1) * dim] for p in places], axis=1
+            )
     return {"embedding.weight": moved}

@@ -1,7 +1,16 @@
 """FiBiNET (Huang et al., RecSys 2019), pair by pair."""
 
 import numpy as np
-from parity.reference.common import blocks, field_vectors, first_order, mlp, pair_blocks, pairs, relu, sigmoid
+from parity.reference.common import (
+    blocks,
+    field_vectors,
+    first_order,
+    mlp,
+    pair_blocks,
+    pairs,
+    relu,
+    sigmoid,
+)
 
 from fieldwise import FiBiNET
 
@@ -43,7 +52,9 @@ def logit(settings, layout, batch, w):
     p = bilinear(settings, x, w["bilinear.W"])
     q = bilinear(settings, senet(settings, x, w), w[weighted])
     c = np.concatenate(p + q, 1)
-    wide = first_order(layout, batch, w["first_order.embedding.weight"], w.get("first_order.bias", 0.0))
+    wide = first_order(
+        layout, batch, w["first_order.embedding.weight"], w.get("first_order.bias", 0.0)
+    )
     return wide + (mlp(c, w, "mlp.")[:, 0] if settings.hidden else c.sum(1))
 
 
@@ -70,5 +81,7 @@ def permuted(settings, layout, order, w):
     if settings.hidden:
         first = "mlp.layers.0.0.weight"
         halves = np.split(w[first], 2, 1)
-        changed[first] = np.concatenate([pair_blocks(h, order, 1, settings.embedding_dim) for h in halves], 1)
+        changed[first] = np.concatenate(
+            [pair_blocks(h, order, 1, settings.embedding_dim) for h in halves], 1
+        )
     return changed

@@ -8,7 +8,12 @@ from fieldwise import FinalMLP
 SMALL = {"embedding_dim": 4, "stream1_hidden": (6, 8), "stream2_hidden": (4,), "gate_hidden": (5,)}
 CASES = {
     "gated": FinalMLP(
-        **SMALL, heads=2, stream1_gate_fields=("f0",), stream1_dropout=0.2, stream2_dropout=0.1, batch_norm=True
+        **SMALL,
+        heads=2,
+        stream1_gate_fields=("f0",),
+        stream1_dropout=0.2,
+        stream2_dropout=0.1,
+        batch_norm=True,
     ),
     "vectors": FinalMLP(**SMALL, heads=4),
     "fields": FinalMLP(**SMALL, stream1_gate_fields=("f2", "f0"), stream2_gate_fields=("f1", "f2")),
@@ -61,7 +66,8 @@ def permuted(settings, layout, order, w):
     """The streams' inputs are fields, and so are the gates' outputs; what a gate reads stands by the fields' names."""
     size = settings.embedding_dim
     changed = {
-        name: blocks(w[name], order, 1, size) for name in ("stream1.layers.0.0.weight", "stream2.layers.0.0.weight")
+        name: blocks(w[name], order, 1, size)
+        for name in ("stream1.layers.0.0.weight", "stream2.layers.0.0.weight")
     }
     if settings.gates:
         for k in (1, 2):

@@ -13,7 +13,9 @@ CASES = {
     "one": FinalNet(**SMALL, blocks="1B", field_gate=False),
     "sum": FinalNet(**SMALL, residual="sum", factor_activation="sigmoid", batch_norm=False),
     "three": FinalNet(**SMALL, factors=3, activation="none", distillation_weight=0.0),
-    "three-sum": FinalNet(**SMALL, factors=3, residual="sum", factor_activation="relu", field_gate=False),
+    "three-sum": FinalNet(
+        **SMALL, factors=3, residual="sum", factor_activation="relu", field_gate=False
+    ),
     "mlp": FinalNet(**SMALL, factors=1),
 }
 
@@ -51,7 +53,9 @@ def block_logits(settings, layout, batch, w):
         first = np.concatenate([x, gated], 1)
     results = [linear(block(settings, first.reshape(len(x), -1), w, "block1"), w, "head1")[:, 0]]
     if settings.blocks == "2B":
-        results.append(linear(block(settings, x.reshape(len(x), -1), w, "block2"), w, "head2")[:, 0])
+        results.append(
+            linear(block(settings, x.reshape(len(x), -1), w, "block2"), w, "head2")[:, 0]
+        )
     return results
 
 

@@ -22,7 +22,9 @@ def logit(settings, layout, batch, w):
         out = w["bias"] + np.einsum("bfd,fd->b", x, w["field_vectors"])
     else:
         without_values = batch._replace(values=torch.ones_like(batch.values))
-        out = w["bias"] + (x * field_vectors(layout, without_values, w["feature_vectors.weight"])).sum((1, 2))
+        out = w["bias"] + (
+            x * field_vectors(layout, without_values, w["feature_vectors.weight"])
+        ).sum((1, 2))
     for r, (i, j) in zip(w["r"], pairs(layout.num_fields), strict=True):
         out = out + r * (x[:, i] * x[:, j]).sum(1)
     return out

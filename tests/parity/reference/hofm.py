@@ -20,7 +20,9 @@ def logit(settings, layout, batch, w):
     out = first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
     for t in range(2, settings.order + 1):
         own = settings.sharing == "none" and t > 2
-        x = field_vectors(layout, batch, w[f"order_embeddings.{t}.weight" if own else "embedding.weight"])
+        x = field_vectors(
+            layout, batch, w[f"order_embeddings.{t}.weight" if own else "embedding.weight"]
+        )
         theta = w["order_weights"][t - 2] if settings.sharing == "weighted" else np.ones(x.shape[2])
         for subset in itertools.combinations(range(layout.num_fields), t):
             out = out + np.prod([x[:, f] for f in subset], axis=0) @ theta

@@ -5,7 +5,14 @@ from parity.reference.common import blocks, field_vectors, linear, mlp, relu, so
 
 from fieldwise import IntTower
 
-SMALL = {"embedding_dim": 4, "hidden": (6, 5, 4), "user_heads": 3, "item_heads": 2, "head_dim": 4, "dropout": 0.2}
+SMALL = {
+    "embedding_dim": 4,
+    "hidden": (6, 5, 4),
+    "user_heads": 3,
+    "item_heads": 2,
+    "head_dim": 4,
+    "dropout": 0.2,
+}
 
 NEEDS = "towers"
 CASES = {
@@ -43,7 +50,10 @@ def numbers(layout, batch, raw):
     for b in range(batch.size):
         for n, i in enumerate(raw):
             has_missing_row = layout.fields[i].rows > 1
-            if not has_missing_row or int(batch.ids[b, singles.index(i)]) != layout.fields[i].offset:
+            if (
+                not has_missing_row
+                or int(batch.ids[b, singles.index(i)]) != layout.fields[i].offset
+            ):
                 out[b, n] = float(batch.values[b, values.index(i)])
     return out
 
@@ -69,7 +79,9 @@ def logit(settings, layout, batch, w):
     out = np.zeros(len(x)) + w.get("bias", 0.0)
     for i in range(len(settings.hidden)):
         level = user[i] if authors else user[i + 1]
-        m_u = linear(level, w, f"block.user_projections.{i}").reshape(-1, settings.user_heads, settings.head_dim)
+        m_u = linear(level, w, f"block.user_projections.{i}").reshape(
+            -1, settings.user_heads, settings.head_dim
+        )
         for b in range(len(x)):
             for hu in range(settings.user_heads):
                 out[b] += max(m_u[b, hu] @ m_v[b, hv] for hv in range(settings.item_heads))

@@ -7,7 +7,9 @@ from fieldwise import NFM
 NEEDS = "pairs"
 CASES = {
     "authors": NFM(embedding_dim=4, hidden=(6,), pooled_dropout=0.2, mlp_dropout=0.2),
-    "bars": NFM(embedding_dim=3, hidden=(6, 5), pooled_dropout=0.0, mlp_dropout=0.1, batch_norm=False),
+    "bars": NFM(
+        embedding_dim=3, hidden=(6, 5), pooled_dropout=0.0, mlp_dropout=0.1, batch_norm=False
+    ),
     "nfm-0": NFM(embedding_dim=4, hidden=(), batch_norm=False),
     "nfm-0 normalized": NFM(embedding_dim=4, hidden=()),
 }
@@ -19,4 +21,7 @@ def logit(settings, layout, batch, w):
     if settings.batch_norm:
         z = batch_norm(z, w, "pooled_norm")
     z = mlp(z, w, "mlp.")
-    return first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"]) + z @ w["h"]
+    return (
+        first_order(layout, batch, w["first_order.embedding.weight"], w["first_order.bias"])
+        + z @ w["h"]
+    )

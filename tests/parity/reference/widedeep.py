@@ -1,6 +1,7 @@
 """Wide & Deep (Cheng et al., DLRS 2016), Equations 1 to 3.
 
-Crosses name fields that only some of the laboratory's layouts have, so `tests/models/test_widedeep.py` tests them.
+Crosses name fields that only some of the laboratory's layouts have, so
+`tests/models/test_widedeep.py` tests them.
 """
 
 import numpy as np
@@ -28,11 +29,15 @@ def crossed(settings, layout, batch, weight):
     singles = [f for f in layout.fields if f.kind != "bag"]
     out, used = np.zeros(batch.ids.shape[0]), 0
     for names in settings.crosses:
-        (a, column_a), (b, column_b) = [(f, c) for n in names for c, f in enumerate(singles) if f.name == n]
+        (a, column_a), (b, column_b) = [
+            (f, c) for n in names for c, f in enumerate(singles) if f.name == n
+        ]
         matrix = weight[used : used + a.rows * b.rows].reshape(a.rows, b.rows)
         used += matrix.size
         for row in range(len(out)):
-            out[row] += matrix[int(batch.ids[row, column_a]) - a.offset, int(batch.ids[row, column_b]) - b.offset]
+            out[row] += matrix[
+                int(batch.ids[row, column_a]) - a.offset, int(batch.ids[row, column_b]) - b.offset
+            ]
     assert used == weight.size
     return out
 

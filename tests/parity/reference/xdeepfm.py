@@ -55,5 +55,7 @@ def permuted(settings, layout, order, w):
         moved[f"cin.layers.{k}.weight"] = blocks(w[f"cin.layers.{k}.weight"], order, 0)
     moved["cin.layers.0.weight"] = blocks(moved["cin.layers.0.weight"], order, 1)
     if settings.hidden:
-        moved["mlp.layers.0.0.weight"] = blocks(w["mlp.layers.0.0.weight"], order, 1, settings.embedding_dim)
+        moved["mlp.layers.0.0.weight"] = blocks(
+            w["mlp.layers.0.0.weight"], order, 1, settings.embedding_dim
+        )
     return moved

@@ -1,7 +1,8 @@
 """Converting a table's column to text, numbers, lists or codes of its texts, vectorized and with unified types.
 
-A value has one text, whatever the type of its column: an id 12 of an integer column, 12.0 of a pandas frame and "12" in
-JSON are `12`; a number of 32 bits has the text of the same number in 64; a time does not depend on its column's unit.
+A value has one text, whatever the type of its column: an id 12 of an integer column, 12.0 of a
+pandas frame and "12" in JSON are `12`; a number of 32 bits has the text of the same number in 64; a
+time does not depend on its column's unit.
 
 Letters: N rows, K different texts.
 """
@@ -14,20 +15,30 @@ import numpy as np
 import polars as pl
 from polars.datatypes import DataTypeClass
 
-from fieldwise.data.encode.numbers import is_mark, marked_numbers, number_formats, plain_numbers, without_marked_numbers
+from fieldwise.data.encode.numbers import (
+    is_mark,
+    marked_numbers,
+    number_formats,
+    plain_numbers,
+    without_marked_numbers,
+)
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Field
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ONE_VALUE = "one value (text, a number, true or false) or null"
 LARGEST_WHOLE = 2**53  # below it, floats represent all integers
-WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))  # polars'
+# polars'
+WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def as_text(column: pl.Series) -> pl.Series:
     """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
 
-    Durations are their seconds. Times have no zeros at the end of a fraction, and a midnight is its date.
+    Durations are their seconds. Times have no zeros at the end of a fraction, and a midnight is its
+    date.
 
     >>> as_text(pl.Series([1.0, 2.5, None])).to_list()
     ['1', '2.5', None]
@@ -43,8 +54,11 @@ def as_text(column: pl.Series) -> pl.Series:
             "or convert it to text"
         )
     if kind == pl.String and not (column == "").any():
-        return column  # a request has many columns with few rows, for which a polars query would dominate the cost
-    return column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
+        # a request has many columns with few rows, for which a polars query would dominate the cost
+        return column
+    return (
+        column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
+    )
 
 
 def cell_text(value: object) -> str | None:
@@ -68,7 +82,11 @@ def cell_text(value: object) -> str | None:
 
 
 def cell_list(
-    value: object, separator: str, *, newest: int | None = None, text: Callable[[object], str | None] = cell_text
+    value: object,
+    separator: str,
+    *,
+    newest: int | None = None,
+    text: Callable[[object], str | None] = cell_text,
 ) -> list[str]:
     """`as_list` of one cell: a list of what `text` takes, one such value, whose text is split at `separator`, or None.
 
@@ -89,15 +107,17 @@ def as_number(
 ) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text, a mark); errors name the column by `what`.
 
-    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format of numbers in text,
-    and `missing` has the marks of missing values.
+    Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format
+    of numbers in text, and `missing` has the marks of missing values.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
     """
     kind = column.dtype
     if kind.is_nested() or kind in (pl.Object, pl.Binary):
-        raise DataError(f"a number is needed: {what} is of type {kind}; declare the field otherwise, or fix the column")
+        raise DataError(
+            f"a number is needed: {what} is of type {kind}; declare the field otherwise, or fix the column"
+        )
     if kind in (pl.String, pl.Categorical, pl.Enum):
         number, bad = text_numbers(column, form, missing)
         if bad.any():
@@ -130,14 +150,18 @@ def as_number(
     return number
 
 
-def text_numbers(text: pl.Series, form: str | None, missing: Sequence[str]) -> tuple[pl.Series, pl.Series]:
+def text_numbers(
+    text: pl.Series, form: str | None, missing: Sequence[str]
+) -> tuple[pl.Series, pl.Series]:
     """Text cells as float64, null for those that are missing or wrong; and which are wrong: no number and no mark.
 
     >>> [one.to_list() for one in text_numbers(pl.Series(["1", "NA", "x", ""]), None, MISSING_MARKS)]
     [[1.0, None, None, None], [False, False, True, False]]
     """
     stripped = text.cast(pl.String).str.strip_chars().replace("", None)
-    number = (stripped if form is None else plain_numbers(stripped, form)).cast(pl.Float64, strict=False)
+    number = (stripped if form is None else plain_numbers(stripped, form)).cast(
+        pl.Float64, strict=False
+    )
     bad = stripped.is_not_null() & number.is_null()
     if bad.any():
         bad &= ~is_mark(stripped, missing)
@@ -162,7 +186,9 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
         lists = as_text(column).str.split(separator)
     cleaned = lists.list.eval(pl.element().str.strip_chars().replace("", None)).list.drop_nulls()
     cleaned = cleaned if newest is None else cleaned.list.tail(newest)
-    return cleaned.fill_null(pl.lit([], dtype=pl.List(pl.String))) if cleaned.null_count() else cleaned
+    return (
+        cleaned.fill_null(pl.lit([], dtype=pl.List(pl.String))) if cleaned.null_count() else cleaned
+    )
 
 
 def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
@@ -173,7 +199,8 @@ def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:
     value = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
     prime = np.uint64(0x100000001B3)
     longer = np.arange(len(texts))
-    for k in range(int(lengths.max(initial=0))):  # one step per byte position, for all texts of that length
+    # one step per byte position, for all texts of that length
+    for k in range(int(lengths.max(initial=0))):
         longer = longer[lengths[longer] > k]
         value[longer] = (value[longer] ^ letters[starts[longer] + k]) * prime
     return (value % np.uint64(buckets)).astype(np.int64)
@@ -196,7 +223,9 @@ def empty_as_null(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return frame.with_columns(changed)
 
 
-def missing_as_null(frame: pl.DataFrame, fields: Iterable[Field], missing: Sequence[str]) -> pl.DataFrame:
+def missing_as_null(
+    frame: pl.DataFrame, fields: Iterable[Field], missing: Sequence[str]
+) -> pl.DataFrame:
     """The table in which the cells that fields read as missing are null: empty ones, NaN, and marks among numbers.
 
     A column that a field of categories reads has no marks.
@@ -237,7 +266,9 @@ def duration_seconds(durations: pl.Series) -> pl.Series:
     [0.3]
     """
     cells = durations.to_frame("cell")
-    return cells.select(_seconds(pl.col("cell"), durations.dtype)).to_series().rename(durations.name)
+    return (
+        cells.select(_seconds(pl.col("cell"), durations.dtype)).to_series().rename(durations.name)
+    )
 
 
 def _seconds(duration: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
@@ -246,7 +277,11 @@ def _seconds(duration: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
     if not isinstance(kind, pl.Duration) or kind.time_unit != "ns":
         return by_microseconds
     nanoseconds = duration.dt.total_nanoseconds()
-    return pl.when(nanoseconds % 1000 == 0).then(by_microseconds).otherwise(_quotient(nanoseconds, 10**9))
+    return (
+        pl.when(nanoseconds % 1000 == 0)
+        .then(by_microseconds)
+        .otherwise(_quotient(nanoseconds, 10**9))
+    )
 
 
 def _quotient(whole: pl.Expr, divisor: int) -> pl.Expr:
@@ -282,7 +317,11 @@ def _float_text(number: pl.Expr) -> pl.Expr:
     named = pl.when(is_short).then(short.cast(pl.String).cast(pl.Float64)).otherwise(number)
     # pandas converts ids to floats if a value is missing.
     is_whole = number.is_finite() & (number == number.round()) & (number.abs() < LARGEST_WHOLE)
-    return pl.when(is_whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(named.cast(pl.String))
+    return (
+        pl.when(is_whole)
+        .then(number.cast(pl.Int64, strict=False).cast(pl.String))
+        .otherwise(named.cast(pl.String))
+    )
 
 
 LARGEST_TABLE = 1 << 22  # entries of a lookup table that is larger than the rows
@@ -327,12 +366,16 @@ def coded(column: pl.Series) -> DictionaryColumn:
             ranks = np.append(np.cumsum(result, dtype=np.int32) - 1, np.int32(len(present)))
             return DictionaryColumn(ranks.take(place), pl.Series(present + low).cast(pl.String))
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
-        # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0) share its code.
-        column = column.fill_nan(None) if kind.is_float() else column  # missing, and not found by a join
+        # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0)
+        # share its code.
+        # missing, and not found by a join
+        column = column.fill_nan(None) if kind.is_float() else column
         value = column.unique().rename("value")
         inner = coded(as_text(value))
         index = pl.DataFrame([value, pl.Series("code", inner.codes)])
-        cells = column.to_frame("value").join(index, on="value", how="left", maintain_order="left", nulls_equal=True)
+        cells = column.to_frame("value").join(
+            index, on="value", how="left", maintain_order="left", nulls_equal=True
+        )
         return DictionaryColumn(cells.get_column("code").to_numpy(), inner.texts)
     text = as_text(column)
     # Separate categories: the values of one column are never mixed with those of another.

@@ -18,7 +18,16 @@ import torch
 from fieldwise.config import to_plain
 from fieldwise.data.encode import fitted_fields
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fitted_fields import MISSING, UNKNOWN, Bins, Counted, Entry, Fitted, Scaling, Vocabulary
+from fieldwise.data.encode.fitted_fields import (
+    MISSING,
+    UNKNOWN,
+    Bins,
+    Counted,
+    Entry,
+    Fitted,
+    Scaling,
+    Vocabulary,
+)
 from fieldwise.data.encode.numbers import marked_numbers, marks_in
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
@@ -40,8 +49,9 @@ Growths = tuple[tuple[int, ...], ...]
 class Encoder:
     """An encoder: a schema's fields with their vocabularies, scalers and bins from the training rows.
 
-    Unseen categories are encoded as the field's unknown row, missing ones as its missing row. A field that shares
-    another's rows uses the other's vocabulary; its own column is not used for fitting.
+    Unseen categories are encoded as the field's unknown row, missing ones as its missing row. A
+    field that shares another's rows uses the other's vocabulary; its own column is not used for
+    fitting.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -63,18 +73,23 @@ class Encoder:
 
     @classmethod
     def fit(
-        cls, train: TableLike, schema: Schema, *, counted: Callable[[Field], Iterable[Counted]] | None = None
+        cls,
+        train: TableLike,
+        schema: Schema,
+        *,
+        counted: Callable[[Field], Iterable[Counted]] | None = None,
     ) -> "Encoder":
         """Fit vocabularies, scalers and bins on the training rows.
 
         Args:
             train: the training rows.
             schema: the table's schema.
-            counted: gives the counted chunks of a field's column, in order, if they are counted elsewhere.
+            counted: gives the counted chunks of a field's column, in order, if they are counted
+                elsewhere.
 
         Errors:
-            DataError: no rows, a missing column, a column without values, text in a numeric column, too many values, a
-                field that shares rows but has none of their values.
+            DataError: no rows, a missing column, a column without values, text in a numeric column,
+                too many values, a field that shares rows but has none of their values.
         """
         fields = schema.fields
         train = as_table(train, text_columns=text_columns(fields))
@@ -97,10 +112,15 @@ class Encoder:
         for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
             if f.cell != "list" or f.shares is None:
                 continue
-            known, column = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1, column_of(train, f)
+            known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+            column = column_of(train, f)
             # The first rows are nearly always sufficient, and a whole column of histories is long.
-            some = chain([column.head(PROBE_ROWS)], (column[at] for at in scratch.chunk_slices(len(column))))
-            if not any((fitted_fields.encode_column(f, fitted, rows).ids >= known).any() for rows in some):
+            some = chain(
+                [column.head(PROBE_ROWS)], (column[at] for at in scratch.chunk_slices(len(column)))
+            )
+            if not any(
+                (fitted_fields.encode_column(f, fitted, rows).ids >= known).any() for rows in some
+            ):
                 raise DataError(
                     f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
                     f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
@@ -123,7 +143,9 @@ class Encoder:
         fitted = [parts.get(f.shares or f.name) for f in fields]
         if None in fitted:
             name = fields[fitted.index(None)].name
-            raise DataError(f"{where} has no fitted values for field {name!r}; save the bundle again")
+            raise DataError(
+                f"{where} has no fitted values for field {name!r}; save the bundle again"
+            )
         encoder = cls(fields, tuple(one for one in fitted if one is not None), growths, missing)
         if (rows := encoder.layout.num_rows) > MAX_ROWS:
             raise DataError(
@@ -135,10 +157,11 @@ class Encoder:
     def grow(self, rows: TableLike) -> tuple["Encoder", dict[str, int]]:
         """The encoder with the new values of some rows, and how many values each field with a vocabulary got.
 
-        Values and rows that were there keep their ids: new values follow a field's last one, most frequent first, and
-        their rows follow the last row of the shared table. A value is new if at least `min_count` of these rows have
-        it; others stay unknown, as does everything but true and false in a field of these. Hashed fields, scalers and
-        bins do not change. A field that shares rows gets what the other field gets.
+        Values and rows that were there keep their ids: new values follow a field's last one, most
+        frequent first, and their rows follow the last row of the shared table. A value is new if at
+        least `min_count` of these rows have it; others stay unknown, as does everything but true
+        and false in a field of these. Hashed fields, scalers and bins do not change. A field that
+        shares rows gets what the other field gets.
 
         Args:
             rows: a table with the columns of the fields that have a vocabulary.
@@ -160,10 +183,15 @@ class Encoder:
             if f.shares or not isinstance(fitted, Vocabulary):
                 return None if f.shares else fitted
             chunks = fitted_fields.count_column(f, column_of(table, f))
-            return replace(fitted, values=fitted.values + fitted_fields.new_values(f, fitted, chunks))
+            return replace(
+                fitted, values=fitted.values + fitted_fields.new_values(f, fitted, chunks)
+            )
 
         own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
-        more = tuple(0 if new is None else new.rows - old.rows for old, new in zip(self.fitted, own, strict=True))
+        more = tuple(
+            0 if new is None else new.rows - old.rows
+            for old, new in zip(self.fitted, own, strict=True)
+        )
         sizes = zip(self.fields, own, more, strict=True)
         added = {f.name: count for f, new, count in sizes if isinstance(new, Vocabulary)}
         if not any(more):
@@ -183,49 +211,76 @@ class Encoder:
         """The layout of the fields in the shared embedding table."""
         pairs = list(zip(self.fields, self.fitted, strict=True))
         former = [sum(counts) for counts in zip(*self.growths, strict=True)] or [0] * len(pairs)
-        first = [0 if f.shares else s.rows - later for (f, s), later in zip(pairs, former, strict=True)]
+        first = [
+            0 if f.shares else s.rows - later for (f, s), later in zip(pairs, former, strict=True)
+        ]
         runs: dict[str, list[tuple[int, int]]] = {f.name: [] for f in self.fields}
-        rows, end = dict.fromkeys(runs, 0), 0
+        rows = dict.fromkeys(runs, 0)
+        end = 0
         for counts in (first, *self.growths):
             for name, more in zip(runs, counts, strict=True):
                 if more:
                     runs[name].append((rows[name], end))
-                    rows[name], end = rows[name] + more, end + more
+                    rows[name] = rows[name] + more
+                    end = end + more
         fields = []
         for f, fitted in pairs:
             (_, offset), *extents = runs[f.shares or f.name]
-            known: dict[str, Any] = {"unknown": isinstance(fitted, Vocabulary), "extents": tuple(extents)}
+            known: dict[str, Any] = {
+                "unknown": isinstance(fitted, Vocabulary),
+                "extents": tuple(extents),
+            }
             if f.cell == "list":
-                known |= {"pooling": f.pooling, "ordered": f.max_length is not None, "shares": f.shares}
+                known |= {
+                    "pooling": f.pooling,
+                    "ordered": f.max_length is not None,
+                    "shares": f.shares,
+                }
             kind: Literal["id", "value", "bag"] = "bag" if f.cell == "list" else "id"
             kind = "value" if isinstance(fitted, Scaling) else kind
-            fields.append(FieldLayout(name=f.name, kind=kind, role=f.role, offset=offset, rows=fitted.rows, **known))
+            fields.append(
+                FieldLayout(
+                    name=f.name, kind=kind, role=f.role, offset=offset, rows=fitted.rows, **known
+                )
+            )
         return Layout(tuple(fields))
 
     def transform(
-        self, frame: TableLike, *, part: Layout | None = None, y: np.ndarray | None = None, first_row: int = 0
+        self,
+        frame: TableLike,
+        *,
+        part: Layout | None = None,
+        y: np.ndarray | None = None,
+        first_row: int = 0,
     ) -> EncodedTable:
         """Encode a table's rows, in order.
 
         Args:
             frame: a table with the columns of the schema's fields, or of those of `part`; N rows.
-            part: some of the fields of `layout`, in its order, to encode alone; row ids are those of the whole layout.
+            part: some of the fields of `layout`, in its order, to encode alone; row ids are those
+                of the whole layout.
             y: targets [N], or [N, T] for several labels, to store with the rows, as float32.
             first_row: number of its first row in the whole table, if it is a slice, for errors.
 
         Errors:
             DataError: a missing column, text in a numeric column, an infinity.
         """
-        frame, part = as_table(frame, text_columns=text_columns(self.fields)), part or self.layout
+        frame = as_table(frame, text_columns=text_columns(self.fields))
+        part = part or self.layout
         places = {f.name: f for f in part.fields}
-        chosen = [(f, fitted) for f, fitted in zip(self.fields, self.fitted, strict=True) if f.name in places]
+        chosen = [
+            (f, fitted)
+            for f, fitted in zip(self.fields, self.fitted, strict=True)
+            if f.name in places
+        ]
         rows = frame.height
         with counting_from(first_row):
             result = each(lambda pair: self._cells(*pair, frame), chosen, rows=rows)
         cells = [(places[f.name], one) for (f, _), one in zip(chosen, result, strict=True)]
         singles = [(at, c.ids) for at, c in cells if c.lengths is None]
         numbers = [c.numbers for _, c in cells if c.numbers is not None]
-        ids, values = np.empty((rows, len(singles)), np.int32), np.empty((rows, len(numbers)), np.float32)
+        ids = np.empty((rows, len(singles)), np.int32)
+        values = np.empty((rows, len(numbers)), np.float32)
 
         def write(start: int) -> None:  # in row-major order
             some = slice(start, start + BLOCK)
@@ -246,7 +301,9 @@ class Encoder:
         if len(bags) > 1:  # row by row, and within a row field by field
             several = several.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
-        return EncodedTable(part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets)
+        return EncodedTable(
+            part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets
+        )
 
     def _cells(self, f: Field, fitted: Fitted, frame: pl.DataFrame) -> fitted_fields.Cells:
         return fitted_fields.encode_column(f, fitted, column_of(frame, f), missing=self.missing)
@@ -254,7 +311,9 @@ class Encoder:
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
         """For each field with a vocabulary, the share of unknown values in `table`; missing ones are not unknown."""
         counts = self.unseen_counts(table)
-        return {name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()}
+        return {
+            name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()
+        }
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all, missing ones too."""
@@ -262,12 +321,18 @@ class Encoder:
         single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
         rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
         blocks = (table.ids[start : start + BLOCK] for start in range(0, len(table), BLOCK))
-        unknown = sum(((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64))
+        unknown = sum(
+            ((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64)
+        )
         counts = {f.name: (int(n), len(table)) for f, n in zip(single, unknown, strict=True)}
         for g, f in enumerate(bags):
             ids = table.bag(g).ids
             counts[f.name] = int((ids == f.offset + UNKNOWN).sum()), len(ids)
-        vocabularies = (f.name for f, s in zip(self.fields, self.fitted, strict=True) if isinstance(s, Vocabulary))
+        vocabularies = (
+            f.name
+            for f, s in zip(self.fields, self.fitted, strict=True)
+            if isinstance(s, Vocabulary)
+        )
         return {name: counts[name] for name in vocabularies}
 
     def unknown_fields(self, table: EncodedTable) -> list[list[str]]:
@@ -318,23 +383,35 @@ class Encoder:
         """
         try:
             data = json.loads(text)
-            entries = [fitted_fields.read_entry(e, f"{where}.fields[{i}]") for i, e in enumerate(data["fields"])]
+            entries = [
+                fitted_fields.read_entry(e, f"{where}.fields[{i}]")
+                for i, e in enumerate(data["fields"])
+            ]
             growths = tuple(map(tuple, data.get("growths", ())))
             missing = tuple(map(str, data.get("missing", MISSING_MARKS)))
-            most = [len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries]
+            most = [
+                len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries
+            ]
             whole = all(type(n) is int and n >= 0 for counts in growths for n in counts)
             counts = map(sum, zip(*growths, [0] * len(most), strict=True))
             if not whole or any(n > own for n, own in zip(counts, most, strict=True)):
                 raise ValueError("its growths do not fit its fields")
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        return cls._of(tuple(e.field for e in entries), (e.fitted for e in entries), growths, where, missing=missing)
+        return cls._of(
+            tuple(e.field for e in entries),
+            (e.fitted for e in entries),
+            growths,
+            where,
+            missing=missing,
+        )
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
     """A row with these values by column as a batch of one, or None if a table is needed.
 
-    `part` has all or some fields of the layout, in its order; `values` has each field's column, None is missing.
+    `part` has all or some fields of the layout, in its order; `values` has each field's column,
+    None is missing.
 
     >>> from fieldwise import Categorical, Label, Schema
     >>> schema = Schema(fields=(Categorical("app"),), label=Label("click"))
@@ -357,13 +434,17 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
             is_number = value is None or (type(value) in (int, float) and abs(value) <= FLOAT32_MAX)
             if not is_number or value in marked:
                 return None
-            cells = fitted_fields.number_cells(field, fitted, np.array([np.nan if value is None else float(value)]))
+            cells = fitted_fields.number_cells(
+                field, fitted, np.array([np.nan if value is None else float(value)])
+            )
             ids.append(at.row(int(cells.ids[0])))
             numbers += [] if cells.numbers is None else [float(cells.numbers[0])]
             continue
         try:
             if field.cell == "list":
-                texts: Sequence[str | None] = cell_list(value, field.separator, newest=field.max_length)
+                texts: Sequence[str | None] = cell_list(
+                    value, field.separator, newest=field.max_length
+                )
             else:
                 texts = [cell_text(value)]
         except TypeError:
@@ -403,7 +484,9 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
 def missing_marks(frame: pl.DataFrame, schema: Schema) -> dict[str, dict[str, int]]:
     """By column that is read as numbers, the marks of missing values in its cells, and how many cells hold each."""
     results = {}
-    columns = dict.fromkeys(f.column for f in schema.fields if f.cell == "number" and f.column in frame.columns)
+    columns = dict.fromkeys(
+        f.column for f in schema.fields if f.cell == "number" and f.column in frame.columns
+    )
     for name in columns:
         counts: Counter[str] = Counter()
         for at in scratch.chunk_slices(frame.height):

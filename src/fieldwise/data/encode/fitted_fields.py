@@ -1,7 +1,8 @@
 """The fitted part of a field (a vocabulary, hashing, a scaler or bins): how it is fitted, encodes, and is stored.
 
-Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values (most frequent first); hashed
-0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the field's vector.
+Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values (most frequent
+first); hashed 0 missing, 1.. the buckets; bins 0 missing, 1.. the bins; a number times a vector 0
+missing, 1 the field's vector.
 """
 
 from collections import Counter
@@ -17,14 +18,22 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import parse
-from fieldwise.data.encode.columns import FLOAT32_MAX, as_list, as_number, as_text, coded, stable_hash
+from fieldwise.data.encode.columns import (
+    FLOAT32_MAX,
+    as_list,
+    as_number,
+    as_text,
+    coded,
+    stable_hash,
+)
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Categorical, Field, Numeric
 from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
 
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio: nearby keys fall far apart (Knuth, 6.4)
+# 2**64 over the golden ratio: nearby keys fall far apart (Knuth, 6.4)
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Lookup:
@@ -38,15 +47,21 @@ class Lookup:
 
     def __init__(self, keys: np.ndarray, numbers: np.ndarray, absent: int) -> None:
         bits = max(1, (2 * len(keys)).bit_length())  # at most half of the places are taken
-        self._absent, self._last, self._shift = absent, (1 << bits) - 1, np.uint64(64 - bits)
-        self._keys, self._numbers = np.zeros(1 << bits, np.int64), np.full(1 << bits, absent, np.int32)
+        self._absent = absent
+        self._last = (1 << bits) - 1
+        self._shift = np.uint64(64 - bits)
+        self._keys = np.zeros(1 << bits, np.int64)
+        self._numbers = np.full(1 << bits, absent, np.int32)
         place = (keys.view(np.uint64) * MULTIPLIER >> self._shift).view(np.int64)
         while len(keys):
             free = self._numbers[place] == absent
             # Of several keys for one slot the last one is stored, in both arrays.
-            self._keys[place[free]], self._numbers[place[free]] = keys[free], numbers[free]
+            self._keys[place[free]] = keys[free]
+            self._numbers[place[free]] = numbers[free]
             beaten = self._keys[place] != keys
-            keys, numbers, place = keys[beaten], numbers[beaten], (place[beaten] + 1) & self._last
+            keys = keys[beaten]
+            numbers = numbers[beaten]
+            place = (place[beaten] + 1) & self._last
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """The number of each key [N], int32."""
@@ -58,7 +73,8 @@ class Lookup:
             place = (place + 1) & self._last
             numbers[other] = self._numbers[place]
             more = (self._keys[place] != keys[other]) & (self._numbers[place] != self._absent)
-            other, place = other[more], place[more]
+            other = other[more]
+            place = place[more]
         return numbers
 
 
@@ -68,7 +84,8 @@ RANGES_BEYOND = 10
 """How many times its width a range of training rows is widened on each side, before numbers beyond it are clipped."""
 BOOLEANS = {"true", "false"}
 INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
-FEW_TEXTS = 16  # a request's context; polars builds an index in every call, 27 ms for 100,000 values
+# a request's context; polars builds an index in every call, 27 ms for 100,000 values
+FEW_TEXTS = 16
 SOME_TEXTS = 1_000
 
 
@@ -109,10 +126,13 @@ class Vocabulary:
         """
         if cells.dtype in INTEGERS:
             ids = self._integers.find(cells.cast(pl.Int64).fill_null(0).to_numpy())
-        elif len(cells) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values:
+        elif (
+            len(cells) <= max(FEW_TEXTS, min(len(self.values) // 8, SOME_TEXTS)) or not self.values
+        ):
             return self.ids_of(cells.to_list())
         else:
-            text, (values, seed, places) = cells.str.to_lowercase() if self.boolean else cells, self._hashes
+            text = cells.str.to_lowercase() if self.boolean else cells
+            (values, seed, places) = self._hashes
             place = places.find(text.hash(seed).to_numpy().view(np.int64))
             known = (values.gather(place.clip(min=0)) == text).fill_null(False).to_numpy()
             ids = np.where(known, place + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
@@ -170,8 +190,8 @@ class Hashing:
 class Scaling:
     """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip`.
 
-    `clip` is [0, 1] for `minmax`, none for a logarithm, which is at most 89, else the range of the training rows,
-    widened on both sides by `RANGES_BEYOND` times its width.
+    `clip` is [0, 1] for `minmax`, none for a logarithm, which is at most 89, else the range of the
+    training rows, widened on both sides by `RANGES_BEYOND` times its width.
     """
 
     logarithm: bool = False
@@ -214,8 +234,8 @@ def signed_log(number: np.ndarray) -> np.ndarray:
 class Cells:
     """A field's encoded column: local row ids [N], int32, and for encoding `value` numbers [N], float32.
 
-    A bag has the ids of all cells, one cell after another, and the number of ids of each cell, at least 1, as lengths
-    [N], int64; an empty cell has the single id `missing`.
+    A bag has the ids of all cells, one cell after another, and the number of ids of each cell, at
+    least 1, as lengths [N], int64; an empty cell has the single id `missing`.
     """
 
     ids: np.ndarray
@@ -223,7 +243,9 @@ class Cells:
     lengths: np.ndarray | None = None
 
 
-def encode_column(f: Field, fitted: Fitted, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS) -> Cells:
+def encode_column(
+    f: Field, fitted: Fitted, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS
+) -> Cells:
     """Encode a field's column; a sequence keeps its newest `max_length` values, in order.
 
     `missing` has the marks of missing numbers.
@@ -241,9 +263,10 @@ def encode_column(f: Field, fitted: Fitted, column: pl.Series, *, missing: Seque
         cells = coded(column)
         return Cells(cells.look_up(fitted.ids(cells.texts), MISSING))
     known = None
-    if isinstance(column.dtype, pl.List) and not column.dtype.inner.is_nested():  # `as_list` refuses nested values
-        # Histories often repeat items and text is slow: each distinct value gets its id once, unless one is missing or
-        # blank, which only `as_list` removes.
+    # `as_list` refuses nested values
+    if isinstance(column.dtype, pl.List) and not column.dtype.inner.is_nested():
+        # Histories often repeat items and text is slow: each distinct value gets its id once,
+        # unless one is missing or blank, which only `as_list` removes.
         value = column.list.explode(empty_as_null=False, keep_nulls=False).unique().rename("value")
         texts = as_list(value.to_frame().select(pl.concat_list("value")).to_series(), f.separator)
         if (texts.list.len() > 0).all():
@@ -254,19 +277,26 @@ def encode_column(f: Field, fitted: Fitted, column: pl.Series, *, missing: Seque
     flat = lists.list.explode(empty_as_null=True)
     if known is None:
         return Cells(fitted.ids(flat), lengths=lengths)
-    ids = flat.to_frame("value").join(known, on="value", how="left", maintain_order="left").get_column("id")
+    ids = (
+        flat.to_frame("value")
+        .join(known, on="value", how="left", maintain_order="left")
+        .get_column("id")
+    )
     return Cells(ids.fill_null(MISSING).to_numpy(), lengths=lengths)
 
 
 def number_cells(f: Field, fitted: Scaling | Bins, given: np.ndarray) -> Cells:
     """Encode numbers, with NaN for missing ones."""
-    absent, number = np.isnan(given), signed_log(given) if fitted.logarithm else given
+    absent = np.isnan(given)
+    number = signed_log(given) if fitted.logarithm else given
     if isinstance(fitted, Bins):
         at_edge: Literal["left", "right"] = "right" if fitted.closed == "left" else "left"
         position = np.searchsorted(np.asarray(fitted.edges), number, side=at_edge)
         return Cells(np.where(absent, MISSING, position + 1).astype(np.int32))
     with np.errstate(over="ignore"):  # overflows are clipped
-        scaled = np.clip((number - fitted.shift) / fitted.scale, *(fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX)))
+        scaled = np.clip(
+            (number - fitted.shift) / fitted.scale, *(fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX))
+        )
     fill = 1.0 if f.cell == "number" and f.missing == "vector" else 0.0
     numbers = np.where(absent, fill, scaled).astype(np.float32)
     return Cells(np.where(absent, np.int32(MISSING), np.int32(1)), numbers=numbers)
@@ -287,15 +317,23 @@ def read_entry(data: Mapping[str, Any], where: str) -> Entry:
     """A field of an encoder's JSON."""
     fitted = data.get("fitted") if isinstance(data, Mapping) else None
     values = fitted.get("values") if isinstance(fitted, Mapping) else None
-    if not isinstance(fitted, Mapping) or not isinstance(values, list) or set(map(type, values)) != {str}:
+    if (
+        not isinstance(fitted, Mapping)
+        or not isinstance(values, list)
+        or set(map(type, values)) != {str}
+    ):
         return parse(Entry, data, where, DataError)  # names the error
-    if pl.Series(values, dtype=pl.String).n_unique() < len(values):  # twice as fast as a set for millions
+    # twice as fast as a set for millions
+    if pl.Series(values, dtype=pl.String).n_unique() < len(values):
         (twice, _), *_ = Counter(values).most_common(1)
-        raise DataError(f"{where}.fitted.values must have each value once, found {twice!r} more often")
+        raise DataError(
+            f"{where}.fitted.values must have each value once, found {twice!r} more often"
+        )
     entry = parse(Entry, {**data, "fitted": {**fitted, "values": []}}, where, DataError)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
     vocabulary = replace(entry.fitted, values=tuple(values))
-    result = _INTERNED.setdefault(hash(vocabulary), vocabulary)  # bundles of one log share equal vocabularies in memory
+    # bundles of one log share equal vocabularies in memory
+    result = _INTERNED.setdefault(hash(vocabulary), vocabulary)
     return replace(entry, fitted=result if result == vocabulary else vocabulary)
 
 
@@ -304,13 +342,17 @@ SHARDS = 32  # a text is in the file of its hash
 EMPTY = pl.DataFrame(schema={"text": pl.String, "n": pl.Int64})
 
 
-def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_TEXTS) -> tuple[tuple[str, ...], int]:
+def frequent_texts(
+    counts: Iterable[pl.DataFrame], least: int, most: int = MOST_TEXTS
+) -> tuple[tuple[str, ...], int]:
     """The texts that occur at least `least` times, most frequent first, and the number of others.
 
-    The counts have columns `text`, or 64-bit integers for their decimal texts, and `n`. At most `most` different ones
-    are in memory, if the memory budget has a folder for the others.
+    The counts have columns `text`, or 64-bit integers for their decimal texts, and `n`. At most
+    `most` different ones are in memory, if the memory budget has a folder for the others.
     """
-    folder, held, waiting = scratch.new_path(), [EMPTY], 0
+    folder = scratch.new_path()
+    held = [EMPTY]
+    waiting = 0
     files: list[list[Path]] = [[] for _ in range(SHARDS)]
     for some in chain(counts, [None]):
         if some is not None:
@@ -318,9 +360,11 @@ def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_
             waiting += some.height
             if waiting <= max(held[0].height, most // 8):
                 continue
-        full = [one for one in held if one.height]  # empty ones are of text, also where integers are counted
+        # empty ones are of text, also where integers are counted
+        full = [one for one in held if one.height]
         whole = pl.concat(full or [EMPTY]).group_by("text").agg(pl.col("n").sum())
-        held, waiting = [whole], 0
+        held = [whole]
+        waiting = 0
         if folder is None or whole.height <= (0 if some is None and files[0] else most):
             continue
         shard = whole.get_column("text").hash(0) % SHARDS
@@ -332,21 +376,27 @@ def frequent_texts(counts: Iterable[pl.DataFrame], least: int, most: int = MOST_
         except OSError as e:
             raise cannot_write(folder, e) from e
         held = [EMPTY]
-    kept, rare = [], 0
+    kept = []
+    rare = 0
     for stored in files if files[0] else [[]]:
         counted = pl.concat([pl.read_ipc(path) for path in stored] or held)
         every = counted.group_by("text").agg(pl.col("n").sum()) if stored else counted
         kept.append(every.filter(pl.col("n") >= least))
         rare += every.height - kept[-1].height
-    result = pl.concat(kept).with_columns(pl.col("text").cast(pl.String)).sort("n", "text", descending=[True, False])
+    result = (
+        pl.concat(kept)
+        .with_columns(pl.col("text").cast(pl.String))
+        .sort("n", "text", descending=[True, False])
+    )
     return tuple(result.get_column("text").to_list()), rare
 
 
 class Counted(NamedTuple):
     """How many rows of a field's column were counted, how many values they hold, and these.
 
-    `values` are a numeric field's numbers, in order, as `number`, or those of them that it needs; else the texts, or
-    integers for their decimal texts, and how often each occurs, as `text` and `n`, and none for a hashed field.
+    `values` are a numeric field's numbers, in order, as `number`, or those of them that it needs;
+    else the texts, or integers for their decimal texts, and how often each occurs, as `text` and
+    `n`, and none for a hashed field.
     """
 
     rows: int
@@ -354,7 +404,9 @@ class Counted(NamedTuple):
     values: pl.DataFrame
 
 
-def count_column(f: Field, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS) -> Iterator[Counted]:
+def count_column(
+    f: Field, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS
+) -> Iterator[Counted]:
     """Count a field's column, chunk by chunk; `missing` has the marks of missing numbers."""
     for at in scratch.chunk_slices(len(column)):
         cells = column[at]
@@ -362,7 +414,8 @@ def count_column(f: Field, column: pl.Series, *, missing: Sequence[str] = MISSIN
             with counting_from(at.start):
                 what = f"column {f.column!r} (field {f.name!r})"
                 number = as_number(cells, what, form=f.number_format, missing=missing).drop_nulls()
-            present, values = len(number), pl.DataFrame({"number": number})
+            present = len(number)
+            values = pl.DataFrame({"number": number})
             if f.encoding == "value" and f.transform == "none":  # for which their range is enough
                 ends = pl.Series([number.min(), number.max()], dtype=pl.Float64)
                 values = pl.DataFrame({"number": ends.drop_nulls()})
@@ -370,15 +423,23 @@ def count_column(f: Field, column: pl.Series, *, missing: Sequence[str] = MISSIN
             kept = f.encoding != "value" or f.transform != "log"
         else:
             if isinstance(f, Categorical) and cells.dtype in INTEGERS:
-                # Integers are cheaper to count than their texts, which are made when all are counted.
-                values = cells.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
+                # Integers are cheaper to count than their texts, which are made when all are
+                # counted.
+                values = (
+                    cells.rename("text").value_counts(name="n").drop_nulls("text").cast(pl.Int64)
+                )
             else:
                 if not isinstance(f, Categorical):
                     cells = as_list(cells, f.separator).list.explode(empty_as_null=True)
                 texts = coded(cells)
-                values = pl.DataFrame({"text": texts.texts, "n": texts.counts()}).filter(pl.col("n") > 0)
-            present, kept = int(values.get_column("n").sum()), f.hash_buckets is None
-        yield Counted(rows=at.stop - at.start, present=present, values=values if kept else values.clear())
+                values = pl.DataFrame({"text": texts.texts, "n": texts.counts()}).filter(
+                    pl.col("n") > 0
+                )
+            present = int(values.get_column("n").sum())
+            kept = f.hash_buckets is None
+        yield Counted(
+            rows=at.stop - at.start, present=present, values=values if kept else values.clear()
+        )
 
 
 def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
@@ -388,12 +449,16 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
     def values() -> Iterator[pl.DataFrame]:
         nonlocal rows, present
         for chunk in chunks:
-            rows, present = rows + chunk.rows, present + chunk.present
+            rows = rows + chunk.rows
+            present = present + chunk.present
             yield chunk.values
 
-    number, known = np.empty(0), Vocabulary(values=())
+    number = np.empty(0)
+    known = Vocabulary(values=())
     if isinstance(f, Numeric):
-        number = scratch.concatenate((one.get_column("number").to_numpy() for one in values()), np.float64)
+        number = scratch.concatenate(
+            (one.get_column("number").to_numpy() for one in values()), np.float64
+        )
     else:
         texts, rare = frequent_texts(values(), f.min_count)
         known = Vocabulary(values=texts, rare=rare)
@@ -410,7 +475,8 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
     if logarithm:
         for at in scratch.chunk_slices(len(number)):
             number[at] = signed_log(number[at])
-    low, high = float(number.min()), float(number.max())
+    low = float(number.min())
+    high = float(number.max())
     if f.encoding == "value" and f.transform == "none":
         if _is_constant((low + high) / 2, (high - low) / 2, 2):
             high = low
@@ -421,7 +487,11 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
         high = mean = low
     if f.encoding != "value":
         uniform = f.encoding == "uniform"
-        edges = np.linspace(low, high, f.bins + 1)[1:-1] if uniform else quantile_edges(number, f.bins, f.point_masses)
+        edges = (
+            np.linspace(low, high, f.bins + 1)[1:-1]
+            if uniform
+            else quantile_edges(number, f.bins, f.point_masses)
+        )
         return Bins(edges=tuple(np.unique(edges).tolist()), logarithm=logarithm, closed=f.closed)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
@@ -430,7 +500,11 @@ def fit_counted(f: Field, chunks: Iterable[Counted]) -> Fitted:
     deviation = float(np.sqrt(number.sum() / len(number)))
     if _is_constant(mean, deviation, len(number)):
         return Scaling(shift=mean, clip=_widened(0.0, 0.0))
-    return Scaling(shift=mean, scale=deviation, clip=_widened((low - mean) / deviation, (high - mean) / deviation))
+    return Scaling(
+        shift=mean,
+        scale=deviation,
+        clip=_widened((low - mean) / deviation, (high - mean) / deviation),
+    )
 
 
 def _widened(low: float, high: float) -> tuple[float, float]:
@@ -449,7 +523,11 @@ def _is_constant(mean: float, deviation: float, count: int) -> bool:
 def new_values(f: Field, known: Vocabulary, chunks: Iterable[Counted]) -> tuple[str, ...]:
     """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
     assert not isinstance(f, Numeric), "it has no vocabulary"
-    text = pl.col("text").cast(pl.String).str.to_lowercase() if known.boolean else pl.col("text").cast(pl.String)
+    text = (
+        pl.col("text").cast(pl.String).str.to_lowercase()
+        if known.boolean
+        else pl.col("text").cast(pl.String)
+    )
     named = (chunk.values.with_columns(text) for chunk in chunks)
     unseen = (one.filter(pl.Series(known.ids(one["text"]) == UNKNOWN)) for one in named)
     values, _ = frequent_texts(unseen, f.min_count)
@@ -462,16 +540,22 @@ def quantile_edges(number: np.ndarray, bins: int, point_masses: bool) -> np.ndar
     With `point_masses` a number in more than 1 / bins of the rows gets its own bin.
     """
     if not point_masses:
-        return np.asarray(np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1], overwrite_input=True))
+        return np.asarray(
+            np.quantile(number, np.linspace(0, 1, bins + 1)[1:-1], overwrite_input=True)
+        )
     number.sort()
     # A run of more than N / bins equal numbers covers a multiple of N // bins.
     some = np.unique(number[:: max(1, len(number) // bins)])
     start, end = (np.searchsorted(number, some, side=side) for side in ("left", "right"))
     heavy = (end - start) * bins > len(number)
-    start, end = start[heavy], end[heavy]
-    first, after = number[start], number[end[end < len(number)]]
-    rest, kept = number, 0
-    for low, high in zip([0, *end], [*start, len(number)], strict=True):  # what lies between the runs moves together
+    start = start[heavy]
+    end = end[heavy]
+    first = number[start]
+    after = number[end[end < len(number)]]
+    rest = number
+    kept = 0
+    # what lies between the runs moves together
+    for low, high in zip([0, *end], [*start, len(number)], strict=True):
         for at in scratch.chunk_slices(int(high - low)):
             rest[kept + at.start : kept + at.stop] = number[low + at.start : low + at.stop]
         kept += int(high - low)

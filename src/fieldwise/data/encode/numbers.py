@@ -19,11 +19,15 @@ _BETWEEN_AND_MARK = {  # thousands separator, as a pattern, and decimal mark
 CURRENCIES = frozenset(WORDS["currencies"])
 _UNITS = frozenset(WORDS["units"]) | CURRENCIES
 _BEFORE = r"[+-]?\s*(?P<before>[^\d\s+\-.,']*)\s*[+-]?"
-_AMOUNT = re.compile(rf"{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?\Z")
+_AMOUNT = re.compile(
+    rf"{_BEFORE}(?P<number>\d(?:[\d.,'’\s]*\d)?)(?P<space>\s*)(?P<after>[^\d\s]\D*)?\Z"
+)
 
 _ANY_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True))
 _ANY_CURRENCY = "|".join(re.escape(unit) for unit in sorted(CURRENCIES, key=len, reverse=True))
-_NAMED_AMOUNT = rf"(?i)^[+-]?\s*(?:(?:{_ANY_CURRENCY})\.?)?\s*[+-]?\d[\d.,'’\s]*(?:(?:{_ANY_UNIT})\.?)?$"
+_NAMED_AMOUNT = (
+    rf"(?i)^[+-]?\s*(?:(?:{_ANY_CURRENCY})\.?)?\s*[+-]?\d[\d.,'’\s]*(?:(?:{_ANY_UNIT})\.?)?$"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +64,13 @@ def unit_of(cells: pl.Series) -> Unit | None:
         if (before and after) or (unit and _word(unit) not in known):
             return None
         is_before.setdefault(unit, bool(before))
-        always_spaced[before, after] = always_spaced.get((before, after), True) and bool(parts["space"])
-    if any(_is_letter(before or after) and not spaced for (before, after), spaced in always_spaced.items()):
+        always_spaced[before, after] = always_spaced.get((before, after), True) and bool(
+            parts["space"]
+        )
+    if any(
+        _is_letter(before or after) and not spaced
+        for (before, after), spaced in always_spaced.items()
+    ):
         return None
     written = [unit for unit in is_before if unit]
     first = written[0] if written else ""
@@ -122,7 +131,9 @@ def likely_formats(text: pl.Series, most_bad: float) -> tuple[list[str], pl.Seri
     unit = unit_of(amounts) if len(cells) - len(amounts) <= most < has_format.sum() else None
     if unit is None or unit.others:
         return [], none
-    unread = {form: cells.filter(~_fits(cells, form)) for form in map(unit.format_of, NUMBER_FORMATS)}
+    unread = {
+        form: cells.filter(~_fits(cells, form)) for form in map(unit.format_of, NUMBER_FORMATS)
+    }
     fewest = min(unread.values(), key=len)
     if len(fewest) > most:
         return [], none
@@ -135,7 +146,9 @@ def plain_numbers(text: pl.Series, form: str) -> pl.Series:
     parts = text.str.extract_groups(_pattern(form)).struct.unnest()
     whole = pl.col("whole").str.replace_all(between, "")
     fraction = pl.concat_str(pl.lit("."), pl.col("fraction")).fill_null("")
-    plain = parts.select(pl.concat_str("sign", "sign_after", whole, fraction).fill_null("?")).to_series()
+    plain = parts.select(
+        pl.concat_str("sign", "sign_after", whole, fraction).fill_null("?")
+    ).to_series()
     return plain.zip_with(text.is_not_null(), text).rename(text.name)
 
 
@@ -171,7 +184,12 @@ def is_mark(cells: pl.Series, missing: Sequence[str]) -> pl.Series:
     >>> is_mark(pl.Series(["NULL", "7", " n/a ", None]), ("null", "N/A")).to_list()
     [True, False, True, False]
     """
-    return cells.to_frame("cell").select(mark_test(pl.col("cell"), missing)).to_series().rename(cells.name)
+    return (
+        cells.to_frame("cell")
+        .select(mark_test(pl.col("cell"), missing))
+        .to_series()
+        .rename(cells.name)
+    )
 
 
 def mark_test(cells: pl.Expr, missing: Sequence[str]) -> pl.Expr:

@@ -19,9 +19,11 @@ from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of,
 ENOUGH = 20_000  # rows of a sample for one test
 _LEAST_PAIRS = 20
 _REPEATED = 0.3  # minimum share of rows that follow another row of their key
-_ERRORS = 0.02  # of two rows of one key, the share that may differ where the key determines a column
+# of two rows of one key, the share that may differ where the key determines a column
+_ERRORS = 0.02
 _LIFT = 0.1  # that share relative to two rows at random
-_CONSTANT = 0.99  # two rows at random have the same cell so often: nothing determines a column that never varies
+# two rows at random have the same cell so often: nothing determines a column that never varies
+_CONSTANT = 0.99
 _NEIGHBOURS = 3
 _SHRINKAGE = 10.0
 _BINS = 32
@@ -42,7 +44,9 @@ class Agreement:
     determined: bool  # whether the column is a function of the key, up to one row in a hundred
 
 
-def agreements(columns: Columns, keys: Sequence[str], skip: Collection[str] = ()) -> dict[str, dict[str, Agreement]]:
+def agreements(
+    columns: Columns, keys: Sequence[str], skip: Collection[str] = ()
+) -> dict[str, dict[str, Agreement]]:
     """By key, the agreement of each column but those to skip within the key's values; none if too few rows share one.
 
     >>> from fieldwise.data.infer.profile import profile_columns
@@ -52,10 +56,14 @@ def agreements(columns: Columns, keys: Sequence[str], skip: Collection[str] = ()
     {'k': True, 'shade': True, 'n': False}
     """
     results: dict[str, dict[str, Agreement]] = {key: {} for key in keys}
-    neighbours = {key: found for key in keys if (found := _neighbours(columns[key].cells)) is not None}
+    neighbours = {
+        key: found for key in keys if (found := _neighbours(columns[key].cells)) is not None
+    }
     if not neighbours:
         return results
-    names = [name for name, column in columns.items() if name not in skip and _can_compare(column.kind)]
+    names = [
+        name for name, column in columns.items() if name not in skip and _can_compare(column.kind)
+    ]
     if not names:
         return results
     columns_at_once = max(1, _COMPARED_CELLS // len(columns[names[0]].cells))
@@ -65,16 +73,21 @@ def agreements(columns: Columns, keys: Sequence[str], skip: Collection[str] = ()
         is_present = np.stack([columns[name].is_present for name in block])
         whole_chances = [_chance(*cells) for cells in zip(codes, is_present, strict=True)]
         for key, (rows, is_pair) in neighbours.items():
-            sample, is_known = codes[:, rows], is_present[:, rows]
+            sample = codes[:, rows]
+            is_known = is_present[:, rows]
             both = is_pair & is_known[:, 1:] & is_known[:, :-1]
             pairs = both.sum(axis=1)
             equal = ((sample[:, 1:] == sample[:, :-1]) & both).sum(axis=1)
             for place in np.flatnonzero(pairs >= _LEAST_PAIRS).tolist():
                 is_whole = len(rows) == codes.shape[1]
-                chance = whole_chances[place] if is_whole else _chance(sample[place], is_known[place])
+                chance = (
+                    whole_chances[place] if is_whole else _chance(sample[place], is_known[place])
+                )
                 same = float(equal[place] / pairs[place])
                 determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
-                results[key][block[place]] = Agreement(same=same, chance=chance, determined=determined)
+                results[key][block[place]] = Agreement(
+                    same=same, chance=chance, determined=determined
+                )
     return results
 
 
@@ -108,7 +121,8 @@ def _chance(codes: np.ndarray, is_present: np.ndarray) -> float:
 def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of different rows with the same key, as two arrays of row numbers; empty if too few rows share one.
 
-    The rows of a key are paired at random, since neighbours in time are more alike than two rows of a key.
+    The rows of a key are paired at random, since neighbours in time are more alike than two rows of
+    a key.
     """
     codes = keys.hash(seed=0).to_numpy()
     rows = np.flatnonzero((codes % (len(keys) // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
@@ -120,13 +134,16 @@ def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     return rows[:-1][same], rows[1:][same]
 
 
-def explained_shares(cells: pl.Series, pairs: Mapping[Who, tuple[np.ndarray, np.ndarray]]) -> dict[Who, float]:
+def explained_shares(
+    cells: pl.Series, pairs: Mapping[Who, tuple[np.ndarray, np.ndarray]]
+) -> dict[Who, float]:
     """The share of a column's variation that each side's key explains, by the pairs of `key_pairs`.
 
-    It is 1 if each key has one value, and about 0 if the key tells nothing. For categories it is 1 - P(two rows of a
-    key differ) / P(two rows at random differ), for numbers also 1 - their mean squared difference within a key / that
-    at random, of ranks, so that neither outliers nor the scale count; the greater of both. A side is left out if too
-    few pairs have both cells, and all are if the column does not vary.
+    It is 1 if each key has one value, and about 0 if the key tells nothing. For categories it is 1
+    - P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 - their mean
+      squared difference within a key / that
+    at random, of ranks, so that neither outliers nor the scale count; the greater of both. A side
+    is left out if too few pairs have both cells, and all are if the column does not vary.
 
     >>> rng = np.random.default_rng(0)
     >>> key = np.arange(50).repeat(40)
@@ -135,17 +152,23 @@ def explained_shares(cells: pl.Series, pairs: Mapping[Who, tuple[np.ndarray, np.
     0.9
     """
     column = ColumnProfile(cells)
-    is_present, codes = column.is_present, column.codes()
+    is_present = column.is_present
+    codes = column.codes()
     chance = _chance(codes, is_present)
     shares: dict[Who, float] = {}
     if chance >= _CONSTANT:
         return shares
-    rank = cells.rank().fill_null(0).to_numpy().astype(np.float64) if cells.dtype.is_numeric() else None
+    rank = (
+        cells.rank().fill_null(0).to_numpy().astype(np.float64)
+        if cells.dtype.is_numeric()
+        else None
+    )
     for side, (first, second) in pairs.items():
         both = is_present[first] & is_present[second]
         if both.sum() < _LEAST_PAIRS:
             continue
-        first, second = first[both], second[both]
+        first = first[both]
+        second = second[both]
         same = float((codes[first] == codes[second]).mean())
         share = (same - chance) / (1 - chance)
         if rank is not None:
@@ -173,14 +196,17 @@ def is_binning(keys: pl.Series, column: pl.Series) -> bool:
         return bool(len(steps)) and abs(float(steps.mean())) > 0.9
     codes = cells.hash(seed=0).to_numpy() if not cells.dtype.is_nested() else np.arange(len(cells))
     groups = len(np.unique(codes))  # text that is one to one with the numbers names them
-    return groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
+    return (
+        groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
+    )
 
 
 def collision_ratio(values: np.ndarray, counts: np.ndarray) -> float:
     """How much oftener rows share a whole number than a density that is smooth among neighbouring numbers would give.
 
-    About 1 for counts, ages and amounts. Ids have gaps, or some are used much more than their neighbours: above 1.5.
-    `values` are the different numbers, ascending, and `counts` how many rows hold each.
+    About 1 for counts, ages and amounts. Ids have gaps, or some are used much more than their
+    neighbours: above 1.5. `values` are the different numbers, ascending, and `counts` how many rows
+    hold each.
 
     >>> rng = np.random.default_rng(0)
     >>> ages, ids = rng.normal(40, 12, 4000).astype(int), rng.permutation(10_000)[:300][rng.integers(0, 300, 4000)]
@@ -193,7 +219,8 @@ def collision_ratio(values: np.ndarray, counts: np.ndarray) -> float:
     values = (values - values[0]) // max(1, int(np.gcd.reduce(np.diff(values))))
     windows = len(values) // _NEIGHBOURS
     inner = slice(0, windows * _NEIGHBOURS)
-    grid, many = values[inner].reshape(windows, -1), counts[inner].reshape(windows, -1).astype(np.float64)
+    grid = values[inner].reshape(windows, -1)
+    many = counts[inner].reshape(windows, -1).astype(np.float64)
     after = np.append(values[_NEIGHBOURS::_NEIGHBOURS], values[-1] + 1)[:windows]
     width = (after - grid[:, 0]).astype(np.float64).clip(min=_NEIGHBOURS)
     total = many.sum(axis=1)
@@ -218,7 +245,8 @@ def is_round(numbers: np.ndarray) -> bool:
 def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
     """How much better quantile bins predict a target on held-out rows than categories do, in standard errors.
 
-    Both predict by the shrunken mean of half of the rows, and are compared by squared error on the other half.
+    Both predict by the shrunken mean of half of the rows, and are compared by squared error on the
+    other half.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.integers(0, 400, 8000)
@@ -227,14 +255,16 @@ def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
     (True, True)
     """
     rows = np.random.default_rng(0).permutation(len(numbers))[: 2 * ENOUGH]
-    numbers, target = numbers[rows], target[rows].astype(np.float64)
+    numbers = numbers[rows]
+    target = target[rows].astype(np.float64)
     codes = np.unique(numbers, return_inverse=True)[1]
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
     bins = np.searchsorted(edges, numbers)
     half = len(rows) // 2
     errors = []
     for group in (codes, bins):
-        groups, first = int(group.max()) + 1, group[:half]
+        groups = int(group.max()) + 1
+        first = group[:half]
         count = np.bincount(first, minlength=groups)
         total = np.bincount(first, weights=target[:half], minlength=groups)
         mean = (total + _SHRINKAGE * float(target[:half].mean())) / (count + _SHRINKAGE)
@@ -249,15 +279,19 @@ _ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
 _ROWS_A_CODE = 1.4  # the same of codes such as 3f9a01c2, which nothing but an id is written as
 _MOST_ALIKE = 5
 """Columns that look like ids by their rows, and whose names tell no entity."""
-_FEATURES, _MANY_FEATURES = 4, 16
+_FEATURES = 4
+_MANY_FEATURES = 16
 """Numbered columns of one name that are features: beside columns with other names, and in any table."""
 _SIDES: tuple[Who, ...] = ("user", "item")
-_SURE, _LIKELY = 1.2, 0.6  # the score from which a column is an id, and a second one beside it
+# the score from which a column is an id, and a second one beside it
+_SURE = 1.2
+_LIKELY = 0.6
 _VISITS = 0.15  # minimum ratio of the number of users to that of visits
 _BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
 _LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-_MEASURE = r"^(?:\d{1,2}:\d\d(?::\d\d)?|\d[\d.,]* ?[%€$£])$"  # no id: a time of day, a share, a price
+# no id: a time of day, a share, a price
+_MEASURE = r"^(?:\d{1,2}:\d\d(?::\d\d)?|\d[\d.,]* ?[%€$£])$"
 _CODE = r"^(?:[^\s]*\d[^\s]*)$"
 _LONG_CODE = r"^[0-9a-fA-F-]{8,}$"
 
@@ -267,12 +301,17 @@ class Entities:
     """The columns of ids, and which columns are functions of them."""
 
     ids: dict[Who, str] = field(default_factory=dict)  # of each side that has one
-    sure: frozenset[Who] = frozenset()  # the sides whose ids are given, or have a name that tells them
-    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)  # by key, of every column within its values
-    determined: dict[str, set[str]] = field(default_factory=dict)  # by key, the columns that are functions of it
-    functions: dict[str, set[str]] = field(default_factory=dict)  # less the key and groups or scales of its numbers
+    # the sides whose ids are given, or have a name that tells them
+    sure: frozenset[Who] = frozenset()
+    # by key, of every column within its values
+    within: dict[str, dict[str, Agreement]] = field(default_factory=dict)
+    # by key, the columns that are functions of it
+    determined: dict[str, set[str]] = field(default_factory=dict)
+    # less the key and groups or scales of its numbers
+    functions: dict[str, set[str]] = field(default_factory=dict)
     reasons: dict[Who, str] = field(default_factory=dict)
-    pairs: dict[Who, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # of rows with the same id
+    # of rows with the same id
+    pairs: dict[Who, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)  # by column, what the user must check
 
     def settled(self) -> set[str]:
@@ -281,14 +320,16 @@ class Entities:
 
     def key_of(self, column: str) -> str | None:
         """The id that determines a column, if one does."""
-        return next((k for k in self.ids.values() if k != column and column in self.determined[k]), None)
+        return next(
+            (k for k in self.ids.values() if k != column and column in self.determined[k]), None
+        )
 
     def role(self, cells: pl.Series, f: Field) -> tuple[Role, str, str]:
         """The role of a field, the reason, and what the user must check, or an empty text.
 
-        It is that of the id that determines the field's column, else of the id that explains most of it, else the role
-        that the column's name tells, unless the column is known to vary within that side's id. Ids in doubt do not
-        count.
+        It is that of the id that determines the field's column, else of the id that explains most
+        of it, else the role that the column's name tells, unless the column is known to vary within
+        that side's id. Ids in doubt do not count.
         """
         column = cells.name
         ids = {side: key for side, key in self.ids.items() if side in self.sure}
@@ -301,12 +342,26 @@ class Entities:
             return f.role, reason if named == f.role else "a history is the user's", ""
         if moment:
             return named, reason, ""
-        same = {side: one for side, key in ids.items() if (one := self.within[key].get(column)) is not None}
+        same = {
+            side: one
+            for side, key in ids.items()
+            if (one := self.within[key].get(column)) is not None
+        }
         sides = [side for side, one in same.items() if one.determined]
-        if sides:  # a column may be determined by both, such as a language: its name decides, else the better agreement
+        # a column may be determined by both, such as a language: its name decides, else the better
+        # agreement
+        if sides:
             best = max(sides, key=lambda side: (side == named, same[side].same))
-            how = "every row" if same[best].same == 1 else f"{same[best].same:.1%} of the pairs of rows"
-            return best, f"determined by the {best}: the same in {how} of one {self.ids[best]!r}", ""
+            how = (
+                "every row"
+                if same[best].same == 1
+                else f"{same[best].same:.1%} of the pairs of rows"
+            )
+            return (
+                best,
+                f"determined by the {best}: the same in {how} of one {self.ids[best]!r}",
+                "",
+            )
         shares = self._explained(cells, f)
         if not shares:
             return named, reason, ""
@@ -319,15 +374,21 @@ class Entities:
             return {}
         if f.cell == "number" and cells.dtype == pl.String:
             with suppress(DataError):  # some cells are no numbers: their texts are compared
-                cells = as_number(cells, f"column {cells.name!r}", form=getattr(f, "number_format", None))
+                cells = as_number(
+                    cells, f"column {cells.name!r}", form=getattr(f, "number_format", None)
+                )
         return explained_shares(comparable(cells), pairs)
 
 
-def _role_by_shares(column: str, named: Role, reason: str, shares: Mapping[Who, float]) -> tuple[Role, str, str]:
+def _role_by_shares(
+    column: str, named: Role, reason: str, shares: Mapping[Who, float]
+) -> tuple[Role, str, str]:
     """The role of a column that varies within the ids, by the share of it that each of them explains."""
     by_share = sorted(shares, key=lambda side: -shares[side])
     most = shares[by_share[0]]
-    figures = " and ".join(f"the {side} id explains {max(shares[side], 0):.0%} of it" for side in by_share)
+    figures = " and ".join(
+        f"the {side} id explains {max(shares[side], 0):.0%} of it" for side in by_share
+    )
     alike = [side for side in by_share if shares[side] > most - _CLOSE_SHARE]
     if most < _MOST_OF_IT:
         is_close = most > _MOST_OF_IT - _CLOSE_SHARE
@@ -340,7 +401,11 @@ def _role_by_shares(column: str, named: Role, reason: str, shares: Mapping[Who, 
     if not is_close:
         return role, why, ""
     taken = "context" if role == "context" else f"a field of the {role}"
-    return role, why, f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not"
+    return (
+        role,
+        why,
+        f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not",
+    )
 
 
 @dataclass(kw_only=True, eq=False)
@@ -354,18 +419,22 @@ class _Key:
     rank: int  # how much its name looks like an id, see `id_rank`
     role: Role  # the side that its name tells
     functions: set[str] = field(default_factory=set)  # as in `Entities`
-    aliases: list[str] = field(default_factory=list)  # the keys that it is one to one with and a better id than
+    # the keys that it is one to one with and a better id than
+    aliases: list[str] = field(default_factory=list)
     narrow: float = 1.0  # how close in time a value's rows are
     score: float = 0.0  # all of this together
 
 
 def find_entities(
-    columns: Columns, skip: Collection[str], times: Sequence[str], given: Mapping[Who, str] | None = None
+    columns: Columns,
+    skip: Collection[str],
+    times: Sequence[str],
+    given: Mapping[Who, str] | None = None,
 ) -> Entities:
     """The user and item ids of a table.
 
-    Columns to `skip` are no ids and are not used to find any; `times` look like times, the likeliest first. `given` has
-    the ids that are known.
+    Columns to `skip` are no ids and are not used to find any; `times` look like times, the
+    likeliest first. `given` has the ids that are known.
 
     >>> from fieldwise.data.infer.profile import profile_columns
     >>> rng = np.random.default_rng(0)
@@ -378,15 +447,25 @@ def find_entities(
     given = given or {}
     keys = _possible(columns, {*skip, *times})
     possible = {key.column for key in keys}
-    keys += [_key(columns[name], list(columns).index(name)) for name in given.values() if name not in possible]
+    keys += [
+        _key(columns[name], list(columns).index(name))
+        for name in given.values()
+        if name not in possible
+    ]
     within = agreements(columns, [key.column for key in keys], skip)
-    keys = [key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()]
-    determined = {key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys}
+    keys = [
+        key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()
+    ]
+    determined = {
+        key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys
+    }
     for key in keys:
         others = determined[key.column] - {key.column}
         key.functions = {c for c in others if not is_binning(key.cells, columns[c].cells)}
     functions = {key.column: key.functions for key in keys}
-    of_given = {side: next(key for key in keys if key.column == column) for side, column in given.items()}
+    of_given = {
+        side: next(key for key in keys if key.column == column) for side, column in given.items()
+    }
     of_some_key = set().union(*determined.values())
     time = next((columns[name].cells for name in times if name not in of_some_key), None)
     keys = _best_of_alike(keys, time)
@@ -394,12 +473,23 @@ def find_entities(
         key.score = _score(key)
     keys.sort(key=lambda key: -key.score)
     best = keys[0] if keys and keys[0].score >= _SURE else None
-    sure = [key for key in keys if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))]
+    sure = [
+        key
+        for key in keys
+        if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))
+    ]
     sure = _without_alike(sure, _numbered_features(columns))
     best = sure[0] if sure and sure[0].score >= _SURE else None
     ids = _with_given(_sides(columns, sure if best else []), of_given)
     alone = best if len(ids) == 1 and not given else None
-    left = next((key.column for key in keys if alone and key.column not in alone.functions | {alone.column}), None)
+    left = next(
+        (
+            key.column
+            for key in keys
+            if alone and key.column not in alone.functions | {alone.column}
+        ),
+        None,
+    )
     named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
     return Entities(
         ids={side: key.column for side, key in ids.items()},
@@ -462,7 +552,9 @@ def _may_be_id(column: ColumnProfile, rank: int) -> bool:
 
     The questions that cost most come last.
     """
-    present, distinct, rows = column.present, column.distinct_present, len(column.cells)
+    present = column.present
+    distinct = column.distinct_present
+    rows = len(column.cells)
     least = 3 if rank >= 2 else max(10, 0.25 * rows**0.5)
     if distinct < least or (column.kind.is_float() and not column.is_whole):
         return False
@@ -494,7 +586,8 @@ def _without_alike(keys: Sequence[_Key], features: set[str]) -> list[_Key]:
 def _numbered_features(columns: Collection[str]) -> set[str]:
     """Columns that are numbered features, as `C1` to `C26`: many of one name, or some beside columns with other names.
 
-    A table whose columns are all numbered, as by a program that lost their names, may have ids among them.
+    A table whose columns are all numbered, as by a program that lost their names, may have ids
+    among them.
     """
     stems: dict[str, list[str]] = {}
     for name in columns:
@@ -510,7 +603,8 @@ def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
     """The keys: of those that map one to one only the better id, and none that a finer key determines."""
 
     def quality(key: _Key) -> tuple[float, ...]:
-        text = key.cells.dtype == pl.String  # an id without a name of one stands before its title, an amount after it
+        # an id without a name of one stands before its title, an amount after it
+        text = key.cells.dtype == pl.String
         spaces = _share(key.cells.head(1000), r"\s") if text else float(not key.rank)
         rank = key.rank if key.role != "context" else min(key.rank, 1)
         return rank - (kind_of_name(key.column) == "quantity"), -round(spaces), -key.place
@@ -531,8 +625,10 @@ def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
         order = parse_timestamps(time).values if time.dtype == pl.String else time
         place = order.rank("average").fill_null(0).to_numpy() / max(1, rows)
     shuffled = np.random.default_rng(0).permutation(place)
-    for key in keys:  # the mean distance of two rows in a row of a value, relative to rows in random order
-        codes, distances = key.cells.hash(seed=0).to_numpy(), []
+    # the mean distance of two rows in a row of a value, relative to rows in random order
+    for key in keys:
+        codes = key.cells.hash(seed=0).to_numpy()
+        distances = []
         for places in (place, shuffled):
             by = np.lexsort((places, codes))
             pair = codes[by][1:] == codes[by][:-1]
@@ -544,8 +640,10 @@ def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
         own = fine.functions - coarse.functions - {coarse.column}
         named = (coarse.rank >= 2) - (fine.rank >= 2)
         many = coarse.distinct > max(_VISITS * fine.distinct, 50)
-        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow  # of another one's values
-        is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)  # as the show of episodes
+        # of another one's values
+        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow
+        # as the show of episodes
+        is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)
         out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
     return [key for key in keys if key.column not in out]
 
@@ -561,7 +659,9 @@ def _once(one: _Key, other: _Key) -> bool:
 def _score(key: _Key) -> float:
     """The evidence for an id: name, own functions, many values, unequal use, gaps in its numbers."""
     present = key.cells.drop_nulls()
-    score = 1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
+    score = (
+        1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
+    )
     own = key.functions.difference(key.aliases)
     score += 0.6 * min(3, len(own)) + (0.6 if key.aliases else 0.0)
     score += float(np.clip(np.log10(key.distinct / (0.5 * len(key.cells) ** 0.5)), -1, 1))
@@ -569,11 +669,20 @@ def _score(key: _Key) -> float:
     if present.dtype.is_numeric():
         numbers = some.cast(pl.Int64).to_numpy()
         ratio = collision_ratio(*np.unique(numbers, return_counts=True))
-        score += 1.0 if ratio > 3 else 0.5 if ratio > 1.5 else -1.5 if ratio < 1.3 and not own and key.rank < 2 else 0.0
+        score += (
+            1.0
+            if ratio > 3
+            else 0.5
+            if ratio > 1.5
+            else -1.5
+            if ratio < 1.3 and not own and key.rank < 2
+            else 0.0
+        )
         return score - 0.7 * is_round(numbers)
     score += 0.7 * (_share(some.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8)
     counts = some.unique_counts().to_numpy().astype(np.float64)
-    # How unequally values are used: the mean of squared counts by the square of their mean; 1 if all are alike.
+    # How unequally values are used: the mean of squared counts by the square of their mean; 1 if
+    # all are alike.
     tail = max(0.0, float((counts**2).mean()) - float(counts.mean())) / float(counts.mean()) ** 2
     return score + 0.3 * (tail > 1.5)
 
@@ -593,7 +702,9 @@ def _sides(columns: Columns, keys: Sequence[_Key]) -> dict[Who, _Key]:
     if best is not None:
         _, one, other = best
         difference = _lean(columns, one) - _lean(columns, other)
-        difference += float(np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5))
+        difference += float(
+            np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5)
+        )
         difference += float(np.clip(0.3 * np.log(one.distinct / other.distinct), -0.5, 0.5))
         difference += 0.3 * np.sign(other.place - one.place)  # users first
         return {"user": one, "item": other} if difference >= 0 else {"user": other, "item": one}
@@ -613,7 +724,9 @@ def _lean(columns: Columns, key: _Key) -> float:
     for name in key.functions:
         column = columns[name]
         if column.kind == pl.String:
-            lean -= 0.7 * (_share(column.present.unique(maintain_order=True).head(200), r"[|;,/]") > 0.3)
+            lean -= 0.7 * (
+                _share(column.present.unique(maintain_order=True).head(200), r"[|;,/]") > 0.3
+            )
         elif column.kind.is_float():
             lean -= 0.3  # amounts and measures are items' more often than users'
     if key.cells.dtype == pl.String:

@@ -10,19 +10,38 @@ import polars as pl
 from fieldwise.data.encode.columns import as_list
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
 from fieldwise.data.infer.entities import Entities, bins_lead, collision_ratio, is_round
-from fieldwise.data.infer.profile import SEPARATORS, ColumnProfile, Columns, TextFacts, looks_like_dates, text_facts
+from fieldwise.data.infer.profile import (
+    SEPARATORS,
+    ColumnProfile,
+    Columns,
+    TextFacts,
+    looks_like_dates,
+    text_facts,
+)
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
 from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence, split_number_format
-from fieldwise.schema.ids import HISTORIES, MOMENTARY, TIMES, WORDS, id_rank, kind_of_name, name_matches, words_of
+from fieldwise.schema.ids import (
+    HISTORIES,
+    MOMENTARY,
+    TIMES,
+    WORDS,
+    id_rank,
+    kind_of_name,
+    name_matches,
+    words_of,
+)
 
 _PROBED_NUMBERS = 10_000
 _NEARLY_UNIQUE = 0.5
 _ENOUGH = 500  # rows whose order is no accident
-_TIME_WORDS = frozenset(("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix"))
+_TIME_WORDS = frozenset(
+    ("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix")
+)
 _NOT_EVENTS = frozenset(WORDS["past"])  # times of a person's or an item's life, not of the event
 _FIRST_DATE = 19_000_000  # of dates as numbers, such as 20260131
-_STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))  # 1998 to 2039
+# 1998 to 2039
+_STAMPS = ((9e8, 2.2e9, "seconds"), (9e11, 2.2e12, "milliseconds"), (9e14, 2.2e15, "microseconds"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +52,8 @@ class GuessedTime:
     format: str | None = None  # of its text, if this decides between day-month and month-day
     note: str = ""  # the reason for the choice
     doubt: str = ""  # what the user must specify
-    others: dict[str, str] = field(default_factory=dict)  # more that look like times, with why they are not used
+    # more that look like times, with why they are not used
+    others: dict[str, str] = field(default_factory=dict)
 
 
 def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
@@ -58,7 +78,8 @@ def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
             others.append(name)
         elif _grows_with_the_rows(column):
             past.append(name)
-    result, left = GuessedTime(), {}
+    result = GuessedTime()
+    left = {}
     for name in (*named, *others, *past):
         guess, fault = _time(columns[name], name_matches(name, TIMES))
         if guess is not None and result.column is None:
@@ -89,19 +110,24 @@ def _time(profile: ColumnProfile, named: bool) -> tuple[GuessedTime | None, str]
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
     if isinstance(profile.kind, pl.Decimal):
         profile = ColumnProfile(_in_integers(profile.cells))
-    column, name, kind = profile.cells, profile.name, profile.kind
+    column = profile.cells
+    name = profile.name
+    kind = profile.kind
     by_name = ", by its name" if named or _TIME_WORDS & set(words_of(name)) else ""
-    times, why = None, ""
+    times = None
+    why = ""
     if kind in (pl.Datetime, pl.Date):
         why = f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
     elif kind == pl.String and profile.looks_like_dates:
-        times, why = parse_timestamps(column), "orders the rows: its text is dates"
+        times = parse_timestamps(column)
+        why = "orders the rows: its text is dates"
     elif kind.is_numeric() and named:
         why = "orders the rows"
     elif kind.is_integer() and _calendar_numbers(profile):
         why = "orders the rows: its numbers are dates, year first"
     elif kind.is_integer():
-        low, high = profile.low, profile.high
+        low = profile.low
+        high = profile.high
         if isinstance(low, int) and isinstance(high, int) and low != high:
             units = [unit for least, most, unit in _STAMPS if least <= low and high <= most]
             if units and (by_name or profile.distinct >= _NEARLY_UNIQUE * len(column)):
@@ -129,7 +155,9 @@ def _time(profile: ColumnProfile, named: bool) -> tuple[GuessedTime | None, str]
             f"day and month of the time column {name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
             f'time_format = "{times.other[0]}" or time_format = "{times.other[1]}" below time'
         )
-    return GuessedTime(column=name, format=None if times is None else times.format, note=note, doubt=doubt), ""
+    return GuessedTime(
+        column=name, format=None if times is None else times.format, note=note, doubt=doubt
+    ), ""
 
 
 def _calendar_numbers(column: ColumnProfile) -> bool:
@@ -143,7 +171,9 @@ def _calendar_numbers(column: ColumnProfile) -> bool:
     if text.str.len_bytes().n_unique() > 1:
         return False
     years = text.str.head(4).cast(pl.Int64)
-    pattern = r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
+    pattern = (
+        r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
+    )
     return bool(text.str.contains(pattern).all()) and int(years.max()) - int(years.min()) <= 30  # type: ignore[arg-type]
 
 
@@ -153,7 +183,8 @@ _LOW_CARDINALITY = 50
 _FEW = 10
 _REPEATS = 4  # with fewer rows a value, how often values repeat tells little
 _LONGEST_CYCLE = 366
-_MANY_ROWS = 30  # minimum rows from which cells that are all different count as running numbers or keys
+# minimum rows from which cells that are all different count as running numbers or keys
+_MANY_ROWS = 30
 _MOST_TESTED = 50_000
 _MOST_BAD = 0.01  # share of cells of a column of numbers that may be none
 _PROSE = 20  # different texts
@@ -167,14 +198,20 @@ _DIGIT_GROUPS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?",  # as in India
 )
 _DIGITS = f"(?:{'|'.join(_DIGIT_GROUPS)})"
-_WRITTEN_NUMBER = rf"^\s*\(?{_SIGN}?\s?(?:\p{{Sc}}\s?)?{_SIGN}?{_DIGITS}\s?(?:\p{{Sc}}|%)?\)?{_SIGN}?\s*$"
+_WRITTEN_NUMBER = (
+    rf"^\s*\(?{_SIGN}?\s?(?:\p{{Sc}}\s?)?{_SIGN}?{_DIGITS}\s?(?:\p{{Sc}}|%)?\)?{_SIGN}?\s*$"
+)
 _MOST_STRAY = 0.5  # share of cells of a column that looks like numbers that may be something else
 _MOST_MARKS = 10  # different texts beside numbers; more are values, such as lists of numbers
-_IN_BINS = "in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
+_IN_BINS = (
+    "in quantile bins, which are robust to outliers (encoding 'value' keeps the number itself)"
+)
 _NEAR_UNIQUE = 0.9
 _UNIQUE_FLOOR = 1_000
 _FEWER = "project it to fewer, for example by PCA, or write a column for each number"
-_LISTS = "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
+_LISTS = (
+    "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
+)
 
 
 Guess = tuple[Field | None, str, str]
@@ -184,7 +221,8 @@ Guess = tuple[Field | None, str, str]
 class FieldGuesser:
     """Infers the fields of a table, given its ids and its label's targets, which are NaN where a row is dropped.
 
-    `sampled` is the share of the whole table's rows that the columns have, if they are a random sample of them.
+    `sampled` is the share of the whole table's rows that the columns have, if they are a random
+    sample of them.
 
     >>> from fieldwise.data.infer.profile import profile_columns
     >>> columns = profile_columns(pl.DataFrame({"tags": ["a|b", "b", "b|a", "a"]}))
@@ -193,15 +231,24 @@ class FieldGuesser:
     """
 
     def __init__(
-        self, columns: Columns, entities: Entities, target: np.ndarray | None = None, sampled: float = 1.0
+        self,
+        columns: Columns,
+        entities: Entities,
+        target: np.ndarray | None = None,
+        sampled: float = 1.0,
     ) -> None:
-        self.columns, self.entities, self._target, self._sampled = columns, entities, target, sampled
+        self.columns = columns
+        self.entities = entities
+        self._target = target
+        self._sampled = sampled
         self._text_facts = text_facts(columns)
         self._is_first: dict[str, pl.Series] = {}
 
     def guess(self, profile: ColumnProfile, role: Role) -> Guess:
         """The field inferred from a column of the table."""
-        column, name, kind = profile.cells, profile.name, profile.kind
+        column = profile.cells
+        name = profile.name
+        kind = profile.kind
         lists = kind in (pl.List, pl.Array)
         inner = kind.inner if lists else kind  # type: ignore[attr-defined]
         if inner.is_nested() or inner in (pl.Object, pl.Binary):
@@ -216,7 +263,11 @@ class FieldGuesser:
         if lists and not column.list.len().fill_null(0).sum():
             return None, "every cell is empty", ""
         if lists and _is_history(name):
-            return Sequence(name, role="user"), "its cells are lists, and its name suggests a history", ""
+            return (
+                Sequence(name, role="user"),
+                "its cells are lists, and its name suggests a history",
+                "",
+            )
         if lists:
             distinct = as_list(column, "|").explode().n_unique()
             return Bag(name, role=role), f"its cells are lists, {distinct} values in total", ""
@@ -232,7 +283,9 @@ class FieldGuesser:
         if kind.is_temporal():
             return None, "a date or time must be converted first (to its hour, its weekday)", ""
         if kind in (pl.Categorical, pl.Enum):
-            unique = "" if name in self.entities.ids.values() else self._unique(distinct, profile.filled)
+            unique = (
+                "" if name in self.entities.ids.values() else self._unique(distinct, profile.filled)
+            )
             made = None if unique else Categorical(name, role=role)
             return made, unique or f"declared a category, with {distinct} values", ""
         if not kind.is_numeric() and kind != pl.Boolean:
@@ -250,21 +303,33 @@ class FieldGuesser:
         if max(number.max() or 0, -(number.min() or 0)) > 2**53:  # type: ignore[operator]
             if why := self._unique(distinct, len(number)):
                 return None, why, ""
-            return Categorical(name, role=role), f"whole numbers too great for a measure, {distinct} of them", ""
+            return (
+                Categorical(name, role=role),
+                f"whole numbers too great for a measure, {distinct} of them",
+                "",
+            )
         return self._from_whole(profile, number.cast(pl.Int64), role)
 
     def _from_whole(self, column: ColumnProfile, number: pl.Series, role: Role) -> Guess:
         """The field of whole numbers: categories if they are ids or codes, bins if they count or measure something."""
-        name, rows, distinct = column.name, len(number), column.distinct_filled
+        name = column.name
+        rows = len(number)
+        distinct = column.distinct_filled
         if name in self.entities.ids.values():
-            return Categorical(name, role=role), f"whole numbers used as ids, {distinct} of them", ""
+            return (
+                Categorical(name, role=role),
+                f"whole numbers used as ids, {distinct} of them",
+                "",
+            )
         called = kind_of_name(name)
-        low, high = number.min(), number.max()
+        low = number.min()
+        high = number.max()
         assert isinstance(low, int)
         assert isinstance(high, int)
         numbering = high - low < 1.05 * distinct and distinct > _MANY_ROWS
         if unique := self._unique(distinct, rows):
-            # All are different though amounts would coincide, or would crowd: they number something.
+            # All are different though amounts would coincide, or would crowd: they number
+            # something.
             coincide = rows**2 / (2 * max(1, high - low)) > _MANY_ROWS
             values = np.sort(number.to_numpy())
             numbers = numbering or ((coincide or not _is_bent(values)) and not is_round(values))
@@ -280,15 +345,25 @@ class FieldGuesser:
         category = score > 0 or (score == 0 and distinct <= 3)
         against = {"code": not category, "quantity": category}.get(called, False)
         doubt = ""
-        if abs(score) < 1 or against or (abs(score) < 2 and not called and rows < _REPEATS * distinct):
-            kind, other = ("categories", "numeric") if category else ("numbers in bins", "categorical")
+        if (
+            abs(score) < 1
+            or against
+            or (abs(score) < 2 and not called and rows < _REPEATS * distinct)
+        ):
+            kind, other = (
+                ("categories", "numeric") if category else ("numbers in bins", "categorical")
+            )
             doubt = (
                 f"the whole numbers of column {name!r} were taken for {kind}, as {why or 'nothing tells'}"
                 f'{f", although its name tells a {called}" if against else ""}: write kind = "{other}" if they are not'
             )
         reason = why or "nothing tells"
         if category:
-            return Categorical(name, role=role), f"whole numbers used as codes, {distinct} of them ({reason})", doubt
+            return (
+                Categorical(name, role=role),
+                f"whole numbers used as codes, {distinct} of them ({reason})",
+                doubt,
+            )
         return (
             _binned(name, role, len(column.cells)),
             f"whole numbers that count or measure ({reason}), {_IN_BINS}",
@@ -298,22 +373,30 @@ class FieldGuesser:
     def _leaning(self, column: ColumnProfile, number: pl.Series, called: str) -> tuple[float, str]:
         """Whether whole numbers are codes (above 0) or quantities (below), and the strongest reasons.
 
-        What counts: values that stand out among their neighbours, gaps, rounding, signs, functions of the numbers, and
-        whether categories or bins predict the label better on held-out rows. The name is one vote.
+        What counts: values that stand out among their neighbours, gaps, rounding, signs, functions
+        of the numbers, and whether categories or bins predict the label better on held-out rows.
+        The name is one vote.
         """
-        key, once = self.entities.key_of(column.name), number
+        key = self.entities.key_of(column.name)
+        once = number
         if key is not None:  # the rows that show each of its values once
             once = column.cells.filter(self._first_rows(key)).drop_nulls().cast(pl.Int64)
         if len(once) > _MOST_TESTED:
             once = once.sample(_MOST_TESTED, seed=0)
         values, counts = np.unique(once.to_numpy(), return_counts=True)
-        many, ratio = len(values), collision_ratio(values, counts)
+        many = len(values)
+        ratio = collision_ratio(values, counts)
         step = int(np.gcd.reduce(np.diff(values))) if many > 1 else 1
         span = int(values[-1] - values[0]) // max(1, step) + 1
         gaps = many <= _FEW and span > 3 * many
         begins = span <= 1.25 * many and values[0] in (0, 1) and int(np.argmax(counts)) <= many // 2
-        cycle = not MOMENTARY.isdisjoint(words_of(column.name)[-1:]) and column.distinct <= _LONGEST_CYCLE
-        functions = len(self.entities.functions.get(column.name, set()).difference(self.entities.ids.values()))
+        cycle = (
+            not MOMENTARY.isdisjoint(words_of(column.name)[-1:])
+            and column.distinct <= _LONGEST_CYCLE
+        )
+        functions = len(
+            self.entities.functions.get(column.name, set()).difference(self.entities.ids.values())
+        )
         own = key is None or many < 0.8 * len(once)
         crowd = len(once) < 1.6 * many and ratio <= 1.6 and _is_bent(values)
         lead = 0.0  # of bins before categories
@@ -325,9 +408,17 @@ class FieldGuesser:
             (called == "quantity", -1.5, "its name tells a quantity"),
             (cycle, 3.0, "its name tells a part of a cycle"),
             (values[0] < 0, -2.5, "some are below 0"),
-            (ratio > 3, 2.5, "some values are used much more than their neighbours, with gaps between them"),
+            (
+                ratio > 3,
+                2.5,
+                "some values are used much more than their neighbours, with gaps between them",
+            ),
             (1.6 < ratio <= 3, 1.0, "some values are used more than their neighbours"),
-            (0 < ratio < 1.35 and many >= 6 and ratio != 1, -1.5, "neighbouring numbers are about as frequent"),
+            (
+                0 < ratio < 1.35 and many >= 6 and ratio != 1,
+                -1.5,
+                "neighbouring numbers are about as frequent",
+            ),
             (is_round(values), -1.5, "many are round"),
             (gaps, 1.5, "few values with gaps"),
             (begins and not gaps, -1.0, "they begin near 0 without gaps"),
@@ -338,7 +429,9 @@ class FieldGuesser:
         ]
         cast = [(vote, why) for holds, vote, why in votes if holds]
         score = sum(vote for vote, _ in cast)
-        said = [why for vote, why in sorted(cast, key=lambda vote: -abs(vote[0])) if vote * score > 0]
+        said = [
+            why for vote, why in sorted(cast, key=lambda vote: -abs(vote[0])) if vote * score > 0
+        ]
         return score, "; ".join(said[:2])
 
     def _first_rows(self, key: str) -> pl.Series:
@@ -348,11 +441,16 @@ class FieldGuesser:
         return self._is_first[key]
 
     def _from_text(self, column: ColumnProfile, role: Role) -> Guess:
-        name, words, distinct, facts = column.name, column.texts, column.distinct_filled, self._text_facts[column.name]
+        name = column.name
+        words = column.texts
+        distinct = column.distinct_filled
+        facts = self._text_facts[column.name]
         category = Categorical(name, role=role), f"text with {distinct} values"
         unique = self._unique(distinct, len(words))
         if facts.are_lists:
-            return _omitted(name, f"its cells are lists written as text, {words[0][:40]!r}: {_LISTS}")
+            return _omitted(
+                name, f"its cells are lists written as text, {words[0][:40]!r}: {_LISTS}"
+            )
         if name in self.entities.ids.values():
             return (None, unique, "") if unique else (*category, "")
         numbers = _written_numbers(words, role, facts)
@@ -379,7 +477,11 @@ class FieldGuesser:
             if vocabulary <= _BAG_VOCABULARY and vocabulary < distinct:
                 return Bag(name, role=role, separator=separator), result, ""
         if many and looks_like_dates(words):
-            return None, "its text is dates, which must be converted first (to an age, a weekday)", ""
+            return (
+                None,
+                "its text is dates, which must be converted first (to an age, a weekday)",
+                "",
+            )
         if are_numbers:
             made = _binned(name, role, len(words))
             if not len(bad):
@@ -389,7 +491,9 @@ class FieldGuesser:
         if unique:
             return None, unique, ""
         if many and words.str.contains(_UNIT).all():
-            shown = f"the cells of column {name!r} look like numbers with a unit, such as {words[0]!r}"
+            shown = (
+                f"the cells of column {name!r} look like numbers with a unit, such as {words[0]!r}"
+            )
             return *category, f"{shown}: write the numbers alone"
         texts = words.unique(maintain_order=True).head(1000)
         if distinct > _PROSE and float(texts.str.count_matches(r"\S+").mean() or 0) > _WORDS:  # type: ignore[arg-type]
@@ -399,10 +503,12 @@ class FieldGuesser:
     def _unique(self, distinct: int, rows: int) -> str:
         """The reason to omit a column if nearly every cell of the whole table is different, or an empty text.
 
-        The two rows of a pair of equal cells are both in a sample of share f with probability f^2, so that the share of
-        cells with an equal one before them is f times that of the table.
+        The two rows of a pair of equal cells are both in a sample of share f with probability f^2,
+        so that the share of cells with an equal one before them is f times that of the table.
         """
-        nearly = distinct > (1 - (1 - _NEAR_UNIQUE) * self._sampled) * rows and distinct > _UNIQUE_FLOOR
+        nearly = (
+            distinct > (1 - (1 - _NEAR_UNIQUE) * self._sampled) * rows and distinct > _UNIQUE_FLOOR
+        )
         why = f"nearly every cell is different ({distinct} values in {rows} rows), so there is nothing to learn from it"
         return why if nearly or distinct == rows > _MANY_ROWS else ""
 
@@ -421,7 +527,9 @@ def _is_bent(values: np.ndarray) -> bool:
 def _binned(name: str, role: Role, rows: int) -> Numeric:
     """A numeric field with 8 to 128 quantile bins (a power of 2) of about 400 rows each."""
     bins = min(128, max(8, 1 << (max(1, rows // 400).bit_length() - 1)))
-    return Numeric(name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True)
+    return Numeric(
+        name, role=role, encoding="quantile", transform="none", bins=bins, point_masses=True
+    )
 
 
 def _written_numbers(words: pl.Series, role: Role, facts: TextFacts) -> Guess | None:
@@ -445,7 +553,8 @@ def _written_numbers(words: pl.Series, role: Role, facts: TextFacts) -> Guess | 
     many = len(words)
     words = words.filter(~words.str.strip_chars().is_in(unread.implode()))
     decimal, *_ = words.filter(words.str.contains(r"\d[,.' ]\d")).head(1).to_list() or [words[0]]
-    form, doubt = next(iter(forms.values())), ""
+    form = next(iter(forms.values()))
+    doubt = ""
     unit = split_number_format(form)[1]
     if {"1,234.5", "1.234,5"} <= forms.keys() and words.str.contains(r"\d[,.]\d").any():
         if unit.lower().rstrip(".") not in CURRENCIES:
@@ -461,7 +570,9 @@ def _written_numbers(words: pl.Series, role: Role, facts: TextFacts) -> Guess | 
             f'number_format = "{other}" if it is a decimal mark'
         )
     if len(unread):
-        doubt = "; ".join(filter(None, [doubt, _unread(unread, many, f"are no numbers such as {decimal!r}")]))
+        doubt = "; ".join(
+            filter(None, [doubt, _unread(unread, many, f"are no numbers such as {decimal!r}")])
+        )
     field = replace(_binned(words.name, role, many), number_format=form)
     without_unit = f", read without the unit {unit!r}" if unit else ""
     return field, f"text with numbers such as {decimal!r}{without_unit}, in quantile bins", doubt
@@ -480,7 +591,12 @@ def _unread_numbers(words: pl.Series) -> str:
             f"the cells of column {words.name!r} look like numbers in a form that is not read, such as {example!r}: "
             "write them as 1234.5 or -1234.5"
         )
-    common = stray.alias("cell").value_counts().sort(["count", "cell"], descending=[True, False]).get_column("cell")
+    common = (
+        stray.alias("cell")
+        .value_counts()
+        .sort(["count", "cell"], descending=[True, False])
+        .get_column("cell")
+    )
     marks = json.dumps(common.head(3).to_list(), ensure_ascii=False)
     return (
         f"{len(stray):,} of {len(words):,} cells of column {words.name!r} are no numbers "

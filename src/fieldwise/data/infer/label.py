@@ -22,17 +22,22 @@ from fieldwise.schema.ids import LABELS, LIKELY_LABELS, WORDS, is_label_name, wi
 _SHOWN = 5
 _SCALES = (5, 10, 100)  # the tops of ratings; above three fifths of the top is positive
 _LIKE = 3 / 5
-CLOSE = 1.5  # the score by which a candidate for the label may trail the best one, to be named beside it
+# the score by which a candidate for the label may trail the best one, to be named beside it
+CLOSE = 1.5
 _GAP_CELLS = 1 << 24
 """Cells of columns with gaps that are compared with the candidates at once."""
 _MOST_RATINGS = 11  # different values of a column that is read as a scale, unless its top is 100
 _TRUE_OR_FALSE = "label: binary, as it is true or false"
 LEAST_ROWS = 20  # a column of fewer rows is no label by its values alone
-_YES, _NO = frozenset(WORDS["positive"]), frozenset(WORDS["negative"])
-_PASSES, _FAILURES = frozenset(WORDS["passes"]), frozenset(WORDS["failures"])
+_YES = frozenset(WORDS["positive"])
+_NO = frozenset(WORDS["negative"])
+_PASSES = frozenset(WORDS["passes"])
+_FAILURES = frozenset(WORDS["failures"])
 _DENIED = re.compile(r"(?:non|not|no|un|did not|didn't|never|nicht|kein|pas|не|nie|não|未|不) ?")
 # Such as 4 stars, 4 Sterne.
-_STARS = re.compile(r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE)
+_STARS = re.compile(
+    r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE
+)
 _ROW_OF_STARS = r"^\s*(?:[★⭐*]+☆*|☆+)\s*$"
 
 
@@ -63,7 +68,9 @@ def word_meaning(text: str) -> bool | None:
 
 def _known_form(text: str) -> str:
     """A cell as the lists of words have it: in lower case, without accents unless a list has them."""
-    word = " ".join(part for part in re.split(r"[\s_]+|(?<=\w)-(?=\w)", text.strip().casefold()) if part)
+    word = " ".join(
+        part for part in re.split(r"[\s_]+|(?<=\w)-(?=\w)", text.strip().casefold()) if part
+    )
     if word in _YES or word in _NO:
         return word
     return without_accents(word)
@@ -79,7 +86,11 @@ def word_meanings(values: Sequence[str]) -> dict[str, bool | None]:
     words = {value: _known_form(value) for value in values}
     passes = [value for value in values if words[value] in _PASSES]
     others = [value for value in values if value not in passes]
-    fails = [value for value in others if words[value] in _FAILURES or words[value].endswith(tuple(_PASSES))]
+    fails = [
+        value
+        for value in others
+        if words[value] in _FAILURES or words[value].endswith(tuple(_PASSES))
+    ]
     if fails:
         return meant
     is_liked = any(meant[value] for value in others)
@@ -103,7 +114,9 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
             f"first is row {row} (counting from 0); remove or fill them"
         )
     if _holds_no_label(column.dtype):
-        raise SchemaError(f"a label must hold numbers, text or booleans: column {name!r} is of type {column.dtype}")
+        raise SchemaError(
+            f"a label must hold numbers, text or booleans: column {name!r} is of type {column.dtype}"
+        )
     if not positive and column.dtype.is_numeric() and _has_plain_texts(column):
         return _of_numbers(column)
     if not positive and column.dtype == pl.Boolean:
@@ -119,13 +132,23 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
                 f"{nearest(absent[0], text.drop_nulls().unique().sort().head(100).to_list())}"
             )
         if text.is_in(list(positive)).all():
-            raise SchemaError(f"a label needs two classes: all values of column {name!r} are given as positive")
-        result = LabelCandidate(label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given")
+            raise SchemaError(
+                f"a label needs two classes: all values of column {name!r} are given as positive"
+            )
+        result = LabelCandidate(
+            label=Label(name, positive_values=tuple(positive)), reason="label: binary, as given"
+        )
     else:
-        number = column if column.dtype.is_numeric() else text.str.strip_chars().cast(pl.Float64, strict=False)
+        number = (
+            column
+            if column.dtype.is_numeric()
+            else text.str.strip_chars().cast(pl.Float64, strict=False)
+        )
         result = _of_texts(text) if number.null_count() else _of_numbers(number)
         if may_be_thousands(column):
-            result = replace(result, doubt="; ".join(filter(None, [result.doubt, _fraction_or_thousand(text)])))
+            result = replace(
+                result, doubt="; ".join(filter(None, [result.doubt, _fraction_or_thousand(text)]))
+            )
     if result.label.task == "regression":
         return result
     try:
@@ -143,7 +166,9 @@ def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     others = column.filter(~is_missing).drop_nulls()
     if not len(others):
         return {}
-    if not others.str.strip_chars().cast(pl.Float64, strict=False).null_count() or number_formats(others):
+    if not others.str.strip_chars().cast(pl.Float64, strict=False).null_count() or number_formats(
+        others
+    ):
         return marks
     unknown = {mark: many for mark, many in marks.items() if word_meaning(mark) is None}
     meant = word_meanings(others.unique(maintain_order=True).head(_MOST_RATINGS).to_list())
@@ -179,7 +204,8 @@ def _holds_no_label(kind: pl.DataType) -> bool:
 
 def _has_plain_texts(column: pl.Series) -> bool:
     """Whether the text of every number of a column is that of its float, so that no rule of texts can miss it."""
-    low, high = column.min(), column.max()
+    low = column.min()
+    high = column.max()
     return low is not None and bool(low > -LARGEST_WHOLE) and bool(high < LARGEST_WHOLE)  # type: ignore[operator]
 
 
@@ -188,13 +214,15 @@ def choose_label(
 ) -> list[LabelCandidate]:
     """The candidates for the label, the one taken first, with a doubt unless its name tells; none if no column can be.
 
-    `label` and its `positive` values are given if they are known. A name of a label (or of an outcome) counts most,
-    then words of outcome, then two values or a scale of ratings. Columns that are `settled` are no label, unless a name
-    tells one and no other can be.
+    `label` and its `positive` values are given if they are known. A name of a label (or of an
+    outcome) counts most, then words of outcome, then two values or a scale of ratings. Columns that
+    are `settled` are no label, unless a name tells one and no other can be.
     """
     if label is not None:
         if label not in columns:
-            raise SchemaError(f"the label's column {label!r} must be in the table: {nearest(label, list(columns))}")
+            raise SchemaError(
+                f"the label's column {label!r} must be in the table: {nearest(label, list(columns))}"
+            )
         return [guess_label(columns[label].cells, positive)]
     results: list[LabelCandidate] = []
     for name, column in columns.items():
@@ -213,16 +241,24 @@ def choose_label(
     if not results or not is_label_name(results[0].label.column, (*LABELS, *LIKELY_LABELS)):
         for name in columns:
             if is_label_name(name) and name not in settled:
-                return [guess_label(columns[name].cells, positive)]  # or the reason why it cannot be one
+                # or the reason why it cannot be one
+                return [guess_label(columns[name].cells, positive)]
     if not results:
         return []
-    first, name = results[0], results[0].label.column
+    first = results[0]
+    name = results[0].label.column
     if positive:
         first = guess_label(columns[name].cells, positive)
     close = [one.label.column for one in results[1:] if one.score > results[0].score - CLOSE]
-    rivals = [c.label.column for c in results[1:] if is_label_name(c.label.column)] if is_label_name(name) else close
+    rivals = (
+        [c.label.column for c in results[1:] if is_label_name(c.label.column)]
+        if is_label_name(name)
+        else close
+    )
     if rivals or not is_label_name(name, (*LABELS, *LIKELY_LABELS)):
-        shown = f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
+        shown = (
+            f"; others that may be it: {', '.join(map(repr, rivals[:_SHOWN]))}" if rivals else ""
+        )
         why = f"the label was chosen by its {'name and ' if is_label_name(name) else ''}values, column {name!r}"
         doubt = f"{why}{shown}; give another one as label"
         first = replace(first, doubt=f"{doubt}; {first.doubt}" if first.doubt else doubt)
@@ -240,7 +276,9 @@ def _has_few_values(column: ColumnProfile) -> bool:
     return 2 <= column.distinct <= _MOST_RATINGS
 
 
-def _scored_by_place(columns: Columns, candidates: Sequence[LabelCandidate]) -> list[LabelCandidate]:
+def _scored_by_place(
+    columns: Columns, candidates: Sequence[LabelCandidate]
+) -> list[LabelCandidate]:
     """The candidates with what the other columns add to their scores: where they stand, and what is empty for them."""
     names = list(columns)
     by_place = {names[0]: 0.25, names[-1]: 0.5}
@@ -272,7 +310,9 @@ def _deciding_gaps(columns: Columns, candidates: Sequence[str]) -> set[str]:
                 continue
             codes = columns[name].codes()
             has_value = codes == np.arange(codes.max() + 1)[:, None]
-            empty_share = np.round((has_value.astype(np.float32) @ is_empty) / has_value.sum(axis=1)[:, None], 3)
+            empty_share = np.round(
+                (has_value.astype(np.float32) @ is_empty) / has_value.sum(axis=1)[:, None], 3
+            )
             all_or_none = ((empty_share == 0) | (empty_share == 1)).all(axis=0)
             differs = empty_share.min(axis=0) < empty_share.max(axis=0)
             if (all_or_none & differs).any():
@@ -285,7 +325,8 @@ def _is_a_count(column: ColumnProfile) -> bool:
     if not column.kind.is_numeric():
         return False
     values, counts = column.numbers
-    low, top = values[0], values[-1]
+    low = values[0]
+    top = values[-1]
     if low not in (0, 1):
         return False
     falls = len(counts) > 3 and counts.argmax() == 0 and float((np.diff(counts) <= 0).mean()) > 0.7
@@ -342,11 +383,13 @@ def _check_two(name: str, distinct: int, only: str) -> None:
 
 
 def _of_numbers(column: pl.Series) -> LabelCandidate:
-    name, rows = column.name, len(column)
+    name = column.name
+    rows = len(column)
     values, counts = np.unique(column.cast(pl.Float64).to_numpy(), return_counts=True)
     _check_two(name, len(values), f"{values[0]:g}")
     numbers = values.tolist()
-    low, top = numbers[0], numbers[-1]
+    low = numbers[0]
+    top = numbers[-1]
     is_finite = bool(np.isfinite(values).all())
     if len(numbers) == 2:
         rate = _mean_target(int(counts[1]), rows)
@@ -355,11 +398,14 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
                 f"a label's numbers must be finite: column {name!r} holds {low:g} and {top:g}; remove such rows"
             )
         if numbers == [0, 1]:
-            return LabelCandidate(label=Label(name), rate=rate, reason="label: binary, as it is 0 or 1")
+            return LabelCandidate(
+                label=Label(name), rate=rate, reason="label: binary, as it is 0 or 1"
+            )
         if numbers == [-1, 1]:
             label = Label(name, positive_above=0)
             return LabelCandidate(label=label, rate=rate, reason="label: binary, as it is -1 or 1")
-        first, second = _short(low), _short(top)
+        first = _short(low)
+        second = _short(top)
         return LabelCandidate(
             label=Label(name, positive_values=(second,)),
             rate=rate,
@@ -368,9 +414,15 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
             f" was assumed; if it is {first}, write positive_values = [{first}], or give {first} as positive",
         )
     are_halves = is_finite and bool((values % 0.5 == 0).all())
-    if are_halves and 0 <= low <= top * _LIKE and top in _SCALES and (len(numbers) <= _MOST_RATINGS or top == 100):
+    if (
+        are_halves
+        and 0 <= low <= top * _LIKE
+        and top in _SCALES
+        and (len(numbers) <= _MOST_RATINGS or top == 100)
+    ):
         middle = top * _LIKE
-        above, on_middle = int(counts[values > middle].sum()), int(counts[values == middle].sum())
+        above = int(counts[values > middle].sum())
+        on_middle = int(counts[values == middle].sum())
         note = (
             f"label: ratings up to {top:g}; above {middle:g} is positive ({above / rows:.0%} of the rows); "
             "task = 'regression' predicts the rating itself"
@@ -418,7 +470,9 @@ def _middle_note(above: int, middle: int, rows: int, shown: str) -> str:
 
 def _of_texts(text: pl.Series) -> LabelCandidate:
     _check_two(text.name, text.n_unique(), repr(text[0]))
-    values = [str(v) for v in text.alias("cell").value_counts().sort(["count", "cell"]).get_column("cell")]
+    values = [
+        str(v) for v in text.alias("cell").value_counts().sort(["count", "cell"]).get_column("cell")
+    ]
     stems = {v.strip().lstrip("0123456789., ")[:4].casefold() for v in values}
     written = len(stems) == 1 and all(_STARS.fullmatch(v.strip()) for v in values)
     if len(values) <= _MOST_RATINGS and (written or text.str.contains(_ROW_OF_STARS).all()):
@@ -433,8 +487,10 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     yes = tuple(v for v in values if meant[v])
     no = [v for v in values if meant[v] is False]
     rest = [v for v in values if meant[v] is None]
-    if len(values) == 2 and len(rest) == 1:  # the other word is assumed to be the opposite of the known one
-        known, taken = next(v for v in values if v not in rest), "negative" if yes else "positive"
+    # the other word is assumed to be the opposite of the known one
+    if len(values) == 2 and len(rest) == 1:
+        known = next(v for v in values if v not in rest)
+        taken = "negative" if yes else "positive"
         doubt = (
             f"the meaning of {rest[0]!r} in the label's column {text.name!r} is unknown: it was assumed {taken}, the "
             f"opposite of {known!r}; if it is not, {_or_else(rest[0] if yes else known)}"
@@ -450,7 +506,9 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
     if yes and (no or len(values) <= _MOST_RATINGS):
         doubts = []
         if not no:
-            doubts.append(f"no value of the label's column {text.name!r} is known to be negative beside {_listed(yes)}")
+            doubts.append(
+                f"no value of the label's column {text.name!r} is known to be negative beside {_listed(yes)}"
+            )
         if rest:
             doubts.append(_unknown_words(text, rest))
         note = f"label: binary, {_listed(yes)} positive by the meaning of the words"
@@ -463,7 +521,9 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
             f"{rare!r}, the rarer, was assumed; if it is {common!r}, {_or_else(common)}"
         )
         note = "label: binary, the rarer of its two values assumed positive"
-        return LabelCandidate(label=Label(text.name, positive_values=(rare,)), reason=note, doubt=doubt)
+        return LabelCandidate(
+            label=Label(text.name, positive_values=(rare,)), reason=note, doubt=doubt
+        )
     raise SchemaError(
         f"a text label needs two values to be binary: column {text.name!r} holds {len(values)}, {_listed(values)}; "
         "give the positive ones as positive; all others are negative"
@@ -472,7 +532,9 @@ def _of_texts(text: pl.Series) -> LabelCandidate:
 
 def _unknown_words(text: pl.Series, words: Sequence[str]) -> str:
     """What to do about words of a label whose meaning is unknown, each with its rows, the most frequent first."""
-    shown = [f"{word!r} ({int((text == word).sum()):,} rows)" for word in reversed(words)][:_MOST_RATINGS]
+    shown = [f"{word!r} ({int((text == word).sum()):,} rows)" for word in reversed(words)][
+        :_MOST_RATINGS
+    ]
     more = f" and {len(words) - len(shown)} more" if len(words) > len(shown) else ""
     return (
         f"the meaning of {', '.join(shown)}{more} in the label's column {text.name!r} is unknown: assumed negative; "
@@ -494,7 +556,8 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
             f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
             f"{_listed(ordered)}; give the positive ones as positive"
         )
-    above, rows = int(text.is_in(list(yes)).sum()), len(text)
+    above = int(text.is_in(list(yes)).sum())
+    rows = len(text)
     note = f"label: ratings up to 5; above 3 is positive ({above / rows:.0%} of the rows)"
     if middle:
         on_middle = int(text.is_in(middle).sum())
@@ -509,7 +572,8 @@ def _listed(values: Sequence[str]) -> str:
 
 def _or_else(positive: str) -> str:
     """What to do if the other value is the positive one."""
-    written, typed = json.dumps(positive, ensure_ascii=False), shlex.quote(positive)
+    written = json.dumps(positive, ensure_ascii=False)
+    typed = shlex.quote(positive)
     return f"write positive_values = [{written}], or give {typed} as positive, else every prediction means the opposite"
 
 

@@ -39,8 +39,8 @@ def comparable(column: pl.Series) -> pl.Series:
 class ColumnProfile:
     """A column and what is known of its cells; nothing is computed before a rule asks for it.
 
-    In a wide table of few rows a query of Polars takes longer than its work. So numbers are looked at with NumPy and
-    with those methods of a Series that are no queries.
+    In a wide table of few rows a query of Polars takes longer than its work. So numbers are looked
+    at with NumPy and with those methods of a Series that are no queries.
 
     >>> column = ColumnProfile(pl.Series("n", [3, None, 1, 3]))
     >>> column.missing, column.distinct, column.distinct_present, [part.tolist() for part in column.numbers]
@@ -72,7 +72,11 @@ class ColumnProfile:
     @cached_property
     def is_present(self) -> np.ndarray:
         """Whether each cell is not null."""
-        return self.cells.is_not_null().to_numpy() if self.missing else np.ones(len(self.cells), dtype=np.bool_)
+        return (
+            self.cells.is_not_null().to_numpy()
+            if self.missing
+            else np.ones(len(self.cells), dtype=np.bool_)
+        )
 
     @cached_property
     def distinct(self) -> int:
@@ -142,7 +146,9 @@ class ColumnProfile:
     def codes(self) -> np.ndarray:
         """A number for each cell, equal for equal cells, from 0 to less than the number of different ones."""
         is_simple = self.kind.is_integer() and not self.missing
-        keys = self.cells.to_numpy() if is_simple else comparable(self.cells).hash(seed=0).to_numpy()
+        keys = (
+            self.cells.to_numpy() if is_simple else comparable(self.cells).hash(seed=0).to_numpy()
+        )
         return np.unique(keys, return_inverse=True)[1]
 
 
@@ -180,7 +186,11 @@ def text_facts(columns: Columns) -> dict[str, TextFacts]:
     (0.5, True)
     """
     texts = pl.DataFrame(
-        [as_text(column.cells) for column in columns.values() if column.kind == pl.String and column.filled]
+        [
+            as_text(column.cells)
+            for column in columns.values()
+            if column.kind == pl.String and column.filled
+        ]
     )
     if not texts.width:
         return {}
@@ -194,7 +204,10 @@ def text_facts(columns: Columns) -> dict[str, TextFacts]:
     have_points = ask(cells.str.contains(".", literal=True).any())
     have_addresses = ask(cells.str.contains("://", literal=True).any())
     have_leading_zeros = ask(cells.str.contains(r"^0\d").any())
-    shares = {separator: ask(cells.str.contains(separator, literal=True).mean()) for separator in SEPARATORS}
+    shares = {
+        separator: ask(cells.str.contains(separator, literal=True).mean())
+        for separator in SEPARATORS
+    }
     return {
         name: TextFacts(
             are_lists=are_lists[name],

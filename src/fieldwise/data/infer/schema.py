@@ -13,22 +13,47 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
-from fieldwise.data.infer.label import CLOSE, LEAST_ROWS, LabelCandidate, choose_label, guess_label, label_by_place
+from fieldwise.data.infer.label import (
+    CLOSE,
+    LEAST_ROWS,
+    LabelCandidate,
+    choose_label,
+    guess_label,
+    label_by_place,
+)
 from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.chunked_table import Sample, is_position, renumbering_rows, sample_table, vector_length
+from fieldwise.data.read.chunked_table import (
+    Sample,
+    is_position,
+    renumbering_rows,
+    sample_table,
+    vector_length,
+)
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Field, Label, Numeric, Schema
-from fieldwise.schema.ids import LABELS, LIKELY_LABELS, TIMES, Who, is_label_name, name_matches, role_of, words_of
+from fieldwise.schema.ids import (
+    LABELS,
+    LIKELY_LABELS,
+    TIMES,
+    Who,
+    is_label_name,
+    name_matches,
+    role_of,
+    words_of,
+)
 
-_EACH_CLASS = 10  # minimum rows of the rarer class, so that a stratified split leaves some in each part
+# minimum rows of the rarer class, so that a stratified split leaves some in each part
+_EACH_CLASS = 10
 
 
-def suggest_split(frame: pl.DataFrame, schema: Schema, *, only_positives: bool = False) -> tuple[SplitSettings, str]:
+def suggest_split(
+    frame: pl.DataFrame, schema: Schema, *, only_positives: bool = False
+) -> tuple[SplitSettings, str]:
     """A suitable split for a table, and the reason: by time, else at random.
 
     With `only_positives` every row is positive, and negatives will be sampled.
@@ -42,12 +67,17 @@ def suggest_split(frame: pl.DataFrame, schema: Schema, *, only_positives: bool =
     >>> suggest_split(rows, schema)[0].kind
     'time'
     """
-    rows = read_labels(with_event_label(frame, schema, only_positives), schema.labels, missing=schema.missing)
+    rows = read_labels(
+        with_event_label(frame, schema, only_positives), schema.labels, missing=schema.missing
+    )
     why_not = "no column orders the rows"
     if schema.time is not None:
         why_not = _fault(rows, schema, TimeSplit(), only_positives)
         if not why_not:
-            return TimeSplit(), f"the latest rows by {schema.time!r} are test rows, those before them validation rows"
+            return (
+                TimeSplit(),
+                f"the latest rows by {schema.time!r} are test rows, those before them validation rows",
+            )
         why_not = f"a split by {schema.time!r} is not possible: {why_not}"
     least = int(np.unique(rows.main, return_counts=True)[1].min())
     stratify = schema.label.task == "binary" and least >= _EACH_CLASS and not only_positives
@@ -93,14 +123,17 @@ _FEW_VALUES = 11
 _ENOUGH_OF_A_CLASS = 20
 _EXACT = 0.999  # share of rows
 _MANY = 50
-_PROBE, _CELLS = 1000, 200
+_PROBE = 1000
+_CELLS = 200
 _FEW_TIMES = 10
 _NAMES = 0.95  # a column with at least this many values per id is a name of it
 _CALENDAR = (
     r"(?i)\b(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec|week|woche|semaine|semana|"
     r"kw|q[1-4]|day|month|am|pm)"
 )
-_PARTS = frozenset(("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout"))
+_PARTS = frozenset(
+    ("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout")
+)
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
 _SIDES: tuple[Who, ...] = ("user", "item")
 _NEVER = {
@@ -128,14 +161,17 @@ class Inference:
     Args:
         schema: the inferred schema.
         notes: a sentence for every column, in the table's order.
-        doubts: by column, what cannot be inferred and the user must check, such as which of two values of a label is
-            positive.
+        doubts: by column, what cannot be inferred and the user must check, such as which of two
+            values of a label is positive.
         seen: how many rows of how many were looked at, if not all.
         labels: the columns that may be the label, the likeliest first; the first is the schema's.
-        marks: by column that holds numbers or times, the marks of missing values in its cells, and how many hold each.
-        possible_ids: by side, the column that may hold its ids by the rows alone: a doubt, and not in the schema.
-        only_positives: whether no column can be a label, and the rows are events that all happened. Then the schema's
-            label is a column that the table lacks, with 1 in every row: a recipe with `[negatives]` adds it.
+        marks: by column that holds numbers or times, the marks of missing values in its cells, and
+            how many hold each.
+        possible_ids: by side, the column that may hold its ids by the rows alone: a doubt, and not
+            in the schema.
+        only_positives: whether no column can be a label, and the rows are events that all happened.
+            Then the schema's label is a column that the table lacks, with 1 in every row: a recipe
+            with `[negatives]` adds it.
     """
 
     schema: Schema
@@ -152,19 +188,31 @@ class Inference:
         groups: dict[str, list[str]] = {}
         for column, doubt in self.doubts.items():
             groups.setdefault(doubt.replace(repr(column), "\0"), []).append(column)
-        return {columns[0]: self.doubts[columns[0]] + _and_others(columns[1:]) for columns in groups.values()}
+        return {
+            columns[0]: self.doubts[columns[0]] + _and_others(columns[1:])
+            for columns in groups.values()
+        }
 
     def to_toml(self) -> str:
         """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
         import tomli_w  # here, so that `doctor` can report that it is missing
 
         taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
-        others = [f"#   {_plain(name)}: {one_line(note)}" for name, note in self.notes.items() if name not in taken]
+        others = [
+            f"#   {_plain(name)}: {one_line(note)}"
+            for name, note in self.notes.items()
+            if name not in taken
+        ]
         listed = " Columns that are not fields:" if others else ""
         lines = [f"# Inferred from {self.seen or 'the table'}: check and correct it.{listed}"]
-        lines += others + [f"# CHECK: {one_line(doubt)}" for name, doubt in self.doubts.items() if name not in taken]
+        lines += others + [
+            f"# CHECK: {one_line(doubt)}"
+            for name, doubt in self.doubts.items()
+            if name not in taken
+        ]
         plain = self.schema.to_dict()
-        fields, label = plain.pop("fields"), plain.pop("label")
+        fields = plain.pop("fields")
+        label = plain.pop("label")
         if not plain["keys"]:
             del plain["keys"]
         named = [role for role in _SIDES if role in plain]
@@ -173,12 +221,18 @@ class Inference:
             lines += tomli_w.dumps({role: plain.pop(role) for role in named}).strip().splitlines()
         for role, column in self.possible_ids.items():
             doubtful = tomli_w.dumps({role: column}).strip()
-            lines += ["", f"# If it holds the {role} ids, with this role in the fields that describe them:"]
+            lines += [
+                "",
+                f"# If it holds the {role} ids, with this role in the fields that describe them:",
+            ]
             lines.append(f"# {doubtful}")
         # Table by table: otherwise short ones would be written inline, without comments.
         blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
         for header, column, table in [
-            *(("[[fields]]", f.column, table) for f, table in zip(self.schema.fields, fields, strict=True)),
+            *(
+                ("[[fields]]", f.column, table)
+                for f, table in zip(self.schema.fields, fields, strict=True)
+            ),
             ("[label]", self.schema.label.column, label),
         ]:
             check = f"# CHECK: {one_line(self.doubts[column])}\n" if column in self.doubts else ""
@@ -198,18 +252,18 @@ def infer_schema(
     """Infer a schema from a table's contents, with its column names as one more piece of evidence.
 
     Args:
-        frame: the table. If it has more than 200,000 rows, a random sample of 200,000 is used, but all rows of the
-            label's column. For files larger than about 1 GiB see `sample_table`.
+        frame: the table. If it has more than 200,000 rows, a random sample of 200,000 is used, but
+            all rows of the label's column. For files larger than about 1 GiB see `sample_table`.
         label: the label's column; inferred from names and values if omitted.
-        positive: positive values of the label; if omitted, inferred from the meaning of words such as `yes` and
-            `clicked`, else from frequency, which is reported as a doubt.
-        user: the column of user ids; inferred if omitted. A column that only its rows tell is reported as a doubt, and
-            the schema does not have it.
+        positive: positive values of the label; if omitted, inferred from the meaning of words such
+            as `yes` and `clicked`, else from frequency, which is reported as a doubt.
+        user: the column of user ids; inferred if omitted. A column that only its rows tell is
+            reported as a doubt, and the schema does not have it.
         item: the column of item ids, likewise.
 
     Errors:
-        SchemaError: no column can be the label and the rows are no log of events either, or the label's values are
-            unsuitable, or there is no field.
+        SchemaError: no column can be the label and the rows are no log of events either, or the
+            label's values are unsuitable, or there is no field.
 
     >>> frame = pl.DataFrame({"user_id": [1, 1, 2], "price": [9.5, 3.2, 7.0], "day": ["mon", "tue", "tue"]})
     >>> guess = infer_schema(frame.with_columns(click=pl.Series([0, 1, 1])))
@@ -219,20 +273,31 @@ def infer_schema(
     True
     """
     if isinstance(frame, (str, Path)):
-        path, frame = frame, sample_table(frame)
+        path = frame
+        frame = sample_table(frame)
         if not frame.frame.height:
-            raise SchemaError(f"a schema is inferred from rows, but {path} has none; write the schema yourself")
-    sample = frame if isinstance(frame, Sample) else Sample(frame=(whole := as_table(frame)), rows=whole.height)
+            raise SchemaError(
+                f"a schema is inferred from rows, but {path} has none; write the schema yourself"
+            )
+    sample = (
+        frame
+        if isinstance(frame, Sample)
+        else Sample(frame=(whole := as_table(frame)), rows=whole.height)
+    )
     with renumbering_rows(sample.kept):
         given: dict[Who, str] = {}
         if user is not None:
             given["user"] = user
         if item is not None:
             given["item"] = item
-        return _inferred(sample, label, [positive] if isinstance(positive, str) else positive, given)
+        return _inferred(
+            sample, label, [positive] if isinstance(positive, str) else positive, given
+        )
 
 
-def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given: Mapping[Who, str]) -> Inference:
+def _inferred(
+    sample: Sample, label: str | None, positive: Sequence[str], given: Mapping[Who, str]
+) -> Inference:
     whole = sample.frame
     _check_given(whole, given)
     raw = whole if whole.height <= _MOST_ROWS else _drawn_rows(whole)
@@ -264,16 +329,27 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given:
     marks.pop(name, None)
     notes |= _known_after(columns, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        doubts |= _rivals(columns, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled)
-    time = guess_time(columns, {name, *notes, *(known - {c for c in times if name_matches(c, TIMES)})})
+        doubts |= _rivals(
+            columns, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled
+        )
+    time = guess_time(
+        columns, {name, *notes, *(known - {c for c in times if name_matches(c, TIMES)})}
+    )
     doubts |= _mark_times(columns, time, notes)
-    fields, reasons = _fields(FieldGuesser(columns, result, y, frame.height / max(1, sample.rows)), notes, doubts)
-    found = {side: column for side, column in result.ids.items() if column in fields or side in given}
+    fields, reasons = _fields(
+        FieldGuesser(columns, result, y, frame.height / max(1, sample.rows)), notes, doubts
+    )
+    found = {
+        side: column for side, column in result.ids.items() if column in fields or side in given
+    }
     ids = {side: column for side, column in found.items() if side in result.sure}
     _leave_out_displays(columns, fields, notes, reasons, result)
     for side, column in found.items():
         notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
-    notes |= {column: f"{notes[column]}; {_marks_note(found, fields.get(column))}" for column, found in marks.items()}
+    notes |= {
+        column: f"{notes[column]}; {_marks_note(found, fields.get(column))}"
+        for column, found in marks.items()
+    }
     schema = Schema(
         fields=tuple(fields.values()),
         label=target.label,
@@ -289,9 +365,12 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given:
         schema=schema,
         notes={column: notes[column] for column in (*columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.origin or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
+        seen=sample.origin
+        or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
         labels=tuple(labels) or (target,),
-        marks={column: found for column, found in marks.items() if _reads_marks(fields.get(column))},
+        marks={
+            column: found for column, found in marks.items() if _reads_marks(fields.get(column))
+        },
         possible_ids={side: column for side, column in found.items() if side not in ids},
         only_positives=not labels,
     )
@@ -300,10 +379,14 @@ def _inferred(sample: Sample, label: str | None, positive: Sequence[str], given:
 def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
     """Check that a table has rows, and the columns of ids that are given."""
     if whole.height == 0:
-        raise SchemaError("a schema is inferred from rows: the table has none; write the schema yourself")
+        raise SchemaError(
+            "a schema is inferred from rows: the table has none; write the schema yourself"
+        )
     for side, column in given.items():
         if column not in whole.columns:
-            raise SchemaError(f"the {side} ids must be a column: {column!r} is not; {nearest(column, whole.columns)}")
+            raise SchemaError(
+                f"the {side} ids must be a column: {column!r} is not; {nearest(column, whole.columns)}"
+            )
 
 
 def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
@@ -323,7 +406,9 @@ def _check_events(frame: pl.DataFrame, entities: Entities) -> None:
     raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + ask)
 
 
-def _of_every_row(candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequence[str]) -> LabelCandidate:
+def _of_every_row(
+    candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequence[str]
+) -> LabelCandidate:
     """The candidate, which was found in a sample, by the labels of all rows."""
     exact = guess_label(whole.get_column(candidate.label.column), positive)
     return replace(exact, doubt=candidate.doubt or exact.doubt)
@@ -335,7 +420,12 @@ def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
 
 
 def _rivals(
-    columns: Columns, labels: Sequence[LabelCandidate], name: str, *, skip: Set[str], settled: Set[str]
+    columns: Columns,
+    labels: Sequence[LabelCandidate],
+    name: str,
+    *,
+    skip: Set[str],
+    settled: Set[str],
 ) -> dict[str, str]:
     """A doubt for every column that may be the label instead: about as likely ones, and the last column."""
     last = {list(columns)[-1]} - {name, *settled}
@@ -355,13 +445,18 @@ def _names_look_like_a_row(columns: Columns) -> bool:
 
 
 def _leave_out_displays(
-    columns: Columns, fields: dict[str, Field], notes: dict[str, str], reasons: Mapping[str, str], entities: Entities
+    columns: Columns,
+    fields: dict[str, Field],
+    notes: dict[str, str],
+    reasons: Mapping[str, str],
+    entities: Entities,
 ) -> None:
     """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
     kept: dict[bytes, str] = {}  # by grouping of the rows, the field with many values
     for column, f in list(fields.items()):
         values = columns[column].distinct if f.cell == "category" else 0
-        key, why = entities.key_of(column), ""
+        key = entities.key_of(column)
+        why = ""
         if values and key is not None and key in entities.determined.get(column, ()):
             keys = columns[key].distinct
             if keys > _MANY and values >= _NAMES * keys:
@@ -379,7 +474,9 @@ def _leave_out_displays(
             continue
         notes[column] = f"{f.kind}: {notes[column]}; role {f.role}: {reasons[column]}"
     if not fields:
-        raise SchemaError(f"a schema needs at least one field: none of the columns {', '.join(columns)} can be one")
+        raise SchemaError(
+            f"a schema needs at least one field: none of the columns {', '.join(columns)} can be one"
+        )
 
 
 def _grouping(column: pl.Series) -> bytes:
@@ -436,7 +533,9 @@ def _reads_marks(f: Field | None) -> bool:
 
 def _marks_note(marks: Mapping[str, int], f: Field | None) -> str:
     """What is made of the marks of missing values in a column."""
-    shown = ", ".join(f"{mark!r} ({many:,} {'cell' if many == 1 else 'cells'})" for mark, many in marks.items())
+    shown = ", ".join(
+        f"{mark!r} ({many:,} {'cell' if many == 1 else 'cells'})" for mark, many in marks.items()
+    )
     return f"{shown} read as missing" if _reads_marks(f) else f"{shown} a category of its own"
 
 
@@ -448,7 +547,9 @@ def _targets(frame: pl.DataFrame, label: Label) -> np.ndarray:
     return targets
 
 
-def _known_after(columns: Columns, label: str, y: np.ndarray | None, notes: Mapping[str, str]) -> dict[str, str]:
+def _known_after(
+    columns: Columns, label: str, y: np.ndarray | None, notes: Mapping[str, str]
+) -> dict[str, str]:
     """Columns that tell the label, since they are known only after it, each with the reason."""
     results: dict[str, str] = {}
     if y is None or set(np.unique(y[~np.isnan(y)]).tolist()) != {0.0, 1.0}:
@@ -482,7 +583,8 @@ def _told_by_values(column: ColumnProfile, y: np.ndarray) -> str:
     if not 2 <= column.distinct <= _FEW_VALUES:
         return ""
     both = column.is_present & ~np.isnan(y)
-    codes, targets = column.codes()[both], y[both]
+    codes = column.codes()[both]
+    targets = y[both]
     rows = np.bincount(codes, minlength=column.distinct)
     positives = np.bincount(codes, weights=targets, minlength=column.distinct)[rows > 0]
     rows = rows[rows > 0]
@@ -515,8 +617,15 @@ def _of_events(columns: Columns) -> LabelCandidate:
 def _never(frame: pl.DataFrame) -> dict[str, str]:
     """Columns that are no fields, labels or times, with the reason."""
     results = {name: why for name, why in _NEVER.items() if name in frame.columns}
-    if frame.schema == {"label": pl.Float64, "ids": pl.List(pl.Int64), "values": pl.List(pl.Float64)}:  # `read_libfm`
-        other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(False)
+    # `read_libfm`
+    if frame.schema == {
+        "label": pl.Float64,
+        "ids": pl.List(pl.Int64),
+        "values": pl.List(pl.Float64),
+    }:
+        other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(
+            False
+        )
         if other.any():
             raise SchemaError(
                 f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
@@ -539,17 +648,21 @@ def _fields(
     """Fields from columns without a note and the reasons of their roles, by column; every column gets a note."""
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
-    columns, result = guesser.columns, guesser.entities
+    columns = guesser.columns
+    result = guesser.entities
     for name, column in columns.items():
         if name in notes:
             continue
         vector = is_position(name, columns)
         made: Field | None
         if vector is not None and column.kind.is_float():
-            made, doubt = Numeric(name, role=role_of(vector)[0]), ""
+            made = Numeric(name, role=role_of(vector)[0])
+            doubt = ""
             note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
         elif f"{name}[0]" in columns and vector_length(column.cells) is not None:
-            made, note, doubt = None, "a vector, each number of which is a field below", ""
+            made = None
+            note = "a vector, each number of which is a field below"
+            doubt = ""
         else:
             made, note, doubt = guesser.guess(column, role_of(name)[0])
         notes[name] = note if made is not None else f"omitted: {note}"
@@ -558,7 +671,8 @@ def _fields(
         if made is None:
             continue
         if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
-            role, reasons[name] = fields[first].role, reasons[first]
+            role = fields[first].role
+            reasons[name] = reasons[first]
         else:
             role, reasons[name], close = result.role(column.cells, made)
             if close:
@@ -578,7 +692,11 @@ def _mark_times(columns: Columns, time: GuessedTime, notes: dict[str, str]) -> d
         elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             why = time.others.get(name, "another time, by its name")
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif time.column is None and column.kind == pl.String and column.distinct_present > _FEW_TIMES:
+        elif (
+            time.column is None
+            and column.kind == pl.String
+            and column.distinct_present > _FEW_TIMES
+        ):
             some = column.present.unique(maintain_order=True).head(_CELLS)
             named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
             if float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]

@@ -49,7 +49,11 @@ class LabelledRows:
 
 
 def read_label(
-    frame: pl.DataFrame, label: Label, *, all_negative: bool = False, missing: Sequence[str] = MISSING_MARKS
+    frame: pl.DataFrame,
+    label: Label,
+    *,
+    all_negative: bool = False,
+    missing: Sequence[str] = MISSING_MARKS,
 ) -> LabelledRows:
     """`read_labels` for one label."""
     return read_labels(frame, (label,), all_negative=all_negative, missing=missing)
@@ -94,8 +98,9 @@ def read_labels(
 ) -> LabelledRows:
     """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
-    `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives); `weight` are row
-    weights of the table; `missing` are the schema's marks of missing numbers. Errors count rows from 0 in `frame`.
+    `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives);
+    `weight` are row weights of the table; `missing` are the schema's marks of missing numbers.
+    Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
@@ -109,9 +114,13 @@ def read_labels(
                 "events alone the recipe's [negatives] add it"
             )
     if frame.height == 0:
-        raise DataError(f"a table needs rows, found none below its columns {', '.join(frame.columns)}")
-    keep, y = scratch.empty(frame.height, np.bool_), scratch.empty((frame.height, len(labels)), np.float32)
-    absent_rows: dict[str, tuple[int, int]] = {}  # how many rows have no label, and the first of them
+        raise DataError(
+            f"a table needs rows, found none below its columns {', '.join(frame.columns)}"
+        )
+    keep = scratch.empty(frame.height, np.bool_)
+    y = scratch.empty((frame.height, len(labels)), np.float32)
+    # how many rows have no label, and the first of them
+    absent_rows: dict[str, tuple[int, int]] = {}
     readers = {label.name: _LabelReader.of(frame, label, missing) for label in labels}
     positive = {label.name: label.positive_values is None or all_negative for label in labels}
     for at in scratch.chunk_slices(frame.height):
@@ -123,16 +132,25 @@ def read_labels(
                 dropped = _texts(label.drop_values, column)
                 kept &= ~text.is_in(dropped).fill_null(False)
                 if label.drop_values:  # marks of missing numbers have become null
-                    kept &= ~as_text(frame.get_column(label.column)[at]).is_in(dropped).fill_null(False)
+                    kept &= ~as_text(frame.get_column(label.column)[at]).is_in(dropped).fill_null(
+                        False
+                    )
                 if not positive[label.name] and label.positive_values is not None:
-                    positive[label.name] = bool(text.is_in(_texts(label.positive_values, column)).any())
+                    positive[label.name] = bool(
+                        text.is_in(_texts(label.positive_values, column)).any()
+                    )
             keep[at] = kept.to_numpy()
-            for number, (label, column, text) in enumerate(zip(labels, columns, texts, strict=True)):
+            for number, (label, column, text) in enumerate(
+                zip(labels, columns, texts, strict=True)
+            ):
                 absent = text.is_null() & kept
                 if absent.any():
-                    count, first = absent_rows.get(label.name, (0, at.start + int(absent.arg_max() or 0)))
+                    count, first = absent_rows.get(
+                        label.name, (0, at.start + int(absent.arg_max() or 0))
+                    )
                     absent_rows[label.name] = count + int(absent.sum()), first
-                # Dropped labels become null instead of being removed, so that errors count the table's rows.
+                # Dropped labels become null instead of being removed, so that errors count the
+                # table's rows.
                 target = _target(column.zip_with(kept, column.clear(len(column))), label)
                 y[at, number] = target.cast(pl.Float32).to_numpy()
     for label in labels:
@@ -140,17 +158,23 @@ def read_labels(
             _refuse(frame, readers[label.name], absent_rows.get(label.name))
     rows = scratch.where(frame.height, lambda at: keep[at])
     if not len(rows):
-        named = " or ".join(dict.fromkeys(repr(label.column) for label in labels if label.drop_values))
+        named = " or ".join(
+            dict.fromkeys(repr(label.column) for label in labels if label.drop_values)
+        )
         raise DataError(
             f"no row is left: all {frame.height} have a label in drop_values of column {named}; drop fewer values"
         )
     if len(rows) == frame.height:
         return LabelledRows(frame, y, weight=weight)
     weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows)
+    return LabelledRows(
+        take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows
+    )
 
 
-def _refuse(frame: pl.DataFrame, reader: "_LabelReader", absent: tuple[int, int] | None) -> NoReturn:
+def _refuse(
+    frame: pl.DataFrame, reader: "_LabelReader", absent: tuple[int, int] | None
+) -> NoReturn:
     """Raise, since rows have no label, or since no positive value occurs: every row would silently be negative."""
     label = reader.label
     if absent is not None:
@@ -184,9 +208,10 @@ class _LabelReader:
 
     Args:
         label: the label.
-        missing: the marks of missing numbers; none where the label's values are named (`positive_values`).
-        has_fractions: whether the column is text since its numbers may have a thousands separator (1.000 and 4.500).
-            Without a `number_format` they are fractions.
+        missing: the marks of missing numbers; none where the label's values are named
+            (`positive_values`).
+        has_fractions: whether the column is text since its numbers may have a thousands separator
+            (1.000 and 4.500). Without a `number_format` they are fractions.
     """
 
     label: Label
@@ -198,12 +223,16 @@ class _LabelReader:
         """The reader of a label in a table."""
         names_values = label.positive_values is not None and label.number_format is None
         marks = () if names_values else tuple(missing)
-        has_fractions = label.number_format is None and may_be_thousands(frame.get_column(label.column), marks)
+        has_fractions = label.number_format is None and may_be_thousands(
+            frame.get_column(label.column), marks
+        )
         return cls(label=label, missing=marks, has_fractions=has_fractions)
 
     def __call__(self, cells: pl.Series) -> pl.Series:
         if cells.dtype != pl.String:
-            return without_marked_numbers(cells, self.missing) if cells.dtype.is_numeric() else cells
+            return (
+                without_marked_numbers(cells, self.missing) if cells.dtype.is_numeric() else cells
+            )
         if self.label.number_format is not None:
             what = f"label column {self.label.column!r}"
             return as_number(cells, what, form=self.label.number_format, missing=self.missing)

@@ -1,7 +1,7 @@
 """Rows in the order of a column of numbers or times, also of text.
 
-The format of times is detected from all cells of a column. Between day-month-year and month-day-year nothing is
-guessed: if both fit every cell, the user must choose.
+The format of times is detected from all cells of a column. Between day-month-year and
+month-day-year nothing is guessed: if both fit every cell, the user must choose.
 """
 
 import re
@@ -25,8 +25,25 @@ READ_FORMATS = (
     "without a weekday), 31/01/2026 or 01/31/2026 (also with . or -, and with years of two digits), each alone or with "
     "17:05, 17:05:09, 17:05:09.25, 5:05 PM, and after it Z or +01:00; T may stand between date and time"
 )
-_PLAIN = ("%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d %B %Y", "%d-%B-%Y", "%d %B, %Y", "%B %d, %Y", "%B %d %Y")
-_NAMED = ("%a, %d %B %Y", "%a %d %B %Y", "%a %B %d %Y", "%A, %d %B %Y", "%A, %B %d, %Y", "%d-%B-%y", "%Y%m%d")
+_PLAIN = (
+    "%Y-%m-%d",
+    "%Y/%m/%d",
+    "%Y.%m.%d",
+    "%d %B %Y",
+    "%d-%B-%Y",
+    "%d %B, %Y",
+    "%B %d, %Y",
+    "%B %d %Y",
+)
+_NAMED = (
+    "%a, %d %B %Y",
+    "%a %d %B %Y",
+    "%a %B %d %Y",
+    "%A, %d %B %Y",
+    "%A, %B %d, %Y",
+    "%d-%B-%y",
+    "%Y%m%d",
+)
 _TIMES = ("", " %H:%M", " %H:%M:%S%.f", " %I:%M %p", " %I:%M:%S %p")
 _ZONED = tuple(f"{time}%z" for time in _TIMES[1:3])
 _ALONE = ("%a %B %d %H:%M:%S %z %Y", "%a %B %d %H:%M:%S %Y", "%d/%B/%Y:%H:%M:%S%z")
@@ -58,8 +75,11 @@ _ROUNDS = 4
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Units of numbers that are times since 1970, with how many make a second."""
 _LEAST_TIMES = 0.99
-_FIRST_SECOND, _LAST_SECOND = 315_532_800, 4_102_444_800  # of the years 1980 to 2100
-_YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)  # 1900 to 2200: "%Y" would take "26" for the year 26
+# of the years 1980 to 2100
+_FIRST_SECOND = 315_532_800
+_LAST_SECOND = 4_102_444_800
+# 1900 to 2200: "%Y" would take "26" for the year 26
+_YEARS = (-2_208_988_800_000_000, 7_258_118_400_000_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +87,13 @@ class ParsedTimestamps:
     """A text column parsed as times.
 
     Args:
-        values: microseconds since 1970 (UTC if the text has an offset), null if a cell is not a time.
+        values: microseconds since 1970 (UTC if the text has an offset), null if a cell is not a
+            time.
         format: the detected format, if the column needed a choice between day-month and month-day.
-        other: the two formats, if day-month and month-day both fit every cell; `values` are then all null.
-        mixed: a sentence, if some cells have an offset from UTC and others do not; else "". Such times are not
-            comparable: the time zone of the latter is unknown.
+        other: the two formats, if day-month and month-day both fit every cell; `values` are then
+            all null.
+        mixed: a sentence, if some cells have an offset from UTC and others do not; else "". Such
+            times are not comparable: the time zone of the latter is unknown.
     """
 
     values: pl.Series
@@ -93,13 +115,18 @@ def parse_timestamps(text: pl.Series) -> ParsedTimestamps:
         first, second = (used[0] for used, _ in ways.values())
         return ParsedTimestamps(values=values.clear(len(values)), other=(first, second))
     for used, result in ways.values():
-        named, mixed = normal.str.contains(_OFFSET), ""
-        count, present = int(named.sum()), len(normal) - normal.null_count()
+        named = normal.str.contains(_OFFSET)
+        mixed = ""
+        count = int(named.sum())
+        present = len(normal) - normal.null_count()
         if 0 < count < present:
-            with_one, without = text.filter(named)[0].strip(), text.filter(~named)[0].strip()
+            with_one = text.filter(named)[0].strip()
+            without = text.filter(~named)[0].strip()
             mixed = f"{count:,} of {present:,} cells have an offset from UTC ({with_one!r}), the others do not "
             mixed += f"({without!r})"
-        return ParsedTimestamps(values=result, format=used[0] if len(used) == 1 else None, mixed=mixed)
+        return ParsedTimestamps(
+            values=result, format=used[0] if len(used) == 1 else None, mixed=mixed
+        )
     return ParsedTimestamps(values=values)
 
 
@@ -107,8 +134,12 @@ _MONTHS = (
     "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|"
     "aug(?:ust)?|sep(?:tember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
 )
-_WEEKDAYS = "mon(?:day)?|tue(?:sday)?|wed(?:nesday)?|thu(?:rsday)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?"
-_PARTS_OF_TIMES = re.compile(rf"(?:[0-9/.,:+\-−\s]|{_MONTHS}|{_WEEKDAYS}|utc|gmt|[apmtz])+", re.IGNORECASE)
+_WEEKDAYS = (
+    "mon(?:day)?|tue(?:sday)?|wed(?:nesday)?|thu(?:rsday)?|fri(?:day)?|sat(?:urday)?|sun(?:day)?"
+)
+_PARTS_OF_TIMES = re.compile(
+    rf"(?:[0-9/.,:+\-−\s]|{_MONTHS}|{_WEEKDAYS}|utc|gmt|[apmtz])+", re.IGNORECASE
+)
 _LEAST_DIGITS = 6  # of a time whose numbers nothing parts
 
 
@@ -125,7 +156,9 @@ def may_be_timestamp(cell: str) -> bool:
     return len(numbers) >= (2 if has_words else 3) or sum(map(len, numbers)) >= _LEAST_DIGITS
 
 
-def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[list[str], pl.Series]]]:
+def _readings(
+    text: pl.Series,
+) -> tuple[pl.Series, pl.Series, dict[str, tuple[list[str], pl.Series]]]:
     """Normalised cells, their unambiguous times, and by family the formats needed for all others and the times of all.
 
     Where no other format was needed, the one family is `unambiguous`.
@@ -147,7 +180,13 @@ def _readings(text: pl.Series) -> tuple[pl.Series, pl.Series, dict[str, tuple[li
 def _patterns(family: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     """The formats of a family, each with a pattern of its cells."""
     return tuple(
-        (form, re.compile("".join(_PATTERNS.get(d) or re.escape(d) for d in _DIRECTIVE.findall(form)), re.IGNORECASE))
+        (
+            form,
+            re.compile(
+                "".join(_PATTERNS.get(d) or re.escape(d) for d in _DIRECTIVE.findall(form)),
+                re.IGNORECASE,
+            ),
+        )
         for form in _FAMILIES[family]
     )
 
@@ -160,12 +199,18 @@ def _by(text: pl.Series, family: str) -> tuple[pl.Series, list[str]]:
         rest = text.filter(result.is_null() & text.is_not_null())
         # A few of the cells that are still unparsed show which formats to try.
         sample = rest.gather_every(max(1, len(rest) // _SAMPLE)).head(2 * _SAMPLE).to_list()
-        forms = [form for form, pattern in _patterns(family) if any(pattern.fullmatch(cell) for cell in sample)]
+        forms = [
+            form
+            for form, pattern in _patterns(family)
+            if any(pattern.fullmatch(cell) for cell in sample)
+        ]
         before = result.null_count()
         for form in forms:
             left = result.null_count()
             values = _parse(text, form)
-            result = result.fill_null(values.zip_with(values.is_between(*_YEARS), values.clear(len(values))))
+            result = result.fill_null(
+                values.zip_with(values.is_between(*_YEARS), values.clear(len(values)))
+            )
             used += [form] if result.null_count() < left else []
         if result.null_count() in (before, text.null_count()):
             break
@@ -201,8 +246,9 @@ def _normal(text: pl.Series) -> pl.Series:
 def mixed_units(values: np.ndarray) -> str:
     """What is wrong with numbers that are times since 1970 in several units, such as seconds and milliseconds; or "".
 
-    A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which more than one in a
-    hundred is no time in any unit have none; fewer may be marks of missing times, such as 0.
+    A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which
+    more than one in a hundred is no time in any unit have none; fewer may be marks of missing
+    times, such as 0.
 
     >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))
     '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is row 1 (counting from 0)'
@@ -212,7 +258,9 @@ def mixed_units(values: np.ndarray) -> str:
     for at in scratch.chunk_slices(len(values)):
         seconds = values[at].astype(np.float64)
         for unit, per_second in _UNITS.items():
-            in_unit = (seconds >= _FIRST_SECOND * per_second) & (seconds < _LAST_SECOND * per_second)
+            in_unit = (seconds >= _FIRST_SECOND * per_second) & (
+                seconds < _LAST_SECOND * per_second
+            )
             if in_unit.any():
                 counts[unit] += int(in_unit.sum())
                 first_rows.setdefault(unit, at.start + int(in_unit.argmax()))
@@ -227,12 +275,17 @@ def mixed_units(values: np.ndarray) -> str:
 
 
 def order_values(
-    frame: pl.DataFrame, name: str, what: str, form: str | None = None, missing: Sequence[str] = MISSING_MARKS
+    frame: pl.DataFrame,
+    name: str,
+    what: str,
+    form: str | None = None,
+    missing: Sequence[str] = MISSING_MARKS,
 ) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]), all of one unit; see `_order_values`."""
     values = _order_values(frame, name, what, form, missing)
     of_text = frame.schema[name] == pl.String
-    are_numbers = frame.schema[name].is_numeric() or (of_text and values.dtype == np.float64)  # dates are int64
+    # dates are int64
+    are_numbers = frame.schema[name].is_numeric() or (of_text and values.dtype == np.float64)
     mixed = mixed_units(values) if are_numbers else ""
     if mixed:
         raise DataError(
@@ -241,14 +294,18 @@ def order_values(
     return values
 
 
-def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, missing: Sequence[str]) -> np.ndarray:
+def _order_values(
+    frame: pl.DataFrame, name: str, what: str, form: str | None, missing: Sequence[str]
+) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]); errors name the purpose `what`: `time`, `order`.
 
-    `form` is the format of text with dates; without one the supported formats are tried on all cells, which decide
-    together. A cell that holds a mark of a missing value has none.
+    `form` is the format of text with dates; without one the supported formats are tried on all
+    cells, which decide together. A cell that holds a mark of a missing value has none.
     """
     if name not in frame.columns:
-        raise DataError(f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
+        raise DataError(
+            f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
+        )
     column = frame.get_column(name)
     in_chunks = scratch.several(frame.height)
     if in_chunks and column.dtype == pl.String and form is None:
@@ -256,7 +313,9 @@ def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, m
         if decided is not None:
             return decided
     elif in_chunks:
-        result = scratch.empty(frame.height, _order_values(frame.head(1), name, what, form, missing).dtype.type)
+        result = scratch.empty(
+            frame.height, _order_values(frame.head(1), name, what, form, missing).dtype.type
+        )
         for at in scratch.chunk_slices(frame.height):
             with counting_from(at.start):
                 result[at] = _order_values(frame[at], name, what, form, missing)
@@ -273,7 +332,9 @@ def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, m
     elif column.dtype == pl.Null:
         values = column.cast(pl.Float64)
     else:
-        raise DataError(f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}")
+        raise DataError(
+            f"the {what} column must hold numbers or dates: column {name!r} is of type {column.dtype}"
+        )
     if values.null_count():
         row = int(values.is_null().arg_max() or 0)
         is_empty = values.is_null()
@@ -283,7 +344,8 @@ def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, m
             rule = "every row needs a number or a date for ordering"
             fix = f"fix it, or give the schema a time_format; formats read without one: {READ_FORMATS}"
             if form is not None:
-                rule, fix = f"the schema's time_format {form!r} must fit every cell", "fix the cell or the format"
+                rule = f"the schema's time_format {form!r} must fit every cell"
+                fix = "fix the cell or the format"
             many = int((values.is_null() & ~is_empty).sum())
             raise DataError(
                 f"{rule}: the {what} column {name!r} holds {column[row]!r} in row {row} (counting from 0), {many} of "
@@ -300,13 +362,15 @@ def _order_values(frame: pl.DataFrame, name: str, what: str, form: str | None, m
 def latest_rows(log: pl.DataFrame, column: str, schemas: Sequence[Schema]) -> pl.DataFrame:
     """The latest row of each value of a column, in the order of the values, without rows that have none.
 
-    It is the latest by the first schema's time that the log has; without a time, and for equal times, the last row of
-    the table.
+    It is the latest by the first schema's time that the log has; without a time, and for equal
+    times, the last row of the table.
     """
     return _last_rows(_in_order(log, schemas), column)
 
 
-def latest_values(log: pl.DataFrame, column: str, schemas: Sequence[Schema], role: Role) -> pl.DataFrame:
+def latest_values(
+    log: pl.DataFrame, column: str, schemas: Sequence[Schema], role: Role
+) -> pl.DataFrame:
     """`latest_rows`, in which each field of a role has its latest value that is not missing.
 
     A history is that of the latest row. A cell is null if the log has no value.
@@ -321,7 +385,9 @@ def latest_values(log: pl.DataFrame, column: str, schemas: Sequence[Schema], rol
     log = _in_order(log, schemas)
     rows = _last_rows(log, column)
     for schema in schemas:
-        fields = [f for f in schema.with_role(role) if f.max_length is None and f.column in rows.columns]
+        fields = [
+            f for f in schema.with_role(role) if f.max_length is None and f.column in rows.columns
+        ]
         names = list(dict.fromkeys(f.column for f in fields if f.column != column))
         cells = missing_as_null(log.select(column, *names), fields, schema.missing)
         for name in names:
@@ -347,7 +413,9 @@ def _last_rows(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 
 def _decided_by_all(column: pl.Series) -> np.ndarray | None:
     """Numbers or times of text whose format all cells decide, chunk by chunk; None where `_from_text` has an error."""
-    numbers, are_numbers, are_clear = scratch.empty(len(column), np.float64), True, True
+    numbers = scratch.empty(len(column), np.float64)
+    are_numbers = True
+    are_clear = True
     times = {family: scratch.empty(len(column), np.int64) for family in _ORDERS}
     with_offset = set[bool]()
     for at in scratch.chunk_slices(len(column)):
@@ -361,14 +429,22 @@ def _decided_by_all(column: pl.Series) -> np.ndarray | None:
         normal, _, ways = _readings(text)
         with_offset |= set(normal.str.contains(_OFFSET).unique())
         are_clear = are_clear and "unambiguous" in ways
-        times = {family: values for family, values in times.items() if {family, "unambiguous"} & set(ways)}
+        times = {
+            family: values
+            for family, values in times.items()
+            if {family, "unambiguous"} & set(ways)
+        }
         for family, values in times.items():
             values[at] = ways.get(family, ways.get("unambiguous", ([], text)))[1].to_numpy()
         if not times and not are_numbers:
             return None
     if are_numbers:
         return numbers
-    return next(iter(times.values())) if (are_clear or len(times) == 1) and len(with_offset) == 1 else None
+    return (
+        next(iter(times.values()))
+        if (are_clear or len(times) == 1) and len(with_offset) == 1
+        else None
+    )
 
 
 def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
@@ -376,7 +452,9 @@ def _from_text(column: pl.Series, what: str, form: str | None) -> pl.Series:
     text = column.str.strip_chars().replace("", None)
     if form is not None:
         if "%" not in form:
-            raise DataError(f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}")
+            raise DataError(
+                f"a time's format is written with % signs, such as '%d.%m.%Y %H:%M', found {form!r}"
+            )
         times = _parse(text, form)
         return times.fill_null(_parse(_normal(text), form)) if times.null_count() else times
     number = text.cast(pl.Float64, strict=False).fill_nan(None)

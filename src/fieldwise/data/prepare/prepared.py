@@ -1,8 +1,9 @@
 """Preparing a raw table: encoded training, validation and test rows, in memory or in a folder.
 
-The order is: label, split, target encoding, histories, negatives, encoder. A table in memory is one chunk. A larger one
-is processed chunk by chunk, and an engine counts and encodes its rows a file at a time on any machines, which all see
-the folder. Results are put together in the order of the rows, so that they are equal to the bit, whoever does the work.
+The order is: label, split, target encoding, histories, negatives, encoder. A table in memory is one
+chunk. A larger one is processed chunk by chunk, and an engine counts and encodes its rows a file at
+a time on any machines, which all see the folder. Results are put together in the order of the rows,
+so that they are equal to the bit, whoever does the work.
 """
 
 import json
@@ -25,7 +26,13 @@ from fieldwise.data.encode.fitted_fields import Counted, count_column
 from fieldwise.data.prepare import derived
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.row_fingerprints import count_repeats
-from fieldwise.data.prepare.settings import PARTS, HistorySettings, NegativeSampling, SplitSettings, TargetEncoding
+from fieldwise.data.prepare.settings import (
+    PARTS,
+    HistorySettings,
+    NegativeSampling,
+    SplitSettings,
+    TargetEncoding,
+)
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
 from fieldwise.data.read.chunked_table import counting_from, renumbering_rows
@@ -36,7 +43,15 @@ from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Field, Schema
 from fieldwise.storage import scratch
 from fieldwise.storage.arrays import arrow_bytes, map_array, write_array
-from fieldwise.storage.files import LOCK, cannot_write, disk_is_full, file_digest, new_file, sync_tree, write_atomically
+from fieldwise.storage.files import (
+    LOCK,
+    cannot_write,
+    disk_is_full,
+    file_digest,
+    new_file,
+    sync_tree,
+    write_atomically,
+)
 from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -45,7 +60,8 @@ ROWS = "{}.rows"  # raw rows of a part that are mapped; those of smaller tables 
 GROUP = "{}.group.npy"
 DONE = "{}.done"  # facts of a finished stage, as JSON
 TARGETS = "{}.targets.npy"
-SCRATCH, SOURCE = "scratch", "source"
+SCRATCH = "scratch"
+SOURCE = "source"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +69,8 @@ class SplitPart:
     """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None).
 
     Args:
-        bound: where scratch folders may lie, and how many rows are processed at once, if they are larger than memory.
+        bound: where scratch folders may lie, and how many rows are processed at once, if they are
+            larger than memory.
         stored: file or folder of the raw rows in the cache, if they were read from there.
     """
 
@@ -93,10 +110,12 @@ class Prepared:
 
     Args:
         encoder: fitted on the training rows only.
-        counts: rows of each part, rows dropped by the label's rule and by the split (if any), sampled negatives, and
-            rows that equal a training row (`count_repeats`).
-        marks: by column that is read as numbers, the marks of missing values, and how many cells hold each.
-        unseen: for each part but train and each field with a vocabulary, the share of unknown values.
+        counts: rows of each part, rows dropped by the label's rule and by the split (if any),
+            sampled negatives, and rows that equal a training row (`count_repeats`).
+        marks: by column that is read as numbers, the marks of missing values, and how many cells
+            hold each.
+        unseen: for each part but train and each field with a vocabulary, the share of unknown
+            values.
     """
 
     encoder: Encoder
@@ -112,18 +131,23 @@ class Prepared:
 class Preparation:
     """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
 
-    With a folder each finished stage stays there, and it holds at the end what `read_prepared` reads. A stage that was
-    begun and not finished begins again, but not the reading of text; the result is the same as if not interrupted.
+    With a folder each finished stage stays there, and it holds at the end what `read_prepared`
+    reads. A stage that was begun and not finished begins again, but not the reading of text; the
+    result is the same as if not interrupted.
 
     Args:
-        seed: seed of the split, the negatives and the folds; the same seed, table and settings give the same result.
+        seed: seed of the split, the negatives and the folds; the same seed, table and settings give
+            the same result.
         negatives: for logs with only positives.
-        history: for a column of each row's earlier items of its user; a sampled negative has its positive's history.
+        history: for a column of each row's earlier items of its user; a sampled negative has its
+            positive's history.
         target_encoding: for columns of target-encoded categories.
-        folder: of this preparation alone, from which all rows are mapped; it exists. None: they are in memory.
+        folder: of this preparation alone, from which all rows are mapped; it exists. None: they are
+            in memory.
         chunk_rows: gives how many rows of a table are processed at once; given with a folder.
         reports: receives the phases and their rows.
-        engine: machines that do what can be done file by file, and see the folder; None: this process.
+        engine: machines that do what can be done file by file, and see the folder; None: this
+            process.
     """
 
     schema: Schema
@@ -151,10 +175,12 @@ class Preparation:
             counts = {**dropped, **counts}
             return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
         with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
-            facts, flushed = self._facts("rows"), None
+            facts = self._facts("rows")
+            flushed = None
             if facts is None:
                 facts = self._write_rows(source)
-                flushed = thread.submit(self._finish, "rows", flush=True, **facts)  # while the rows are used
+                # while the rows are used
+                flushed = thread.submit(self._finish, "rows", flush=True, **facts)
             counts = facts["counts"]
             targets = {name: map_array(self._path(TARGETS.format(name))) for name in PARTS}
             rows = {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
@@ -163,7 +189,9 @@ class Preparation:
             if flushed is not None:
                 flushed.result()
         write_facts(self.folder, counts, unseen, facts["marks"])
-        return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=facts["marks"], **encoded)
+        return Prepared(
+            encoder=encoder, counts=counts, unseen=unseen, marks=facts["marks"], **encoded
+        )
 
     def encode(
         self, rows: Mapping[str, LabelledRows]
@@ -172,14 +200,17 @@ class Preparation:
         train = rows["train"].frame
         if self._facts("encoder") is None:
             with self._bounded("vocabularies and scales", train):
-                counted = self.engine and counted_files(self._mapped("train"), self.schema, self.engine)
+                counted = self.engine and counted_files(
+                    self._mapped("train"), self.schema, self.engine
+                )
                 encoder = Encoder.fit(train, self.schema, counted=counted)
             if self.folder is not None:
                 write_atomically(self._path(ENCODER), encoder.to_json().encode())
                 self._finish("encoder")
         else:
             encoder = _read_encoder(self._path(ENCODER))
-        parts, unseen = {}, {}
+        parts = {}
+        unseen = {}
         for name, part in rows.items():
             facts = self._facts(name)
             if facts is None:
@@ -196,7 +227,11 @@ class Preparation:
                         with new_file(self._path(GROUP.format(name))) as file:
                             write_array(file, groups)
                 self._finish(name, **facts)
-            parts[name] = SplitPart(part.frame, table, groups) if self.folder is None else _read_part(self.folder, name)
+            parts[name] = (
+                SplitPart(part.frame, table, groups)
+                if self.folder is None
+                else _read_part(self.folder, name)
+            )
             if name != "train":
                 unseen[name] = facts["unseen"]
         return encoder, parts, unseen
@@ -206,15 +241,19 @@ class Preparation:
         with self._scratch_folder() as place:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with MemoryBudget(place, self.chunk_rows and self.chunk_rows(table.frame), self.reports.add).active():
+            with MemoryBudget(
+                place, self.chunk_rows and self.chunk_rows(table.frame), self.reports.add
+            ).active():
                 marks = missing_marks(table.frame, self.schema)
                 parts, dropped = self._divided(table)
                 self.reports.add(sum(dropped.values()))
                 del table
-                shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # its place on disk is free again
+                # its place on disk is free again
+                shutil.rmtree(self._path(SOURCE), ignore_errors=True)
                 rows, counts = self.derived(parts)
                 for name, part in rows.items():
-                    if self.negatives or self.history or self.target_encoding:  # else they are written already
+                    # else they are written already
+                    if self.negatives or self.history or self.target_encoding:
                         chunks = (part.frame[at] for at in scratch.chunk_slices(part.frame.height))
                         join_rows(chunks, self._path(ROWS.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
@@ -224,10 +263,12 @@ class Preparation:
     def _divided(self, table: MappedRows) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with their targets, and how many rows the labels' rules and the split drop.
 
-        What will be added to the rows is checked here already. In a folder, rows to which nothing is added are written
-        there at once, and files of the table that hold rows of one part alone are moved.
+        What will be added to the rows is checked here already. In a folder, rows to which nothing
+        is added are written there at once, and files of the table that hold rows of one part alone
+        are moved.
         """
-        frame, schema = table.frame, self.schema
+        frame = table.frame
+        schema = self.schema
         check_columns(frame.columns, schema)
         made: list[str] = []
         if self.history is not None:
@@ -245,11 +286,14 @@ class Preparation:
         rows = read_labels(frame, schema.labels, missing=schema.missing)
         with renumbering_rows(rows.kept):
             indices = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
-        folders = {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
+        folders = (
+            {} if self.folder is None else {name: self.folder / ROWS.format(name) for name in PARTS}
+        )
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)  # of a killed process
         places = {} if self.negatives or self.history or self.target_encoding else folders
-        files = table.files if rows.frame is table.frame else ()  # else some rows were dropped, or a label was added
+        # else some rows were dropped, or a label was added
+        files = table.files if rows.frame is table.frame else ()
         parts = {}
         for name in PARTS:
             numbers = getattr(indices, name)
@@ -260,7 +304,9 @@ class Preparation:
             dropped["dropped_by_split"] = indices.dropped
         return parts, dropped
 
-    def derived(self, rows: Mapping[str, LabelledRows]) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+    def derived(
+        self, rows: Mapping[str, LabelledRows]
+    ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
         schema = self.schema
         frames = {name: part.frame for name, part in rows.items()}
@@ -269,18 +315,26 @@ class Preparation:
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
         counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
         if self.target_encoding is not None:
-            frames = derived.add_target_encoding(frames, mains, self.target_encoding, seed=self.seed)
+            frames = derived.add_target_encoding(
+                frames, mains, self.target_encoding, seed=self.seed
+            )
         if self.history is not None:
             order = self.history.order or schema.time
             assert order is not None, "checked before the split"
-            # Before sampling negatives: an item that a user never used is not an event of that user.
-            settings, form = self.history.of_schema(schema), schema.format_of(order)
+            # Before sampling negatives: an item that a user never used is not an event of that
+            # user.
+            settings = self.history.of_schema(schema)
+            form = schema.format_of(order)
             frames = derived.add_histories(frames, mains, settings, order=order, order_format=form)
         if weights and self.negatives is not None:
-            raise ConfigError("a sampled negative has no weight: omit the rows' weights or the negatives")
+            raise ConfigError(
+                "a sampled negative has no weight: omit the rows' weights or the negatives"
+            )
         if self.negatives is not None:
             negatives = self.negatives.of_schema(schema)
-            frames, targets, drawn = derived.with_negatives(frames, targets, schema, negatives, self.seed)
+            frames, targets, drawn = derived.with_negatives(
+                frames, targets, schema, negatives, self.seed
+            )
             counts |= drawn
         for name, weight in weights.items():
             if not weight.any():
@@ -300,7 +354,10 @@ class Preparation:
                         f"{label.name!r}; check the rule, use another split{log or ', or add rows of the other class'}"
                     )
         counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
-        return {name: LabelledRows(f, targets[name], weight=weights.get(name)) for name, f in frames.items()}, counts
+        return {
+            name: LabelledRows(f, targets[name], weight=weights.get(name))
+            for name, f in frames.items()
+        }, counts
 
     def _path(self, name: str = "") -> Path:
         assert self.folder is not None, "stages have a folder"
@@ -339,7 +396,8 @@ class Preparation:
             place.mkdir()
             yield place
         except Exception as e:
-            shutil.rmtree(self._path(SOURCE), ignore_errors=True)  # which a killed process leaves for the next one
+            # which a killed process leaves for the next one
+            shutil.rmtree(self._path(SOURCE), ignore_errors=True)
             if isinstance(e, OSError):
                 raise cannot_write(self._path(), e) from e
             raise
@@ -355,7 +413,9 @@ class Preparation:
             return
         with (
             self._scratch_folder() as place,
-            MemoryBudget(place, self.chunk_rows and self.chunk_rows(frame), self.reports.add).active(),
+            MemoryBudget(
+                place, self.chunk_rows and self.chunk_rows(frame), self.reports.add
+            ).active(),
         ):
             yield
 
@@ -373,12 +433,14 @@ def check_columns(columns: Collection[str], schema: Schema) -> None:
 def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """An integer per row for its group [N] (`Schema.grouping`), unrelated to other tables' ones, or None without it.
 
-    A row without a group is its own group, so that group AUC skips and counts it like every group of one class.
+    A row without a group is its own group, so that group AUC skips and counts it like every group
+    of one class.
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
     ranks, counts = rank_texts(frame.get_column(schema.grouping))
-    codes, end = scratch.empty(frame.height, np.int64), len(counts)
+    codes = scratch.empty(frame.height, np.int64)
+    end = len(counts)
     for at in scratch.chunk_slices(frame.height):
         absent = ranks[at] == 0
         codes[at] = ranks[at]
@@ -387,14 +449,18 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     return codes
 
 
-def encoded_together(train: SplitPart, valid: SplitPart, schema: Schema) -> tuple[Encoder, EncodedTable]:
+def encoded_together(
+    train: SplitPart, valid: SplitPart, schema: Schema
+) -> tuple[Encoder, EncodedTable]:
     """An encoder fitted on training and validation rows, and these rows encoded by it, the training rows first.
 
     If only one part has row weights, each row of the other gets their mean.
     """
     columns = [c for c in dict.fromkeys(schema.columns) if c in train.frame.columns]
     try:
-        frame = pl.concat([train.frame.select(columns), valid.frame.select(columns)], how="vertical_relaxed")
+        frame = pl.concat(
+            [train.frame.select(columns), valid.frame.select(columns)], how="vertical_relaxed"
+        )
     except pl.exceptions.PolarsError as e:
         raise DataError(
             f"training again on validation rows needs the same types of values in both tables: {e}; convert one of "
@@ -402,12 +468,19 @@ def encoded_together(train: SplitPart, valid: SplitPart, schema: Schema) -> tupl
         ) from None
     with (train.bound or MemoryBudget()).active(in_new_folder=True):
         y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
-        y[: len(train.y)], y[len(train.y) :] = train.y, valid.y
+        y[: len(train.y)] = train.y
+        y[len(train.y) :] = valid.y
         tables = (train.table, valid.table)
         means = [np.float32(one.weight.mean()) for one in tables if one.weight is not None]
-        weights = [np.full(len(one), means[0]) if one.weight is None else one.weight for one in tables if means]
+        weights = [
+            np.full(len(one), means[0]) if one.weight is None else one.weight
+            for one in tables
+            if means
+        ]
         encoder = Encoder.fit(frame, schema)
-        return encoder, encode_table(encoder, frame, y, np.concatenate(weights) if weights else None)
+        return encoder, encode_table(
+            encoder, frame, y, np.concatenate(weights) if weights else None
+        )
 
 
 def encoded_by(encoder: Encoder, part: SplitPart, own: Encoder) -> EncodedTable:
@@ -477,7 +550,9 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
         except OSError as e:
             raise cannot_write(folder, e) from e
         except pl.exceptions.PolarsError as e:
-            raise DataError(f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}") from e
+            raise DataError(
+                f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}"
+            ) from e
         if part.group is not None:
             np.save(folder / GROUP.format(name), part.group, allow_pickle=False)
 
@@ -500,7 +575,13 @@ def read_prepared(folder: Path) -> Prepared:
     parts = {name: _read_part(folder, name) for name in PARTS}
     if any(part.table.layout != encoder.layout for part in parts.values()):
         raise DataError("the cache's encoder does not match its rows")
-    return Prepared(encoder=encoder, counts=about["counts"], unseen=about["unseen"], marks=about["marks"], **parts)
+    return Prepared(
+        encoder=encoder,
+        counts=about["counts"],
+        unseen=about["unseen"],
+        marks=about["marks"],
+        **parts,
+    )
 
 
 def _read_encoder(path: Path) -> Encoder:
@@ -508,7 +589,9 @@ def _read_encoder(path: Path) -> Encoder:
 
 
 def _read_part(folder: Path, name: str) -> SplitPart:
-    table, group, mapped = EncodedTable.open(folder / name), folder / GROUP.format(name), folder / ROWS.format(name)
+    table = EncodedTable.open(folder / name)
+    group = folder / GROUP.format(name)
+    mapped = folder / ROWS.format(name)
     stored = mapped if mapped.is_dir() else folder / f"{name}.arrow"
 
     def rows() -> pl.DataFrame:
@@ -517,7 +600,9 @@ def _read_part(folder: Path, name: str) -> SplitPart:
         try:
             frame = pl.read_ipc(stored)
         except (pl.exceptions.PolarsError, OSError) as e:
-            raise DataError(f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again") from e
+            raise DataError(
+                f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again"
+            ) from e
         if frame.height != len(table):
             raise DataError(
                 f"the cache's raw rows {stored} must be {len(table)}, found {frame.height}; clear the cache"
@@ -527,9 +612,12 @@ def _read_part(folder: Path, name: str) -> SplitPart:
     return SplitPart(rows, table, map_array(group) if group.exists() else None, stored=stored)
 
 
-def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[[Field], Iterator[Counted]]:
+def counted_files(
+    rows: MappedRows, schema: Schema, engine: Engine
+) -> Callable[[Field], Iterator[Counted]]:
     """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget gets the rows of each."""
-    tasks, answers = _file_tasks(rows, schema=schema.to_dict()), list[dict[str, Any]]()
+    tasks = _file_tasks(rows, schema=schema.to_dict())
+    answers = list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
         scratch.budget().on_rows(answer["rows"])
@@ -545,7 +633,9 @@ def counted_files(rows: MappedRows, schema: Schema, engine: Engine) -> Callable[
 
 def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     """Count every field's column in one file of training rows; the counts go to files."""
-    frame, to, present = map_rows([Path(given["rows"])]), Path(given["to"]), {}
+    frame = map_rows([Path(given["rows"])])
+    to = Path(given["to"])
+    present = {}
     to.mkdir(exist_ok=True)
     schema = Schema.from_dict(given["schema"])
     for k, f in enumerate(schema.fields):
@@ -557,7 +647,9 @@ def count_file(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"rows": frame.height, "present": present}
 
 
-def encoded_files(rows: MappedRows, encoder: Path, engine: Engine) -> Iterator[tuple[slice, EncodedTable]]:
+def encoded_files(
+    rows: MappedRows, encoder: Path, engine: Engine
+) -> Iterator[tuple[slice, EncodedTable]]:
     """The encoded rows of each file, by an engine, and which rows they are; `encoder` is its JSON file."""
     tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder))
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
@@ -567,7 +659,9 @@ def encoded_files(rows: MappedRows, encoder: Path, engine: Engine) -> Iterator[t
 def encode_file(given: Mapping[str, Any]) -> dict[str, Any]:
     """Encode one file of rows; the encoded rows go to a folder."""
     encoder = _kept_encoder(given["encoder"], given["digest"])
-    encoder.transform(map_rows([Path(given["rows"])]), first_row=given["first"]).save(Path(given["to"]))
+    encoder.transform(map_rows([Path(given["rows"])]), first_row=given["first"]).save(
+        Path(given["to"])
+    )
     return {"path": given["to"]}
 
 
@@ -575,7 +669,9 @@ def encode_file(given: Mapping[str, Any]) -> dict[str, Any]:
 def _kept_encoder(path: str, digest: str) -> Encoder:
     """The encoder in a file, kept for the next piece of work in this process."""
     if file_digest(Path(path)) != digest:
-        raise DataError(f"{path} must hold the encoder that was fitted, but its content is another: prepare again")
+        raise DataError(
+            f"{path} must hold the encoder that was fitted, but its content is another: prepare again"
+        )
     return _read_encoder(Path(path))
 
 
@@ -583,5 +679,8 @@ def _file_tasks(rows: MappedRows, **about: Any) -> list[Task]:
     """A task for each file of rows, with the folder that its results go to."""
     folder = scratch.budget().folder
     assert folder is not None, "other processes find their work in files"
-    own = ({"rows": str(file.path), "first": file.first, "to": str(scratch.new_path())} for file in rows.files)
+    own = (
+        {"rows": str(file.path), "first": file.first, "to": str(scratch.new_path())}
+        for file in rows.files
+    )
     return [{**task, **about} for task in own]

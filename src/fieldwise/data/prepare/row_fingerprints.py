@@ -13,7 +13,8 @@ from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 
 MOST_HASHES = 4_096
-SKETCH_ROWS = 65_536  # few, for memory; many, since each operation of Polars takes a time of its own
+# few, for memory; many, since each operation of Polars takes a time of its own
+SKETCH_ROWS = 65_536
 TEXT_ROWS = 8_192  # the powers take 24 bytes per character
 _BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
 _INVERSE = pow(_BASE, -1, 1 << 64)
@@ -58,7 +59,8 @@ class RowFingerprints:
 
     def overlap(self, frame: pl.DataFrame) -> TrainTestOverlap:
         """The number of rows of another table with these columns that equal rows of this one."""
-        whole = len(self.hashes) < MOST_HASHES  # all rows of the table are kept, so any row can be checked
+        # all rows of the table are kept, so any row can be checked
+        whole = len(self.hashes) < MOST_HASHES
         checked = result = 0
         for part in frame.select(self.columns).iter_slices(SKETCH_ROWS):
             hashes = _row_hashes(part)
@@ -70,7 +72,11 @@ class RowFingerprints:
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {"rows": self.rows, "columns": list(self.columns), "hashes": self.hashes.astype(">u8").tobytes().hex()}
+        return {
+            "rows": self.rows,
+            "columns": list(self.columns),
+            "hashes": self.hashes.astype(">u8").tobytes().hex(),
+        }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> "RowFingerprints":
@@ -83,13 +89,18 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
     """Hashes of rows, equal for equal numbers of any type, and for text also if stored as categories."""
     rows = np.ones(frame.height, np.uint64)
     for column in frame.get_columns():
-        kind, absent = column.dtype, column.is_null().to_numpy()
+        kind = column.dtype
+        absent = column.is_null().to_numpy()
         if isinstance(kind, (pl.Datetime, pl.Duration)):
             column = column.dt.cast_time_unit("us").to_physical()
         elif kind.is_temporal():
             column = column.to_physical()
         elif isinstance(kind, (pl.List, pl.Array)):
-            column = column.cast(pl.List(kind.inner)).cast(pl.List(pl.String)).list.join("\x1f", ignore_nulls=True)
+            column = (
+                column.cast(pl.List(kind.inner))
+                .cast(pl.List(pl.String))
+                .list.join("\x1f", ignore_nulls=True)
+            )
         elif kind in (pl.Categorical, pl.Enum):
             column = column.cast(pl.String)
         if column.dtype.is_numeric() or column.dtype == pl.Boolean:
@@ -97,21 +108,29 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
             result = np.ascontiguousarray(numbers).view(np.uint64)
         else:
             if column.dtype != pl.String:
-                column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)  # structs: rare
+                # structs: rare
+                column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)
             # The bytes of a text as digits of a number to the base, modulo 2**64, and its length.
             column = column.fill_null("")
             lengths = column.str.len_bytes().to_numpy().astype(np.int64)
             octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
             ends = np.cumsum(lengths)
-            starts, result = ends - lengths, np.empty(len(lengths), np.uint64)
+            starts = ends - lengths
+            result = np.empty(len(lengths), np.uint64)
             for first in range(0, len(lengths), TEXT_ROWS):
                 some = slice(first, first + TEXT_ROWS)
                 digits = octets[starts[first] : ends[some][-1]]
-                powers, back = (np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE))
+                powers, back = (
+                    np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE)
+                )
                 powers[0] = back[0] = 1
                 sums = np.zeros(len(digits) + 1, np.uint64)
-                np.cumsum((digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1], out=sums[1:])
-                start, end = starts[some] - starts[first], ends[some] - starts[first]
+                np.cumsum(
+                    (digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1],
+                    out=sums[1:],
+                )
+                start = starts[some] - starts[first]
+                end = ends[some] - starts[first]
                 result[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
             result += lengths.astype(np.uint64) * np.uint64(_BASE)
         rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(result)))
@@ -133,8 +152,9 @@ WORDS = {"valid": "validation", "test": "test"}
 def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
     """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
-    Rows are equal if all fields, labels, time, group and keys are equal: two events of one user with different times
-    are different. A key with all distinct values is ignored. Rows are compared by a 64-bit hash.
+    Rows are equal if all fields, labels, time, group and keys are equal: two events of one user
+    with different times are different. A key with all distinct values is ignored. Rows are compared
+    by a 64-bit hash.
 
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("item"),), label=Label("liked"))
@@ -143,7 +163,12 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     {'test_rows_in_train': 1}
     """
     train = frames["train"]
-    named = [*schema.columns, *(label.column for label in schema.labels), schema.time, schema.grouping]
+    named = [
+        *schema.columns,
+        *(label.column for label in schema.labels),
+        schema.time,
+        schema.grouping,
+    ]
     keys = []
     for key in schema.row_keys:
         if key in train.columns:
@@ -154,9 +179,12 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
     results: dict[str, int] = {}
     for chosen in ([schema.time], columns) if schema.time in columns else (columns,):
-        known, results = _sorted_hashes(train, chosen), {}
+        known = _sorted_hashes(train, chosen)
+        results = {}
         for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
-            hashes, count = _sorted_hashes(frames[name], chosen), 0  # an ascending search stays in the cache
+            # an ascending search stays in the cache
+            hashes = _sorted_hashes(frames[name], chosen)
+            count = 0
             for at in scratch.chunk_slices(len(hashes)):
                 place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
                 count += int((known[place] == hashes[at]).sum())
@@ -168,7 +196,9 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
 
 def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
     wanted = frame.select(columns)
-    hashes = scratch.fill(frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy())
+    hashes = scratch.fill(
+        frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy()
+    )
     hashes.sort()
     return hashes
 
@@ -189,7 +219,8 @@ def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     """A sentence for each part with rows that equal a training row, from the counts of `prepare`."""
     results = []
     for part, words in WORDS.items():
-        count, rows = counts.get(REPEATS.format(part), 0), counts.get(f"{part}_rows", 0)
+        count = counts.get(REPEATS.format(part), 0)
+        rows = counts.get(f"{part}_rows", 0)
         if count and rows:
             share = 100 * count / rows
             percent = f"{share:.1f} %" if share >= 0.1 else "less than .1 %"
@@ -213,13 +244,18 @@ def digest_rows(frame: pl.DataFrame) -> str:
     """
 
     def digest_of(column: pl.Series) -> bytes:
-        rows, digest = column.to_frame(), hashlib.sha256()
-        for part in _parts(column.dtype, lambda: (one.to_series() for one in rows.iter_slices(DIGEST_ROWS))):
+        rows = column.to_frame()
+        digest = hashlib.sha256()
+        for part in _parts(
+            column.dtype, lambda: (one.to_series() for one in rows.iter_slices(DIGEST_ROWS))
+        ):
             digest.update(part)
         return digest.digest()
 
     whole = hashlib.sha256(f"{frame.height} rows".encode())
-    for column, digest in zip(frame, each(digest_of, frame.get_columns(), rows=frame.height), strict=True):
+    for column, digest in zip(
+        frame, each(digest_of, frame.get_columns(), rows=frame.height), strict=True
+    ):
         name = column.name.encode()
         whole.update(len(name).to_bytes(8, "little") + name + digest)
     return ROWS_VERSION + whole.hexdigest()
@@ -228,7 +264,8 @@ def digest_rows(frame: pl.DataFrame) -> str:
 def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
     """The bytes of a column: which cells are null, its kind, the values of the others.
 
-    It is read slice by slice, so that a column of a table mapped from disk is never copied as a whole.
+    It is read slice by slice, so that a column of a table mapped from disk is never copied as a
+    whole.
     """
     if any(one.null_count() for one in slices()):
         rest = np.empty(0, bool)
@@ -250,14 +287,23 @@ def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
         yield b"number"
         yield from (one.to_numpy().astype("<f8").tobytes() for one in present)
     elif isinstance(kind, (pl.List, pl.Array)):
-        inner, cells = pl.List(kind.inner), cast(pl.DataType, kind.inner)
+        inner = pl.List(kind.inner)
+        cells = cast(pl.DataType, kind.inner)
         yield b"list"
-        yield from (one.cast(inner).list.len().to_numpy().astype("<i8").tobytes() for one in present)
+        yield from (
+            one.cast(inner).list.len().to_numpy().astype("<i8").tobytes() for one in present
+        )
         options = {"empty_as_null": False, "keep_nulls": True}
-        yield from _parts(cells, lambda: (one.drop_nulls().cast(inner).list.explode(**options) for one in slices()))
+        yield from _parts(
+            cells,
+            lambda: (one.drop_nulls().cast(inner).list.explode(**options) for one in slices()),
+        )
     elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
         yield b"text"
-        yield from (one.cast(pl.String).str.len_bytes().to_numpy().astype("<i8").tobytes() for one in present)
+        yield from (
+            one.cast(pl.String).str.len_bytes().to_numpy().astype("<i8").tobytes()
+            for one in present
+        )
         texts = (one.drop_nulls().cast(pl.String).str.join("") for one in slices() if len(one))
         yield from (one.cast(pl.Binary).item() for one in texts)
     else:

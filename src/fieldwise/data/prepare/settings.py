@@ -40,17 +40,19 @@ class _IdColumns:
 class HistorySettings(_IdColumns):
     """Settings of the column of histories that a Sequence field of the schema reads.
 
-    A row's history holds the items of the same user's training rows that come strictly before it; rows with the same
-    time are not before each other. No label of a validation or test row, of the row itself or of a later row is used.
-    Rows that the label's rule drops are not events.
+    A row's history holds the items of the same user's training rows that come strictly before it;
+    rows with the same time are not before each other. No label of a validation or test row, of the
+    row itself or of a later row is used. Rows that the label's rule drops are not events.
 
-    Only recipes make histories. A `Recommender` does not, and neither do `predict` and `evaluate --data`: their tables
-    must have the column.
+    Only recipes make histories. A `Recommender` does not, and neither do `predict` and
+    `evaluate --data`: their tables must have the column.
 
     Args:
         column: name of the new column; a cell is a list of items, oldest first.
-        user: column of users; the schema's `user` if omitted. A row without a user has an empty history.
-        item: column of items; the schema's `item` if omitted. A training row without an item is not an event.
+        user: column of users; the schema's `user` if omitted. A row without a user has an empty
+            history.
+        item: column of items; the schema's `item` if omitted. A training row without an item is not
+            an event.
         order: column that orders a user's rows; the schema's time if omitted.
         positives_only: only use training rows with a positive label (above 0).
         max_length: maximum number of items; the newest are kept.
@@ -70,7 +72,9 @@ class HistorySettings(_IdColumns):
             if getattr(self, name) == "":
                 raise ConfigError(f"a history's {name} must be a column name, found an empty one")
         if self.column in (self.user, self.item, self.order):
-            raise ConfigError(f"a history's column must be a new one, but {self.column!r} is used twice: rename it")
+            raise ConfigError(
+                f"a history's column must be a new one, but {self.column!r} is used twice: rename it"
+            )
         if self.max_length < 1:
             raise ConfigError(f"a history's max_length must be at least 1, found {self.max_length}")
 
@@ -79,18 +83,20 @@ class HistorySettings(_IdColumns):
 class TargetEncoding:
     """Settings of target encoding: a column `COLUMN_mean_label` with the mean main label of each category's rows.
 
-    A validation or test row has the mean over the training rows; a training row has the mean over the other folds, so
-    that its own label is not used. The value of a category without such rows is missing, as for a missing category.
+    A validation or test row has the mean over the training rows; a training row has the mean over
+    the other folds, so that its own label is not used. The value of a category without such rows is
+    missing, as for a missing category.
 
     Only recipes make these columns, as for histories: other tables to score must have them.
 
     Args:
         columns: categorical columns.
         folds: number of random folds of the training rows.
-        prior_rows: number of rows with the overall mean that are added to every category (smoothing).
-        source: `train`, or `own-part`: every part's means are over its own rows, so the test's are over the test
-            labels; or `own-side`: the same, with training and validation rows as one part. Both leak the predicted
-            labels; they only serve to reproduce published figures.
+        prior_rows: number of rows with the overall mean that are added to every category
+            (smoothing).
+        source: `train`, or `own-part`: every part's means are over its own rows, so the test's are
+            over the test labels; or `own-side`: the same, with training and validation rows as one
+            part. Both leak the predicted labels; they only serve to reproduce published figures.
     """
 
     columns: tuple[str, ...]
@@ -101,11 +107,15 @@ class TargetEncoding:
     def __post_init__(self) -> None:
         convert_settings(self)
         if not self.columns or len(set(self.columns)) != len(self.columns):
-            raise ConfigError(f"target_encoding.columns must name different columns, found {list(self.columns)}")
+            raise ConfigError(
+                f"target_encoding.columns must name different columns, found {list(self.columns)}"
+            )
         if self.folds < 2:
             raise ConfigError(f"target_encoding.folds must be at least 2, found {self.folds}")
         if self.prior_rows < 0:
-            raise ConfigError(f"target_encoding.prior_rows must not be negative, found {self.prior_rows:g}")
+            raise ConfigError(
+                f"target_encoding.prior_rows must not be negative, found {self.prior_rows:g}"
+            )
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -123,9 +133,9 @@ class NegativeSampling(_IdColumns):
         per_positive: negatives per positive row, at least 1.
         parts: the parts of the split that get negatives.
         only_where_missing: skip parts that already have negatives, such as published test files.
-        item_columns: columns that describe the item, which get the sampled item's values: of a column that changes
-            within an item the latest one at or before the row's time, or none (counted). All others keep the
-            positive's.
+        item_columns: columns that describe the item, which get the sampled item's values: of a
+            column that changes within an item the latest one at or before the row's time, or none
+            (counted). All others keep the positive's.
     """
 
     _section = "negatives"
@@ -141,9 +151,13 @@ class NegativeSampling(_IdColumns):
         if self.per_positive < 1:
             raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
         if not self.parts:
-            raise ConfigError("negatives need at least one part: give some of train, valid and test as parts")
+            raise ConfigError(
+                "negatives need at least one part: give some of train, valid and test as parts"
+            )
         if self.item is not None and self.item in (self.user, *self.item_columns):
-            raise ConfigError(f"the item column {self.item!r} must not be the user column or in item_columns too")
+            raise ConfigError(
+                f"the item column {self.item!r} must not be the user column or in item_columns too"
+            )
         if self.user in self.item_columns:
             raise ConfigError(f"the user column {self.user!r} must not be in item_columns")
 
@@ -159,9 +173,13 @@ class _Shares:
         convert_settings(self)
         for name, share in (("valid", self.valid), ("test", self.test)):
             if not 0 < share < 1:
-                raise ConfigError(f"{name} must be a share between 0 and 1, both excluded, found {share}")
+                raise ConfigError(
+                    f"{name} must be a share between 0 and 1, both excluded, found {share}"
+                )
         if (total := self.valid + self.test) >= 1:
-            raise ConfigError(f"valid and test must leave rows to train on: their sum must be below 1, found {total:g}")
+            raise ConfigError(
+                f"valid and test must leave rows to train on: their sum must be below 1, found {total:g}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +190,13 @@ class RandomSplit(_Shares):
         valid: share of validation rows, within (0, 1).
         test: share of test rows, within (0, 1); with `valid` less than 1 in total.
         stratify: keep the share of every label value in each part, within a row or two.
-        drop_without_positive: column, such as that of users: a test row is dropped if no test row with its value is
-            positive (above 0), and another row if no other one is. Rows are then chosen by their labels, also in the
-            test: it only serves to reproduce published figures.
-        valid_last_by: column of numbers or dates: the validation rows are not drawn, but the last of the rows without
-            the test rows, by this column (equal ones in the table's order), as many as `valid` is of `1 - test`. By
-            the column of an id, these are ids that the training rows do not have; it only serves to reproduce
-            published figures.
+        drop_without_positive: column, such as that of users: a test row is dropped if no test row
+            with its value is positive (above 0), and another row if no other one is. Rows are then
+            chosen by their labels, also in the test: it only serves to reproduce published figures.
+        valid_last_by: column of numbers or dates: the validation rows are not drawn, but the last
+            of the rows without the test rows, by this column (equal ones in the table's order), as
+            many as `valid` is of `1 - test`. By the column of an id, these are ids that the
+            training rows do not have; it only serves to reproduce published figures.
     """
 
     stratify: bool = False
@@ -202,9 +220,10 @@ class RandomSplit(_Shares):
 class TimeSplit(_Shares):
     """A split by time: the oldest rows are training rows, then validation rows, the latest are test rows.
 
-    Rows of equal time are never separated. Each cut lies between two neighbouring times, and the pair of cuts is the
-    closest to the shares (smallest sum of the two distances, in rows) without an empty part; of two equally close cuts
-    the earlier one is used. The result does not depend on the order of the table's rows.
+    Rows of equal time are never separated. Each cut lies between two neighbouring times, and the
+    pair of cuts is the closest to the shares (smallest sum of the two distances, in rows) without
+    an empty part; of two equally close cuts the earlier one is used. The result does not depend on
+    the order of the table's rows.
 
     Args:
         valid: share of validation rows, within (0, 1).
@@ -221,7 +240,8 @@ class LeaveLastOutSplit:
     """Leave-last-out: each user's last rows are test rows, those before validation rows, the others training rows.
 
     A user's rows with equal order values keep the table's order. Users with fewer than
-    `min_train + valid_rows + test_rows` rows stay in train, and are counted in `Split.users_kept_in_train`.
+    `min_train + valid_rows + test_rows` rows stay in train, and are counted in
+    `Split.users_kept_in_train`.
 
     Args:
         valid_rows: validation rows per user, at least 1.
@@ -254,8 +274,8 @@ class ColumnSplit:
         train: values (as text) of training rows.
         valid: values of validation rows.
         test: values of test rows.
-        valid_share: for tables without validation rows: share of the training rows, sampled by the seed, to use as
-            validation rows.
+        valid_share: for tables without validation rows: share of the training rows, sampled by the
+            seed, to use as validation rows.
         stratify: keep the label's shares when sampling them.
     """
 
@@ -275,9 +295,13 @@ class ColumnSplit:
                 f"a value must belong to one part only: {twice[0]!r} occurs more than once in train, valid and test"
             )
         if self.valid_share is not None and not 0 < self.valid_share < 1:
-            raise ConfigError(f"valid_share must lie between 0 and 1, both excluded, found {self.valid_share}")
+            raise ConfigError(
+                f"valid_share must lie between 0 and 1, both excluded, found {self.valid_share}"
+            )
         if self.stratify and self.valid_share is None:
-            raise ConfigError("stratify is for sampling validation rows: also give valid_share, or omit stratify")
+            raise ConfigError(
+                "stratify is for sampling validation rows: also give valid_share, or omit stratify"
+            )
 
 
 SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit

@@ -12,7 +12,13 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_text, coded
 from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.settings import ColumnSplit, LeaveLastOutSplit, RandomSplit, SplitSettings, TimeSplit
+from fieldwise.data.prepare.settings import (
+    ColumnSplit,
+    LeaveLastOutSplit,
+    RandomSplit,
+    SplitSettings,
+    TimeSplit,
+)
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Schema
 from fieldwise.storage import scratch
@@ -30,7 +36,9 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     Rank 0 is a missing cell. The different texts are held in memory.
     """
     chunks = (coded(column[at]).texts for at in scratch.chunk_slices(len(column)))
-    texts = reduce(lambda known, more: pl.concat([known, more]).unique(), chunks, pl.Series(dtype=pl.String)).sort()
+    texts = reduce(
+        lambda known, more: pl.concat([known, more]).unique(), chunks, pl.Series(dtype=pl.String)
+    ).sort()
     known = pl.int_range(1, len(texts) + 1, eager=True)
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
@@ -47,40 +55,52 @@ def group_rows(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All rows with a rank above 0, by consecutive ranks, about a chunk at a time; the rows of a rank stay together.
 
-    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values` [N]; equal ones in
-    that of the table. Yields the rows' numbers, the rank of each, less the first one's, and the rows of each rank.
+    `ranks` and `counts` are those of `rank_texts`. Rows of one rank come in the order of `values`
+    [N]; equal ones in that of the table. Yields the rows' numbers, the rank of each, less the first
+    one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
-    grouped, place = scratch.empty(len(ranks), np.int64), starts.copy()
+    grouped = scratch.empty(len(ranks), np.int64)
+    place = starts.copy()
     for at in scratch.chunk_slices(len(ranks)):
         order = np.argsort(ranks[at], kind="stable")
         rank = ranks[at][order]
         own = np.bincount(rank, minlength=len(place))
-        grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = order + at.start
+        grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = (
+            order + at.start
+        )
         place += own
-    first, most = 1, scratch.budget().chunk_rows or max(len(ranks), 1)
+    first = 1
+    most = scratch.budget().chunk_rows or max(len(ranks), 1)
     while first < len(starts):
         last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
         last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
         some = counts[first:last]
-        rows, codes = grouped[starts[first] : starts[first] + int(some.sum())], np.repeat(np.arange(len(some)), some)
+        rows = grouped[starts[first] : starts[first] + int(some.sum())]
+        codes = np.repeat(np.arange(len(some)), some)
         yield rows[np.lexsort((values[rows], codes))], codes, some
         first = last
 
 
 def _ends(ordered: np.ndarray, place: int) -> tuple[int, int]:
     """The first place of the value at a place, and the first behind it."""
-    first, after = (int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right"))
+    first, after = (
+        int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right")
+    )
     return first, after
 
 
 def _nearest(ordered: np.ndarray, target: float) -> int:
     """The cut (number of rows before it) nearest to a target, with rows before and after it."""
     cuts = _ends(ordered, min(max(int(target), 0), len(ordered) - 1))
-    return min((cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut))
+    return min(
+        (cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut)
+    )
 
 
-def assign_random_split(rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None) -> np.ndarray:
+def assign_random_split(
+    rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None
+) -> np.ndarray:
     """Part of each row [N], int8: 0 train, 1 valid, 2 test; `shares` of valid and test, stratified by classes."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
@@ -91,11 +111,17 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
     done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
     for at in scratch.chunk_slices(rows):
         drawn = shuffled[at]
-        code = np.zeros(len(drawn), dtype=np.int64) if classes is None else classes[drawn].astype(np.int64)
+        code = (
+            np.zeros(len(drawn), dtype=np.int64)
+            if classes is None
+            else classes[drawn].astype(np.int64)
+        )
         by_class = np.argsort(code, kind="stable")
-        drawn, code = drawn[by_class], code[by_class]
+        drawn = drawn[by_class]
+        code = code[by_class]
         own = np.bincount(code, minlength=len(counts))
-        place = np.arange(len(drawn)) + (done - (np.cumsum(own) - own))[code]  # position within its class
+        # position within its class
+        place = np.arange(len(drawn)) + (done - (np.cumsum(own) - own))[code]
         part[drawn] = np.where(place < test[code], 2, np.where(place < (test + valid)[code], 1, 0))
         done += own
     return part
@@ -103,7 +129,9 @@ def assign_random_split(rows: int, shares: tuple[float, float], seed: int, class
 
 def classes_of(y: np.ndarray) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
-    values = reduce(np.union1d, (y[at] for at in scratch.chunk_slices(len(y))), np.empty(0, y.dtype))
+    values = reduce(
+        np.union1d, (y[at] for at in scratch.chunk_slices(len(y))), np.empty(0, y.dtype)
+    )
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
     for at in scratch.chunk_slices(len(y)):
@@ -145,13 +173,16 @@ class Split:
         return {"train": len(self.train), "valid": len(self.valid), "test": len(self.test)}
 
 
-def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *, seed: int = 0, y: np.ndarray) -> Split:
+def split_table(
+    frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *, seed: int = 0, y: np.ndarray
+) -> Split:
     """Split a table's rows, by the seed and, to stratify, targets [N].
 
-    The schema's columns are used where the settings name none; its group stands for users where it does not say who
-    they are.
+    The schema's columns are used where the settings name none; its group stands for users where it
+    does not say who they are.
     """
-    kept, fix = 0, "give more rows or change the shares valid and test"
+    kept = 0
+    fix = "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         part = _at_random(frame, settings, schema, seed, y)
     elif isinstance(settings, TimeSplit):
@@ -161,7 +192,11 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
         fix = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
         part = _by_column(frame, settings, seed, y)
-        share = "valid_share to sample validation rows from train" if settings.valid_share is None else ""
+        share = (
+            "valid_share to sample validation rows from train"
+            if settings.valid_share is None
+            else ""
+        )
         fix = f"mark rows of the empty parts in column {settings.column!r}, or {share or 'change valid_share'}"
     train, valid, test = (
         scratch.where(len(part), lambda at, k=k: part[at] == k)  # type: ignore[misc]
@@ -169,7 +204,9 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
     )
     dropped = frame.height - len(train) - len(valid) - len(test)
     split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept, dropped=dropped)
-    empty = [name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)]
+    empty = [
+        name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)
+    ]
     if empty:
         if frame.height == 1:
             fix = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
@@ -183,7 +220,9 @@ def split_table(frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *,
 TRAIN, VALID, TEST, DROPPED = range(4)
 
 
-def _at_random(frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed: int, y: np.ndarray) -> np.ndarray:
+def _at_random(
+    frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed: int, y: np.ndarray
+) -> np.ndarray:
     """The part of each row [N], int8."""
     classes = classes_of(y) if settings.stratify else None
     drawn_share = settings.valid if settings.valid_last_by is None else 0.0
@@ -192,7 +231,9 @@ def _at_random(frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed:
         _drop_without_positive(frame, settings.drop_without_positive, part, y)
     if settings.valid_last_by is not None:
         name = settings.valid_last_by
-        values = order_values(frame, name, "split's valid_last_by", schema.format_of(name), schema.missing)
+        values = order_values(
+            frame, name, "split's valid_last_by", schema.format_of(name), schema.missing
+        )
         rest = scratch.where(len(part), lambda at: part[at] == TRAIN)
         in_order = rest[np.argsort(scratch.take(values, rest), kind="stable")]
         share = settings.valid / (1 - settings.test)
@@ -223,7 +264,9 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
     """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
     name = settings.column or schema.time
     if name is None:
-        raise DataError("a time split needs a time column: give the split's column or the schema's time")
+        raise DataError(
+            "a time split needs a time column: give the split's column or the schema's time"
+        )
     values = order_values(frame, name, "time", schema.format_of(name), schema.missing)
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
@@ -232,26 +275,38 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
         raise DataError(
             f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
         )
-    # The cuts are the pair that is closest to the shares (see `TimeSplit`) among those that leave rows in every part.
+    # The cuts are the pair that is closest to the shares (see `TimeSplit`) among those that leave
+    # rows in every part.
     after = np.array([settings.valid + settings.test, settings.test])
-    targets = np.round(len(ordered) * (1 - after), 6)  # rounded, so that equally close cuts compare as equal
+    # rounded, so that equally close cuts compare as equal
+    targets = np.round(len(ordered) * (1 - after), 6)
     first, second = (_nearest(ordered, float(target)) for target in targets)
     if first == second:
-        # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+        # Both distances grow away from the common cut, so the best pair has one of the two cuts
+        # there.
         pairs = [(_ends(ordered, first - 1)[0], first), (first, _ends(ordered, first)[1])]
         allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
         first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
-    valid, test = ordered[first], ordered[second]
-    return scratch.fill(len(values), np.int8, lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test))
+    valid = ordered[first]
+    test = ordered[second]
+    return scratch.fill(
+        len(values),
+        np.int8,
+        lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test),
+    )
 
 
-def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema) -> tuple[np.ndarray, int]:
+def _by_user(
+    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema
+) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
     user = settings.user or schema.user or schema.group
     order = settings.order or schema.time
     if user is None or order is None:
         missing = "user (or the schema's)" if user is None else "order (or the schema's time)"
-        raise DataError(f"a leave-last-out split needs columns of users and order: give the split's {missing}")
+        raise DataError(
+            f"a leave-last-out split needs columns of users and order: give the split's {missing}"
+        )
     values = order_values(frame, order, "order", schema.format_of(order), schema.missing)
     if user not in frame.columns:
         raise DataError(
@@ -260,13 +315,18 @@ def _by_user(frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema) -
     ranks, counts = rank_texts(frame.get_column(user))
     if counts[0]:
         row = int(np.argmin(ranks))
-        raise DataError(f"every row needs a user: column {user!r} has none in row {row} (counting from 0)")
-    part, kept = scratch.empty(frame.height, np.int8), 0
+        raise DataError(
+            f"every row needs a user: column {user!r} has none in row {row} (counting from 0)"
+        )
+    part = scratch.empty(frame.height, np.int8)
+    kept = 0
     for some, users, rows in group_rows(ranks, counts, values):
         enough = rows >= settings.min_train + settings.valid_rows + settings.test_rows
         kept += int((~enough & (rows > 0)).sum())
         from_end = np.cumsum(rows)[users] - 1 - np.arange(len(some))
-        held = (from_end < settings.test_rows + settings.valid_rows).astype(np.int8) + (from_end < settings.test_rows)
+        held = (from_end < settings.test_rows + settings.valid_rows).astype(np.int8) + (
+            from_end < settings.test_rows
+        )
         part[some] = np.where(enough[users], held, 0)
     return part, kept
 
@@ -275,7 +335,9 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
-        raise DataError(f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}")
+        raise DataError(
+            f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
+        )
     part = scratch.empty(frame.height, np.int8)
     for at in scratch.chunk_slices(frame.height):
         text = as_text(frame[name][at])
@@ -314,8 +376,8 @@ def hold_out(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The sorted numbers of kept rows and of a held-out share.
 
-    With targets `y` the sample is stratified. With the column `time` the latest rows are held out, and rows of equal
-    time are never separated.
+    With targets `y` the sample is stratified. With the column `time` the latest rows are held out,
+    and rows of equal time are never separated.
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
@@ -324,7 +386,11 @@ def hold_out(
         values = order_values(frame, time, "time", time_format, missing)
         ordered = np.sort(values)
         several = len(values) > 0 and ordered[0] < ordered[-1]
-        held = values >= (ordered[_nearest(ordered, frame.height * (1 - share))] if several else -np.inf)
+        held = values >= (
+            ordered[_nearest(ordered, frame.height * (1 - share))] if several else -np.inf
+        )
     if held.all() or not held.any():
-        raise DataError(f"both held-out and kept rows are needed: {share:g} of {frame.height} leaves one side empty")
+        raise DataError(
+            f"both held-out and kept rows are needed: {share:g} of {frame.height} leaves one side empty"
+        )
     return np.flatnonzero(~held).astype(np.int64), np.flatnonzero(held).astype(np.int64)

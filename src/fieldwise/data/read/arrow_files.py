@@ -58,12 +58,17 @@ class MappedRows:
     @classmethod
     def of(cls, paths: Sequence[Path]) -> Self:
         """`map_rows` of some files; errors as there."""
-        arrow, frames, files, end = arrow_library(), [], [], 0
+        arrow = arrow_library()
+        frames = []
+        files = []
+        end = 0
         for path in paths:
             try:
                 table = arrow.ipc.open_file(arrow.memory_map(str(path))).read_all()
             except (OSError, arrow.ArrowInvalid) as e:
-                raise DataError(f"{path} is not a whole Arrow IPC file ({e}); write it again") from e
+                raise DataError(
+                    f"{path} is not a whole Arrow IPC file ({e}); write it again"
+                ) from e
             frame = pl.from_arrow(table, rechunk=False)
             assert isinstance(frame, pl.DataFrame)
             frames.append(frame)
@@ -94,8 +99,10 @@ class RowsWriter:
 
     def __init__(self, folder: Path | None, *, gather: int = GATHERED) -> None:
         self.paths: list[Path] = []
-        self.rows, self.empty = 0, pl.DataFrame()
-        self._folder, self._gather = folder, gather
+        self.rows = 0
+        self.empty = pl.DataFrame()
+        self._folder = folder
+        self._gather = gather
         self._held: list[pl.DataFrame] = []
         self._size = 0
 
@@ -103,7 +110,9 @@ class RowsWriter:
         """Write the next rows; every chunk must have the same columns and types."""
         if not self.rows and (frame.height or not self.empty.width):
             self.empty = frame.clear()
-        for name, dtype in frame.schema.items() if self._folder is not None and not self.rows else ():
+        for name, dtype in (
+            frame.schema.items() if self._folder is not None and not self.rows else ()
+        ):
             nested = dtype.is_nested() and any(kind in str(dtype) for kind in ("Int128", "Object"))
             if nested or dtype in (pl.Int128, pl.UInt128, pl.Object):
                 raise DataError(
@@ -155,22 +164,27 @@ class RowsWriter:
     def _write(self) -> None:
         assert self._folder is not None
         path = self._folder / f"rows-{len(self.paths):06d}.arrow"
-        frame = self._held[0].rechunk() if len(self._held) == 1 else pl.concat(self._held, rechunk=True)
+        frame = (
+            self._held[0].rechunk() if len(self._held) == 1 else pl.concat(self._held, rechunk=True)
+        )
         try:
             with new_file(path, flush=False) as file:
                 frame.write_ipc(file)
         except pl.exceptions.PolarsError as e:
-            raise DataError(f"cannot write {path}: {str(e).splitlines()[0]}; free some space there") from e
+            raise DataError(
+                f"cannot write {path}: {str(e).splitlines()[0]}; free some space there"
+            ) from e
         self.paths.append(path)
-        self._held, self._size = [], 0
+        self._held = []
+        self._size = 0
 
 
 def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
     """The rows of Arrow files of `RowsWriter`, mapped: nothing is copied, and every file is a chunk of the table.
 
-    The operating system keeps in memory what is used, and may drop it at any time. Take the rows by slices, or
-    few columns at a time: what copies all of the table needs memory for all of it. On Linux and macOS the files may be
-    removed while the table is in use.
+    The operating system keeps in memory what is used, and may drop it at any time. Take the rows by
+    slices, or few columns at a time: what copies all of the table needs memory for all of it. On
+    Linux and macOS the files may be removed while the table is in use.
     """
     return MappedRows.of(paths).frame
 
@@ -195,8 +209,9 @@ def take_rows(
 ) -> pl.DataFrame:
     """Some rows of a table.
 
-    With `folder` they are written there, see `join_rows`; `files` of the table that hold no other rows are moved there,
-    which is much faster. `on_rows` is called with the number of rows of each chunk.
+    With `folder` they are written there, see `join_rows`; `files` of the table that hold no other
+    rows are moved there, which is much faster. `on_rows` is called with the number of rows of each
+    chunk.
     """
 
     def chunks(numbers: np.ndarray) -> Iterator[pl.DataFrame]:
@@ -206,7 +221,8 @@ def take_rows(
             on_rows(at.stop - at.start)
 
     if folder is not None and files and len(rows):
-        writer, written = RowsWriter(folder), 0
+        writer = RowsWriter(folder)
+        written = 0
         ends = np.searchsorted(rows, [file.end for file in files])
         for file, start, end in zip(files, [0, *ends[:-1]], ends, strict=True):
             if not 0 < end - start == file.rows:
@@ -240,8 +256,8 @@ def check_columns(path: Path, names: list[str], first: Path, wanted: list[str]) 
 def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
     """The schema of the first file, with types that hold the values of all files.
 
-    Integers, and Float32 with Float64, become the narrowest type that holds both without loss; a column of nulls takes
-    any type. All else must be equal.
+    Integers, and Float32 with Float64, become the narrowest type that holds both without loss; a
+    column of nulls takes any type. All else must be equal.
 
     Errors:
         DataError: a column is missing, extra, or of another type; both files are named.
@@ -255,21 +271,26 @@ def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
     for path, schema in others:
         check_columns(path, schema.names(), first, common.names())
         for name, dtype in schema.items():
-            known, wider = common[name], None
+            known = common[name]
+            wider = None
             if dtype in (known, pl.Null):
                 continue
             if known == pl.Null:
                 wider = dtype
-            elif (known.is_integer() and dtype.is_integer()) or (known.is_float() and dtype.is_float()):
+            elif (known.is_integer() and dtype.is_integer()) or (
+                known.is_float() and dtype.is_float()
+            ):
                 empty = [pl.Series("n", dtype=kind).to_frame() for kind in (known, dtype)]
                 wider = pl.concat(empty, how="vertical_relaxed").schema["n"]
-            if wider is None or (wider in (pl.Int128, pl.UInt128) and known != pl.Null):  # which cannot be mapped
+            # which cannot be mapped
+            if wider is None or (wider in (pl.Int128, pl.UInt128) and known != pl.Null):
                 raise DataError(
                     f"a column must have one type in all files, but {name!r} is {known} in {since[name]} and "
                     f"{dtype} in {path}: convert one of them"
                 )
             if wider != known:
-                common[name], since[name] = wider, path
+                common[name] = wider
+                since[name] = path
     return common
 
 
@@ -401,7 +422,8 @@ def _scan(path: Path) -> pl.LazyFrame:
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """A context in which errors of the readers of Parquet and Arrow files become a DataError that names the file."""
-    kind, arrow = kind_of(path), sys.modules.get("pyarrow")
+    kind = kind_of(path)
+    arrow = sys.modules.get("pyarrow")
     broken = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
     broken += (arrow.ArrowException,) if arrow is not None else ()
     if not path.is_file():
@@ -411,15 +433,23 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except broken as e:
-        raise DataError(f"{path} is not a whole {kind} file ({str(e).splitlines()[0]}); write or copy it again") from e
+        raise DataError(
+            f"{path} is not a whole {kind} file ({str(e).splitlines()[0]}); write or copy it again"
+        ) from e
 
 
 _PROBE = 1_000  # rows
 _SMALL = 1 << 20  # bytes that any chunk may take
-_PLACES, _PLACE_ROWS = 16, 256  # of a table, in which the size of rows is estimated
+# of a table, in which the size of rows is estimated
+_PLACES = 16
+_PLACE_ROWS = 256
 _ROW_GROUPS = 1 << 26  # bytes of row groups that are read at once
-_VIEW, _SHORT = 16, 12  # bytes of a text's entry, and of a text that lies in it
-_TEXT, _PACKED = 6, 10  # bytes in memory per byte of plain text, at most about; of unpacked per packed text
+# bytes of a text's entry, and of a text that lies in it
+_VIEW = 16
+_SHORT = 12
+# bytes in memory per byte of plain text, at most about; of unpacked per packed text
+_TEXT = 6
+_PACKED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -530,7 +560,11 @@ def binary_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iterat
         arrow = arrow_library()
     except MissingExtraError:
         with _explained(path):
-            yield from _scan(path).select(columns).collect_batches(chunk_size=bounds.chunk_rows, maintain_order=True)
+            yield from (
+                _scan(path)
+                .select(columns)
+                .collect_batches(chunk_size=bounds.chunk_rows, maintain_order=True)
+            )
         return
     with _explained(path):
         if _wide_decimals(path):
@@ -558,7 +592,8 @@ def _parquet_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
     schema = binary_schema(path)
     if not columns or not all(_readable(schema[name]) for name in columns):
         # By slices, for each of which Polars reads a row group again.
-        rows, at = _scan(path).select(columns), 0
+        rows = _scan(path).select(columns)
+        at = 0
         step = _rows(bounds, bytes_per_row(rows.head(_PROBE).collect()))
         while (chunk := rows.slice(at, step).collect()).height:
             yield chunk
@@ -576,14 +611,19 @@ def _parquet_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
         most = int(min(8 * bounds.chunk_bytes, _ROW_GROUPS) / row)
         if groups and max(group.num_rows for group in groups) <= most:
             file.close()
-            spans, end = [slice(0, 0)], 0  # of whole row groups, small ones together
+            # of whole row groups, small ones together
+            spans = [slice(0, 0)]
+            end = 0
             for group in groups:
                 if end + group.num_rows - spans[-1].start > most:
                     spans.append(slice(end, end))
                 end += group.num_rows
                 spans[-1] = slice(spans[-1].start, end)
             # Polars reads them in a quarter of the time that pyarrow takes, one span ahead.
-            slices = (_scan(path).select(columns).slice(span.start, span.stop - span.start) for span in spans)
+            slices = (
+                _scan(path).select(columns).slice(span.start, span.stop - span.start)
+                for span in spans
+            )
             for frame in ahead(one.collect() for one in slices):
                 bounds.check(frame, path)
                 yield from frame.iter_slices(bounds.chunk_rows)
@@ -597,7 +637,9 @@ def _parquet_chunks(path: Path, bounds: ChunkLimits, columns: list[str]) -> Iter
 def _readable(dtype: pl.DataType) -> bool:
     """Whether pyarrow reads a column of this type in chunks: it cannot cut nested texts at any row."""
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
-    fixed = isinstance(inner, pl.DataType) and (inner.is_numeric() or inner.is_temporal() or inner == pl.Boolean)
+    fixed = isinstance(inner, pl.DataType) and (
+        inner.is_numeric() or inner.is_temporal() or inner == pl.Boolean
+    )
     return dtype not in (pl.Int128, pl.UInt128) and (fixed if dtype.is_nested() else True)
 
 

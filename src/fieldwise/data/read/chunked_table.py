@@ -1,7 +1,7 @@
 """Tables of files: read in chunks, as a whole (in memory or mapped), in slices, or as a random sample of rows.
 
-Row numbers in errors are translated to files and line numbers of the text that a table came from. Lists of equal length
-(vectors) get a column per position, `embedding[0]` and so on.
+Row numbers in errors are translated to files and line numbers of the text that a table came from.
+Lists of equal length (vectors) get a column per position, `embedding[0]` and so on.
 """
 
 import csv
@@ -73,7 +73,9 @@ class VectorLengths:
     @property
     def common(self) -> dict[str, int]:
         """The length of each column whose lists have one."""
-        return {name: next(iter(result)) for name, result in self._found.items() if len(result) == 1}
+        return {
+            name: next(iter(result)) for name, result in self._found.items() if len(result) == 1
+        }
 
 
 def position_columns(
@@ -93,7 +95,8 @@ def position_columns(
 def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with a column for each position of its vectors, and every fixed-size list as a list.
 
-    Lists of at least 2 and at most `MOST_POSITIONS` floats get columns; longer ones are not changed.
+    Lists of at least 2 and at most `MOST_POSITIONS` floats get columns; longer ones are not
+    changed.
 
     >>> with_positions(pl.DataFrame({"v": [[0.5, 1.0], [2.0, 3.0]]})).columns
     ['v', 'v[0]', 'v[1]']
@@ -107,14 +110,19 @@ def with_positions(frame: pl.DataFrame) -> pl.DataFrame:
 
 def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with every fixed-size list as a list."""
-    fixed = [pl.col(name).arr.to_list() for name, kind in frame.schema.items() if isinstance(kind, pl.Array)]
+    fixed = [
+        pl.col(name).arr.to_list()
+        for name, kind in frame.schema.items()
+        if isinstance(kind, pl.Array)
+    ]
     return frame.with_columns(fixed) if fixed else frame
 
 
 class FolderColumns:
     """The columns that the names of files' folders tell (see `folder_values`), as they are added to the files' rows.
 
-    A column that a file has itself stays as it is. Values of `text_columns` (None: all) stay as they are written.
+    A column that a file has itself stays as it is. Values of `text_columns` (None: all) stay as
+    they are written.
 
     Errors:
         DataError: the folders of two files have other columns.
@@ -137,10 +145,14 @@ class FolderColumns:
 
     def add(self, chunk: pl.DataFrame, path: Path) -> pl.DataFrame:
         """The rows of a file with these columns, as text."""
-        added = {name: value for name, value in self._values[path].items() if name not in chunk.columns}
+        added = {
+            name: value for name, value in self._values[path].items() if name not in chunk.columns
+        }
         if not added:
             return chunk
-        return chunk.with_columns(pl.lit(value, dtype=pl.String).alias(name) for name, value in added.items())
+        return chunk.with_columns(
+            pl.lit(value, dtype=pl.String).alias(name) for name, value in added.items()
+        )
 
     def typed(self, chunk: pl.DataFrame, path: Path) -> pl.DataFrame:
         """The same with the types that hold the values of all files: see `TextTypes`."""
@@ -155,14 +167,19 @@ class TableFiles:
     After construction:
         text: how delimited text is read, its delimiter known; None for other kinds of files.
         states: of the files, for `check_unchanged`.
-        types: of columns of text, by the values that were added to it; None if the files are no delimited text.
+        types: of columns of text, by the values that were added to it; None if the files are no
+            delimited text.
         folders: the columns that the names of the files' folders tell.
     """
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
-        self._files, self.text = files, text
+        self._files = files
+        self.text = text
         for path in files:
-            if text.columns is not None and file_listing.suffix_of(path)[0] not in file_listing.TEXT:
+            if (
+                text.columns is not None
+                and file_listing.suffix_of(path)[0] not in file_listing.TEXT
+            ):
                 raise DataError(
                     f"columns are for delimited text without a header, but {path} has its own column names: omit them"
                 )
@@ -170,17 +187,24 @@ class TableFiles:
         self.folders = FolderColumns(files, text.text_columns)
         self.types = TextTypes(text.text_columns) if kind_of(files[0]) == "delimited text" else None
 
-    def chunks(self, bounds: ChunkLimits, columns: Sequence[str] | None = None) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def chunks(
+        self, bounds: ChunkLimits, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[Path, pl.DataFrame]]:
         """The rows in chunks with the same columns, each with its file; text as String columns.
 
-        Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an error.
+        Of Parquet and Arrow files only `columns` are read. A file that has changed meanwhile is an
+        error.
         """
-        files, text, kind = self._files, self.text, kind_of(self._files[0])
+        files = self._files
+        text = self.text
+        kind = kind_of(self._files[0])
         try:
             if kind == "delimited text":
                 wanted: list[str] = []
                 if text.done:
-                    wanted = next(replace(text, done={}).chunks(files[0], bounds.chunk_bytes)).columns
+                    wanted = next(
+                        replace(text, done={}).chunks(files[0], bounds.chunk_bytes)
+                    ).columns
                 for path in files:
                     for k, chunk in enumerate(text.chunks(path, bounds.chunk_bytes)):
                         wanted = wanted or chunk.columns
@@ -190,7 +214,11 @@ class TableFiles:
             elif kind == "libFM":
 
                 def rows() -> Iterator[tuple[Path, pl.DataFrame]]:
-                    return ((path, chunk) for path in files for chunk in libfm_chunks(path, bounds.chunk_bytes))
+                    return (
+                        (path, chunk)
+                        for path in files
+                        for chunk in libfm_chunks(path, bounds.chunk_bytes)
+                    )
 
                 fields, held = LibfmFields(), None if bounds.bounded else list(rows())
                 for _, chunk in held or rows():
@@ -198,9 +226,16 @@ class TableFiles:
                 yield from ((path, fields.table(chunk)) for path, chunk in held or rows())
             else:
                 _check_kind(files[0])
-                schema = arrow_files.common_schema({path: arrow_files.binary_schema(path) for path in files})
-                own = {name: kind for name, kind in schema.items() if columns is None or name in columns}
-                if not own:  # all columns are told by folders: one of the files' tells how many rows they have
+                schema = arrow_files.common_schema(
+                    {path: arrow_files.binary_schema(path) for path in files}
+                )
+                own = {
+                    name: kind
+                    for name, kind in schema.items()
+                    if columns is None or name in columns
+                }
+                # all columns are told by folders: one of the files' tells how many rows they have
+                if not own:
                     own = dict(list(schema.items())[:1])
                 for path in files:
                     for chunk in arrow_files.binary_chunks(path, bounds, list(own)):
@@ -225,19 +260,25 @@ _FILES = 8  # of the memory; a file's rows are in memory twice while it is writt
 
 
 def open_table(
-    data: str | Path, text: TextFormat | None = None, *, memory: int | None = None, folder: Path | None = None
+    data: str | Path,
+    text: TextFormat | None = None,
+    *,
+    memory: int | None = None,
+    folder: Path | None = None,
 ) -> pl.DataFrame:
     """The table of a file, a folder or a pattern: the same as `as_table`, also where it is larger than memory.
 
-    Rows stand in the order of the files' names. A table that takes more than `memory` bytes is written chunk by chunk
-    to Arrow files in `folder`, which the caller removes, and mapped: a few chunks of it are in memory at a time.
+    Rows stand in the order of the files' names. A table that takes more than `memory` bytes is
+    written chunk by chunk to Arrow files in `folder`, which the caller removes, and mapped: a few
+    chunks of it are in memory at a time.
 
     Errors:
-        DataError: as `as_table`; no file, files of different kinds, columns or types; a file that changes while it is
-            read; a full disk.
+        DataError: as `as_table`; no file, files of different kinds, columns or types; a file that
+            changes while it is read; a full disk.
         MissingExtraError: the table does not fit in `memory`, and pyarrow is not installed.
     """
-    files, text = find_files(Path(data)), text or TextFormat()
+    files = find_files(Path(data))
+    text = text or TextFormat()
     bounds = ChunkLimits()
     if memory is not None and sum(map(arrow_files.estimated_bytes, files)) > memory:
         bounds = ChunkLimits.within(memory)
@@ -245,20 +286,26 @@ def open_table(
 
 
 def open_files(
-    files: Sequence[Path], text: TextFormat, bounds: ChunkLimits, folder: Path | None, reports: Reports = NO_REPORTS
+    files: Sequence[Path],
+    text: TextFormat,
+    bounds: ChunkLimits,
+    folder: Path | None,
+    reports: Reports = NO_REPORTS,
 ) -> MappedRows:
     """The table of these files of one kind, within bounds; see `open_table`. `reports` receives the rows.
 
     The rows of text that a killed process has written to the folder are not read again.
     """
-    source, place = TableFiles(files, text), None
+    source = TableFiles(files, text)
+    place = None
     reports.begin("reading rows")
     if bounds.bounded:
         arrow_files.arrow_library()
         assert folder is not None, "what is written needs a place"
         place = folder / "rows"
     gather = max(bounds.chunk_bytes, int(min(arrow_files.GATHERED, bounds.memory / _FILES)))
-    rows, types = RowsWriter(place, gather=gather), source.types
+    rows = RowsWriter(place, gather=gather)
+    types = source.types
     if types is None:
         lengths = VectorLengths()
         for path, chunk in source.chunks(bounds):
@@ -274,7 +321,11 @@ def open_files(
         for file in result.files:
             writer.add(arrow_files.map_rows([file.path]).select(made))
         return MappedRows(frame=result.frame.hstack(writer.table().frame))
-    facts = repr((_BOOT.read_text("ascii"), source.states, text, bounds)) if place and _BOOT.is_file() else ""
+    facts = (
+        repr((_BOOT.read_text("ascii"), source.states, text, bounds))
+        if place and _BOOT.is_file()
+        else ""
+    )
     done = _resume(place, facts, rows, source) if place is not None else Counter()
     reports.add(read := rows.rows)
     differ = False
@@ -284,12 +335,18 @@ def open_files(
         typed = types.add(chunk, path)
         read += chunk.height
         if differ or (rows.rows and chunk.height and typed.schema != rows.empty.schema):
-            differ, rows = True, RowsWriter(place, gather=gather)  # a later value has changed a type
+            # a later value has changed a type
+            differ = True
+            rows = RowsWriter(place, gather=gather)
             continue
         rows.add(typed)
         done[path] += 1
         if place is not None and facts and rows.is_flushed:
-            plain: dict[str, object] = {"facts": facts, "paths": list(map(str, rows.paths)), "types": types.to_plain()}
+            plain: dict[str, object] = {
+                "facts": facts,
+                "paths": list(map(str, rows.paths)),
+                "types": types.to_plain(),
+            }
             plain |= {"done": [(str(path), count) for path, count in done.items()]}
             write_atomically(place / PROGRESS, json.dumps(plain).encode())
     if differ:
@@ -314,9 +371,13 @@ def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Co
         paths = [Path(path) for path in result["paths"]]
         if facts and result["facts"] == facts and all(map(Path.is_file, paths)):
             written = arrow_files.map_rows(paths)
-            rows.paths, rows.rows, rows.empty = paths, written.height, written.clear()
+            rows.paths = paths
+            rows.rows = written.height
+            rows.empty = written.clear()
             source.types.restore(result["types"])
-            source.text = replace(source.text, done={Path(path): count for path, count in result["done"]})
+            source.text = replace(
+                source.text, done={Path(path): count for path, count in result["done"]}
+            )
             return Counter(source.text.done)
     shutil.rmtree(place, ignore_errors=True)
     return Counter()
@@ -325,12 +386,14 @@ def _resume(place: Path, facts: str, rows: RowsWriter, source: TableFiles) -> Co
 SHARE = 6  # of the available memory; rows are copied and encoded besides
 
 
-def whole_table(data: str | Path, text: TextFormat | None = None, *, memory: int | None = None) -> pl.DataFrame:
+def whole_table(
+    data: str | Path, text: TextFormat | None = None, *, memory: int | None = None
+) -> pl.DataFrame:
     """The table of a file, a folder or a pattern, as of `as_table`.
 
-    With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from files in the folder of
-    temporary files, which have no names any more; without it, it is read into memory.
-    It may take `memory` bytes, or a sixth of what is available.
+    With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from
+    files in the folder of temporary files, which have no names any more; without it, it is read
+    into memory. It may take `memory` bytes, or a sixth of what is available.
     """
     memory = available_memory() // SHARE if memory is None else memory
     if sum(map(arrow_files.estimated_bytes, find_files(Path(data)))) > memory:
@@ -367,20 +430,25 @@ class Sample:
 
 def _check_kind(path: Path) -> None:
     if kind_of(path) is None:
-        raise DataError(f"a table file must be one of {KINDS}, found the name {path.name!r}; convert or rename it")
+        raise DataError(
+            f"a table file must be one of {KINDS}, found the name {path.name!r}; convert or rename it"
+        )
 
 
 def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     """All rows of a table of up to about 1 GiB, else a random sample of 200,000 rows, with a few chunks in memory.
 
-    A larger one is read twice: its rows are counted, then those with the numbers that were drawn are kept. Types
-    of text are those that all values decide, not only the sample's.
+    A larger one is read twice: its rows are counted, then those with the numbers that were drawn
+    are kept. Types of text are those that all values decide, not only the sample's.
     """
-    files, text = find_files(Path(data)), text or TextFormat()
+    files = find_files(Path(data))
+    text = text or TextFormat()
     if sum(map(arrow_files.estimated_bytes, files)) <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
-    source, bounds, rows = TableFiles(files, text), ChunkLimits(memory=sys.maxsize), 0
+    source = TableFiles(files, text)
+    bounds = ChunkLimits(memory=sys.maxsize)
+    rows = 0
     if source.types is None:
         _check_kind(files[0])
         rows = sum(map(arrow_files.count_rows, files))
@@ -389,7 +457,8 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
             source.types.add(chunk, path)
             rows += chunk.height
     kept = np.sort(np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False))
-    chosen, first = [], 0
+    chosen = []
+    first = 0
     for _, chunk in source.chunks(bounds):
         low, high = np.searchsorted(kept, (first, first + chunk.height))
         chosen.append(chunk[kept[low:high] - first])
@@ -405,8 +474,8 @@ _PROBE = 100  # rows
 class SlicedTable:
     """A table of one file or several that is read in slices, in order.
 
-    Of Parquet and Arrow files only the requested columns are read. Text of more than about 256 MiB is read twice: all
-    of a column's values determine its type.
+    Of Parquet and Arrow files only the requested columns are read. Text of more than about 256 MiB
+    is read twice: all of a column's values determine its type.
 
     Args:
         path: a file, a folder or a pattern, as for `as_table`.
@@ -418,7 +487,9 @@ class SlicedTable:
     """
 
     def __init__(self, path: Path, text: TextFormat | None = None) -> None:
-        self.path, self.files, text = path, find_files(path), text or TextFormat()
+        self.path = path
+        self.files = find_files(path)
+        text = text or TextFormat()
         self._rows: pl.DataFrame | None = None
         self._counted: int | None = None
         self._lengths: dict[str, int] = {}
@@ -430,7 +501,9 @@ class SlicedTable:
             return
         self._source = TableFiles(self.files, text)
         if binary:
-            schema = arrow_files.common_schema({file: arrow_files.binary_schema(file) for file in self.files})
+            schema = arrow_files.common_schema(
+                {file: arrow_files.binary_schema(file) for file in self.files}
+            )
             lengths = VectorLengths()
             if any(kind.is_nested() for kind in schema.values()):
                 for _, chunk in self._source.chunks(_bounds(_PROBE)):
@@ -438,7 +511,9 @@ class SlicedTable:
                     if chunk.height:
                         break
             self._lengths = lengths.common  # as the first rows have them
-            empty = as_lists(schema.to_frame().with_columns(position_columns(schema, self._lengths).values()))
+            empty = as_lists(
+                schema.to_frame().with_columns(position_columns(schema, self._lengths).values())
+            )
             self.empty = self._source.folders.typed(empty, self.files[0])
         elif kind == "libFM":
             self.empty = next(iter(self._source.chunks(_bounds(1))))[1].clear()
@@ -452,7 +527,9 @@ class SlicedTable:
         """Number of rows, from the files' metadata where they have them."""
         if self._rows is not None:
             return self._rows.height
-        return sum(map(arrow_files.count_rows, self.files)) if self._counted is None else self._counted
+        return (
+            sum(map(arrow_files.count_rows, self.files)) if self._counted is None else self._counted
+        )
 
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """All rows with these columns, in slices of at most `rows` rows.
@@ -463,7 +540,11 @@ class SlicedTable:
         if self._rows is not None:
             yield from (self._rows.select(columns).iter_slices(rows) if self._rows.height else ())
             return
-        made = {name: vector for name in columns if (vector := is_position(name, self._lengths)) is not None}
+        made = {
+            name: vector
+            for name in columns
+            if (vector := is_position(name, self._lengths)) is not None
+        }
         vectors = {vector: self._lengths[vector] for vector in made.values()}
         needed = list(dict.fromkeys(made.get(name, name) for name in columns))
         for path, chunk in self._source.chunks(_bounds(rows), needed):
@@ -488,24 +569,33 @@ def _bounds(rows: int) -> ChunkLimits:
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")
 
 
-def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> AbstractContextManager[None]:
+def naming_lines(
+    data: str | Path | None, text: TextFormat | None = None
+) -> AbstractContextManager[None]:
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
-    Rows of a single Parquet or other binary file stay rows, rows of several are named with their file. None: a table
-    that was not read from a file.
+    Rows of a single Parquet or other binary file stay rows, rows of several are named with their
+    file. None: a table that was not read from a file.
     """
-    text, path = text or TextFormat(), None if data is None else Path(data)
+    text = text or TextFormat()
+    path = None if data is None else Path(data)
 
     def line(row: int) -> str | None:
         for file in [] if path is None else find_files(path):
             if kind_of(file) == "delimited text":
                 source = text.source(file)
                 lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
-                records = csv.reader(lines, delimiter=text.separator_of(file), skipinitialspace=True)
-                start, width, left = source.first_line, 0, row + (text.columns is None)  # with the header
+                records = csv.reader(
+                    lines, delimiter=text.separator_of(file), skipinitialspace=True
+                )
+                # with the header
+                start = source.first_line
+                width = 0
+                left = row + (text.columns is None)
                 for record in records:
                     width = width or len(record)
-                    if record or width == 1:  # blank lines at the start and end are no rows, but in a single column
+                    # blank lines at the start and end are no rows, but in a single column
+                    if record or width == 1:
                         if left == 0:
                             return f"line {start} of {file}"
                         left -= 1
@@ -541,7 +631,11 @@ def _changed(place: Callable[[int], str | None]) -> Iterator[None]:
         yield
     except (DataError, SchemaError) as e:
         result = _ROW.search(str(e))
-        located = None if result is None or type(e) not in (DataError, SchemaError) else place(int(result[1]))
+        located = (
+            None
+            if result is None or type(e) not in (DataError, SchemaError)
+            else place(int(result[1]))
+        )
         if located is None:
             raise
         raise type(e)(_ROW.sub(lambda _: located, str(e), count=1)) from None

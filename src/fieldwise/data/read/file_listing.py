@@ -54,9 +54,10 @@ def is_many(data: Path) -> bool:
 def find_files(data: Path) -> list[Path]:
     """The files of a table in the order of their names: the file itself, or the files in a folder or of a pattern.
 
-    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's `_SUCCESS`); folders in
-    it are part of the table if all are named `column=value`, as Hive's (see `folder_values`). `**` in a pattern stands
-    for any folders. A single file need not exist: reading it says so.
+    In a folder, names that begin with a dot or an underscore are passed over (such as Spark's
+    `_SUCCESS`); folders in it are part of the table if all are named `column=value`, as Hive's (see
+    `folder_values`). `**` in a pattern stands for any folders. A single file need not exist:
+    reading it says so.
 
     Errors:
         DataError: no file, files of different kinds, or a folder with folders in it.
@@ -69,7 +70,9 @@ def find_files(data: Path) -> list[Path]:
         if folders and len(folders) == len(inside) and all("=" in path.name for path in folders):
             return _of_one_kind([file for path in folders for file in find_files(path)])
         if folders:
-            names = ("".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file())
+            names = (
+                "".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file()
+            )
             raise DataError(
                 f"a table's folder must hold files alone, but {folders[0]} is a folder: give a pattern such as "
                 f"'{data}/**/*{next(names, '.parquet')}'"
@@ -81,7 +84,9 @@ def find_files(data: Path) -> list[Path]:
         files = sorted((Path(name) for name in glob.glob(str(data), recursive=True)), key=str)
         files = [path for path in files if path.is_file()]
         if not files:
-            raise DataError(f"no file matches the pattern {data}; check it, and quote it on the command line")
+            raise DataError(
+                f"no file matches the pattern {data}; check it, and quote it on the command line"
+            )
     return _of_one_kind(files)
 
 
@@ -91,7 +96,8 @@ _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 def folder_values(path: Path) -> dict[str, str | None]:
     """The columns that the folders of a file tell, as Hive and Spark write tables: `day=2026-01-31/part-0.parquet`.
 
-    They are the folders named `column=value` directly above the file, which may stand below each other.
+    They are the folders named `column=value` directly above the file, which may stand below each
+    other.
 
     >>> folder_values(Path("logs/day=2026-01-31/hour=7/part-0.parquet"))
     {'day': '2026-01-31', 'hour': '7'}
@@ -130,7 +136,8 @@ def _of_one_kind(files: list[Path]) -> list[Path]:
 def file_state(path: Path) -> tuple[int, int, int]:
     """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
 
-    The time of the last change of its entry (ctime) is another one after a new hard link or other permissions.
+    The time of the last change of its entry (ctime) is another one after a new hard link or other
+    permissions.
     """
     result = path.stat()
     return result.st_size, result.st_mtime_ns, result.st_ino
@@ -144,4 +151,6 @@ def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
         except OSError:
             same = False
         if not same:
-            raise DataError(f"{path} has changed while it was read: start again once its writer is done")
+            raise DataError(
+                f"{path} has changed while it was read: start again once its writer is done"
+            )

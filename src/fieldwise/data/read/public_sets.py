@@ -1,6 +1,7 @@
 """Public data sets: sources, licence terms, downloads, and readers of their official formats.
 
-A reader makes one table of the paths of a set's files, each plain or `.gz`. A line that breaks the format is named.
+A reader makes one table of the paths of a set's files, each plain or `.gz`. A line that breaks the
+format is named.
 """
 
 import gzip
@@ -40,11 +41,12 @@ class PublicSet:
         rows: number of rows in its official files.
         licence: the licence terms, in a sentence.
         load: makes one table of the files that it needs.
-        needs: for each such file its possible names below the set's folder, plain or `.gz`; the first is the official
-            one.
-        checksums: of its files by name, as far as they are known: SHA-256, or git's id (SHA-1) of 40 digits.
-        origin: address of the folder of its official files, or of a zip archive with them; empty if a person must
-            accept terms.
+        needs: for each such file its possible names below the set's folder, plain or `.gz`; the
+            first is the official one.
+        checksums: of its files by name, as far as they are known: SHA-256, or git's id (SHA-1) of
+            40 digits.
+        origin: address of the folder of its official files, or of a zip archive with them; empty if
+            a person must accept terms.
         by_hand: without an origin, a sentence that says where to get the set and where to put it.
     """
 
@@ -88,7 +90,9 @@ class PublicSet:
         except (OSError, EOFError) as e:
             raise DataError(f"{path} cannot be read ({e}); remove it and fetch it again") from e
         if wrong:
-            raise DataError(f"{path} is not the official file: {wrong}; remove it and fetch it again")
+            raise DataError(
+                f"{path} is not the official file: {wrong}; remove it and fetch it again"
+            )
 
     def _paths(self, data_dir: str | Path) -> list[Path | None]:
         return [find(Path(data_dir) / self.folder, *names) for names in self.needs]
@@ -96,7 +100,9 @@ class PublicSet:
 
 def _wrong(content: bytes, checksum: str) -> str:
     """What the checksum of some content is instead; empty if it is right."""
-    kind, head = ("git-sha1", b"blob %d\0" % len(content)) if len(checksum) == 40 else ("sha256", b"")
+    kind, head = (
+        ("git-sha1", b"blob %d\0" % len(content)) if len(checksum) == 40 else ("sha256", b"")
+    )
     hasher = hashlib.new(kind.removeprefix("git-"), head, usedforsecurity=False)
     hasher.update(content)
     result = hasher.hexdigest()
@@ -107,15 +113,25 @@ def _check(wrong: pl.Series, cells: pl.Series, rule: str, path: Path, first_line
     """Raise a DataError for the first of the wrong rows; the first row stands on the line `first_line`."""
     if wrong.any():
         row = int(wrong.arg_max() or 0)
-        raise DataError(f"{rule}: {path} line {row + first_line} holds {cells[row]!r}; use the official file")
+        raise DataError(
+            f"{rule}: {path} line {row + first_line} holds {cells[row]!r}; use the official file"
+        )
 
 
-def _integers(frame: pl.DataFrame, names: Sequence[str], path: Path, first_line: int = 1) -> pl.DataFrame:
+def _integers(
+    frame: pl.DataFrame, names: Sequence[str], path: Path, first_line: int = 1
+) -> pl.DataFrame:
     """The table with columns of whole numbers as Int64; an empty cell is null."""
     for name in names:
         text = frame.get_column(name)
         whole = text.cast(pl.Int64, strict=False)
-        _check(whole.is_null() & text.is_not_null(), text, f"{name} is a whole number", path, first_line)
+        _check(
+            whole.is_null() & text.is_not_null(),
+            text,
+            f"{name} is a whole number",
+            path,
+            first_line,
+        )
         frame = frame.with_columns(whole)
     return frame
 
@@ -129,9 +145,13 @@ def _binary(frame: pl.DataFrame, name: str, path: Path, first_line: int = 1) -> 
 
 def _delimited(path: Path, separator: str, columns: Sequence[str], *, header: bool) -> pl.DataFrame:
     """A text file of these columns, all as text; with `header` its first line must name them."""
-    frame = read_delimited(ByteSource(path=path), separator=separator, names=None if header else columns)
+    frame = read_delimited(
+        ByteSource(path=path), separator=separator, names=None if header else columns
+    )
     if tuple(frame.columns) != tuple(columns):
-        raise DataError(f"{path} must have the columns {', '.join(columns)}, found {', '.join(frame.columns)}")
+        raise DataError(
+            f"{path} must have the columns {', '.join(columns)}, found {', '.join(frame.columns)}"
+        )
     return frame
 
 
@@ -142,17 +162,32 @@ def _joined(
     for table, key in ((users, "user_id"), (items, item_id)):
         twice = table.get_column(key).filter(table.get_column(key).is_duplicated())
         if len(twice):
-            raise DataError(f"each {key} must be described once, but in {folder} {key} {twice[0]} is there twice")
-        unknown = ratings.get_column(key).filter(~ratings.get_column(key).is_in(table.get_column(key).implode()))
+            raise DataError(
+                f"each {key} must be described once, but in {folder} {key} {twice[0]} is there twice"
+            )
+        unknown = ratings.get_column(key).filter(
+            ~ratings.get_column(key).is_in(table.get_column(key).implode())
+        )
         if len(unknown):
-            raise DataError(f"every rating's {key} must be listed: {folder} does not describe {key} {unknown[0]}")
+            raise DataError(
+                f"every rating's {key} must be listed: {folder} does not describe {key} {unknown[0]}"
+            )
         ratings = ratings.join(table, on=key, how="left", maintain_order="left")
     return ratings
 
 
 _INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 _ADULT = (
-    *("age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation", "relationship"),
+    *(
+        "age",
+        "workclass",
+        "fnlwgt",
+        "education",
+        "education_num",
+        "marital_status",
+        "occupation",
+        "relationship",
+    ),
     *("race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income"),
 )
 
@@ -163,8 +198,9 @@ def load_adult(train: Path, test: Path | None = None) -> pl.DataFrame:
     Without `test` it is `adult.data` alone.
 
     Returns:
-        The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num, capital_gain, capital_loss
-        and hours_per_week Int64, the others text, `?` as null), income (`<=50K` or `>50K`) and split (`train`, `test`).
+        The 14 attributes under UCI's names with underscores (age, fnlwgt, education_num,
+        capital_gain, capital_loss and hours_per_week Int64, the others text, `?` as null), income
+        (`<=50K` or `>50K`) and split (`train`, `test`).
     """
     parts = []
     files = {"train": train} if test is None else {"train": train, "test": test}
@@ -178,7 +214,13 @@ def load_adult(train: Path, test: Path | None = None) -> pl.DataFrame:
         frame = frame.with_columns(pl.col("income").str.strip_suffix("."))
         frame = _integers(frame, _INTEGERS, path, line)
         income = frame.get_column("income")
-        _check(~income.is_in(["<=50K", ">50K"]).fill_null(False), income, "income is <=50K or >50K", path, line)
+        _check(
+            ~income.is_in(["<=50K", ">50K"]).fill_null(False),
+            income,
+            "income is <=50K or >50K",
+            path,
+            line,
+        )
         parts.append(frame.with_columns(pl.col(pl.String).replace("?", None), split=pl.lit(split)))
     return pl.concat(parts)
 
@@ -210,27 +252,49 @@ def load_avazu(path: Path) -> pl.DataFrame:
     """Avazu Click-Through Rate Prediction (Kaggle, 2014), in the file's order, which is chronological.
 
     Returns:
-        click (Int64, 0 or 1), every other column as text (`hour` as YYMMDDHH), and hour_of_day (`00` to `23`) and
-        weekday (`1` Monday to `7` Sunday), derived from `hour`, as text.
+        click (Int64, 0 or 1), every other column as text (`hour` as YYMMDDHH), and hour_of_day
+        (`00` to `23`) and weekday (`1` Monday to `7` Sunday), derived from `hour`, as text.
     """
     frame = _binary(_delimited(path, ",", _AVAZU, header=True), "click", path, 2)
     hour = frame.get_column("hour")
     day = ("20" + hour.str.head(6)).str.to_date("%Y%m%d", strict=False)
-    _check(~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null(), hour, "hour is YYMMDDHH", path, 2)
+    _check(
+        ~hour.str.contains(r"^\d{8}$").fill_null(False) | day.is_null(),
+        hour,
+        "hour is YYMMDDHH",
+        path,
+        2,
+    )
     times = {"hour_of_day": hour.str.tail(2), "weekday": day.dt.weekday().cast(pl.String)}
     return frame.select("click", pl.exclude("click")).with_columns(**times)
 
 
 def load_avazu_sample(features: Path, clicks: Path) -> pl.DataFrame:
     """A random sample of Avazu: as `load_avazu`, without id, device_ip, hour and weekday."""
-    x, y = _delimited(features, ",", _AVAZU_SAMPLE, header=True), _delimited(clicks, ",", ("click",), header=True)
+    x = _delimited(features, ",", _AVAZU_SAMPLE, header=True)
+    y = _delimited(clicks, ",", ("click",), header=True)
     if x.height != y.height:
-        raise DataError(f"{features} and {clicks} must have equally many rows, found {x.height} and {y.height} rows")
-    return pl.concat([_binary(y, "click", clicks, 2), x.rename({"hour": "hour_of_day"})], how="horizontal")
+        raise DataError(
+            f"{features} and {clicks} must have equally many rows, found {x.height} and {y.height} rows"
+        )
+    return pl.concat(
+        [_binary(y, "click", clicks, 2), x.rename({"hour": "hour_of_day"})], how="horizontal"
+    )
 
 
 # Where each field's ids begin among the 5,382 features.
-_FRAPPE = ("user", "item", "daytime", "weekday", "isweekend", "homework", "cost", "weather", "country", "city")
+_FRAPPE = (
+    "user",
+    "item",
+    "daytime",
+    "weekday",
+    "isweekend",
+    "homework",
+    "cost",
+    "weather",
+    "country",
+    "city",
+)
 _OFFSETS = dict(zip(_FRAPPE, (0, 957, 5039, 5046, 5053, 5055, 5058, 5060, 5069, 5149), strict=True))
 _FEATURES = 5382
 
@@ -239,56 +303,94 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
     """Frappe: context-aware app usage, in the libFM form of He and Chua (Neural Factorization Machines, SIGIR 2017).
 
     L. Baltrunas, K. Church, A. Karatzoglou, N. Oliver: Frappe. arXiv:1505.03014, 2015.
-    `train` may hold the positives alone, whose negatives are to be sampled. `feature_map.csv` (feature_id, field,
-    raw_value) beside the files, or in the folder above `libfm/`, gives raw values.
+    `train` may hold the positives alone, whose negatives are to be sampled. `feature_map.csv`
+    (feature_id, field, raw_value) beside the files, or in the folder above `libfm/`, gives raw
+    values.
 
     Returns:
-        label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country, city (all text:
-        raw values if there is a feature map, else the ids within the field), split (`train`, `valid`, `test`).
+        label (1 or -1), user, item, daytime, weekday, isweekend, homework, cost, weather, country,
+        city (all text: raw values if there is a feature map, else the ids within the field), split
+        (`train`, `valid`, `test`).
     """
     parts = []
     for split, part in (("train", train), ("valid", valid), ("test", test)):
         rows = read_libfm(ByteSource(path=part))
         count = rows.get_column("ids").list.len()
-        _check(count != len(_OFFSETS), count, f"every row has {len(_OFFSETS)} features, one per field", part)
+        _check(
+            count != len(_OFFSETS),
+            count,
+            f"every row has {len(_OFFSETS)} features, one per field",
+            part,
+        )
         fields = (pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
         parts.append(rows.select(pl.col("label").cast(pl.Int64), *fields, split=pl.lit(split)))
-        for (name, start), end in zip(_OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True):
+        for (name, start), end in zip(
+            _OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True
+        ):
             ids = parts[-1].get_column(name)
-            _check(~ids.is_between(start, end - 1), ids, f"field {name!r} has the ids from {start} to {end - 1}", part)
+            _check(
+                ~ids.is_between(start, end - 1),
+                ids,
+                f"field {name!r} has the ids from {start} to {end - 1}",
+                part,
+            )
     frame = pl.concat(parts)
-    folders = (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
+    folders = (
+        (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
+    )
     maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
     if (path := next((path for path in maps if path.is_file()), None)) is None:
-        return frame.with_columns((pl.col(name) - start).cast(pl.String) for name, start in _OFFSETS.items())
+        return frame.with_columns(
+            (pl.col(name) - start).cast(pl.String) for name, start in _OFFSETS.items()
+        )
     values = _delimited(path, ",", ("feature_id", "field", "raw_value"), header=True)
     ids = values.get_column("feature_id").cast(pl.Int64, strict=False)
     if ids.has_nulls() or sorted(ids) != list(range(_FEATURES)):
-        raise DataError(f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids")
-    return frame.with_columns(pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value")))
+        raise DataError(
+            f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids"
+        )
+    return frame.with_columns(
+        pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value"))
+    )
 
 
-_REBUILT = ("user_id", "movie_id", "rating", "timestamp", "ts_lo", "ts_hi", "ts_source", "user_order", "split")
+_REBUILT = (
+    "user_id",
+    "movie_id",
+    "rating",
+    "timestamp",
+    "ts_lo",
+    "ts_hi",
+    "ts_source",
+    "user_order",
+    "split",
+)
 
 
 def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
     """MovieLens-1M, one row per rating in the file's order.
 
-    F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context. ACM TiiS 5(4), 19, 2015.
-    The rebuilt `ratings.csv` has only bounds for some timestamps, and only for low ratings. So `timestamp` is the
-    integer midpoint of the bounds for ALL of its rows (the upper bound if there is no lower one), and the bounds and
-    their source are not returned: they would leak the label.
+    F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context. ACM TiiS 5(4), 19,
+    2015. The rebuilt `ratings.csv` has only bounds for some timestamps, and only for low ratings.
+          So `timestamp` is the
+    integer midpoint of the bounds for ALL of its rows (the upper bound if there is no lower one),
+    and the bounds and their source are not returned: they would leak the label.
 
     Returns:
-        user_id, movie_id, rating, timestamp (unix seconds), user_order (position in the user's own history, from 0),
-        split (`train`, `val`, `test`: the earliest 80 %, next 10 %, last 10 % of all ratings), gender, age,
-        occupation, zip (text), title, genres (text joined by `|`), release_year.
+        user_id, movie_id, rating, timestamp (unix seconds), user_order (position in the user's own
+        history, from 0), split (`train`, `val`, `test`: the earliest 80 %, next 10 %, last 10 % of
+        all ratings), gender, age, occupation, zip (text), title, genres (text joined by `|`),
+        release_year.
     """
     if ratings.name.startswith("ratings.csv"):
         rated = _delimited(ratings, ",", _REBUILT, header=True)
-        rated = _integers(rated, [name for name in _REBUILT if name not in ("ts_source", "split")], ratings, 2)
-        low, high = pl.col("ts_lo"), pl.col("ts_hi")
-        # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds are equal.
+        rated = _integers(
+            rated, [name for name in _REBUILT if name not in ("ts_source", "split")], ratings, 2
+        )
+        low = pl.col("ts_lo")
+        high = pl.col("ts_hi")
+        # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds
+        # are equal.
         middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
         rated = rated.select("user_id", "movie_id", "rating", middle, "user_order", "split")
         if rated.get_column("timestamp").has_nulls():
@@ -297,25 +399,42 @@ def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
     else:
         # An ordinal rank breaks ties by the rows' order, which is the file's.
         time = pl.col("timestamp").rank("ordinal")
-        place, rows = time - 1, pl.len()
-        split = pl.when(place < rows * 8 // 10).then(pl.lit("train")).when(place < rows * 9 // 10).then(pl.lit("val"))
-        rated = _dat(ratings, ("user_id", "movie_id", "rating", "timestamp")).with_columns(
-            user_order=(time.over("user_id") - 1).cast(pl.Int64), split=split.otherwise(pl.lit("test"))
+        place = time - 1
+        rows = pl.len()
+        split = (
+            pl.when(place < rows * 8 // 10)
+            .then(pl.lit("train"))
+            .when(place < rows * 9 // 10)
+            .then(pl.lit("val"))
         )
-    described = _dat(movies, ("movie_id", "title", "genres"), text=("title", "genres"), encoding="iso-8859-1")
+        rated = _dat(ratings, ("user_id", "movie_id", "rating", "timestamp")).with_columns(
+            user_order=(time.over("user_id") - 1).cast(pl.Int64),
+            split=split.otherwise(pl.lit("test")),
+        )
+    described = _dat(
+        movies, ("movie_id", "title", "genres"), text=("title", "genres"), encoding="iso-8859-1"
+    )
     year = pl.col("title").str.extract(r"\((\d{4})\)\s*$").cast(pl.Int64)
     who = _dat(users, ("user_id", "gender", "age", "occupation", "zip"), text=("gender", "zip"))
     return _joined(rated, who, described.with_columns(release_year=year), "movie_id", users.parent)
 
 
-def _dat(path: Path, names: tuple[str, ...], *, text: tuple[str, ...] = (), encoding: str = "utf-8") -> pl.DataFrame:
+def _dat(
+    path: Path, names: tuple[str, ...], *, text: tuple[str, ...] = (), encoding: str = "utf-8"
+) -> pl.DataFrame:
     """A `::`-separated file: columns `text` as String, the others as Int64."""
     lines = read_lines(ByteSource(path=path, encoding=encoding))
     if not len(lines):
-        raise DataError(f"{path} must have {len(names)} fields per line, {'::'.join(names)}: it is empty")
+        raise DataError(
+            f"{path} must have {len(names)} fields per line, {'::'.join(names)}: it is empty"
+        )
     wrong = lines.str.count_matches("::", literal=True) != len(names) - 1
     _check(wrong, lines, f"every line has {len(names)} fields, {'::'.join(names)}", path)
-    frame = lines.str.split_exact("::", len(names) - 1).struct.rename_fields(list(names)).struct.unnest()
+    frame = (
+        lines.str.split_exact("::", len(names) - 1)
+        .struct.rename_fields(list(names))
+        .struct.unnest()
+    )
     return _integers(frame, [name for name in names if name not in text], path)
 
 
@@ -326,15 +445,15 @@ _IMAGES = 3  # columns of URLs at the end, not kept
 def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     """Book-Crossing's explicit ratings, in the reduced form of the Case Recommender project, in the file's order.
 
-    C.-N. Ziegler, S. McNee, J. Konstan, G. Lausen: Improving Recommendation Lists Through Topic Diversification. WWW
-    2005.
-    The file of books lost its quoting before publication: each `;` became a tab. If one ended an `&amp;`, the only HTML
-    entity in the file, it is restored; remaining tabs belong to the title.
+    C.-N. Ziegler, S. McNee, J. Konstan, G. Lausen: Improving Recommendation Lists Through Topic
+    Diversification. WWW 2005.
+    The file of books lost its quoting before publication: each `;` became a tab. If one ended an
+    `&amp;`, the only HTML entity in the file, it is restored; remaining tabs belong to the title.
 
     Returns:
-        user_id, book_id, rating (1 to 10), age (Int64; the source filled unknown ones), city, region, country (text,
-        null if the user's location does not have it or is n/a), isbn, title, author, publisher (text) and year (Int64,
-        null if it is 0).
+        user_id, book_id, rating (1 to 10), age (Int64; the source filled unknown ones), city,
+        region, country (text, null if the user's location does not have it or is n/a), isbn, title,
+        author, publisher (text) and year (Int64, null if it is 0).
     """
     frame = _delimited(ratings, "\t", ("user", "item", "rating"), header=True)
     numbers = frame.with_columns(pl.all().cast(pl.Float64, strict=False))
@@ -349,8 +468,12 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     # Every line but the header ends in a tab: the last value is empty.
     rows = lines.str.replace_all("&amp\t", "&", literal=True).str.split("\t").to_frame()
     cells = pl.first().list
-    number, year, count = cells.get(0), cells.get(-6, null_on_oob=True), cells.len()
-    fine = (count > len(_BOOK) + _IMAGES) & number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
+    number = cells.get(0)
+    year = cells.get(-6, null_on_oob=True)
+    count = cells.len()
+    fine = (
+        (count > len(_BOOK) + _IMAGES) & number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
+    )
     rule = "a book has 9 values and an empty last one, its id and year whole numbers"
     _check(~rows.select(fine).to_series().fill_null(False), lines, rule, books, 2)
     described = rows.select(
@@ -368,12 +491,24 @@ def _read_users(path: Path) -> pl.DataFrame:
     lines = _lines_below(path, ("User-ID", "Location", "Age"))
     rows = lines.str.split("\t").to_frame()
     cells = pl.first().list
-    number, age = cells.get(0), cells.get(2, null_on_oob=True)
+    number = cells.get(0)
+    age = cells.get(2, null_on_oob=True)
     fine = (cells.len() == 4) & number.str.contains(_DIGITS) & age.str.contains(_DIGITS)
-    _check(~rows.select(fine).to_series().fill_null(False), lines, "a user has an id, a location and an age", path, 2)
+    _check(
+        ~rows.select(fine).to_series().fill_null(False),
+        lines,
+        "a user has an id, a location and an age",
+        path,
+        2,
+    )
     # City, region, country: some cities have commas of their own.
     part = pl.element().str.strip_chars()
-    parts = (", , " + cells.get(1)).str.split(",").list.eval(pl.when(~part.is_in(["", "n/a"])).then(part)).list
+    parts = (
+        (", , " + cells.get(1))
+        .str.split(",")
+        .list.eval(pl.when(~part.is_in(["", "n/a"])).then(part))
+        .list
+    )
     return rows.select(
         user_id=number.cast(pl.Int64),
         city=parts.head(parts.len() - 2).list.drop_nulls().list.join(", ").replace("", None),
@@ -391,18 +526,31 @@ def _lines_below(path: Path, columns: tuple[str, ...]) -> pl.Series:
     lines = read_lines(ByteSource(path=path))
     header = lines[0] if len(lines) else ""
     if not header.startswith("\t".join(columns)):
-        raise DataError(f"{path} must begin with the columns {', '.join(columns)}, found {header!r}")
+        raise DataError(
+            f"{path} must begin with the columns {', '.join(columns)}, found {header!r}"
+        )
     return lines.slice(1)
 
 
-_LOADERS = (load_adult, load_avazu, load_avazu_sample, load_book_crossing, load_criteo, load_frappe, load_movielens)
+_LOADERS = (
+    load_adult,
+    load_avazu,
+    load_avazu_sample,
+    load_book_crossing,
+    load_criteo,
+    load_frappe,
+    load_movielens,
+)
 
 
 def _described() -> dict[str, PublicSet]:
     """The sets by name, as `public_sets.toml` describes them, where `load` names one of the functions above."""
     loaders: dict[str, Callable[..., pl.DataFrame]] = {load.__name__: load for load in _LOADERS}
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    return {name: PublicSet(name=name, **{**table, "load": loaders[table["load"]]}) for name, table in tables.items()}
+    return {
+        name: PublicSet(name=name, **{**table, "load": loaders[table["load"]]})
+        for name, table in tables.items()
+    }
 
 
 PUBLIC_SETS = _described()
@@ -414,23 +562,28 @@ _CHUNK = 1 << 18
 _TIMEOUT = 60.0
 
 
-def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = lambda *_: None) -> list[Path]:
+def fetch(
+    public_set: PublicSet, data_dir: str | Path, *, progress: Progress = lambda *_: None
+) -> list[Path]:
     """Download a public set's files into its folder below `data_dir`; correct existing files are kept.
 
-    A file is stored when its checksum is right. Of a zip archive only the set's files are kept, under their own names:
-    names inside the archive are never used as paths. `progress` is called during each download.
+    A file is stored when its checksum is right. Of a zip archive only the set's files are kept,
+    under their own names: names inside the archive are never used as paths. `progress` is called
+    during each download.
 
     Returns:
         The files, in the set's order; an already present `NAME.gz` stands for `NAME`.
 
     Errors:
-        DataError: the set's terms must be accepted by a person, the source cannot be reached, a checksum is wrong, an
-            existing file is not the official one, the disk is full.
+        DataError: the set's terms must be accepted by a person, the source cannot be reached, a
+            checksum is wrong, an existing file is not the official one, the disk is full.
     """
     if not public_set.origin:
         raise DataError(f"{public_set.name} cannot be fetched by a program: {public_set.by_hand}")
-    folder, origin = Path(data_dir) / public_set.folder, public_set.origin
-    downloaded, paths = dict[str, bytes](), []
+    folder = Path(data_dir) / public_set.folder
+    origin = public_set.origin
+    downloaded = dict[str, bytes]()
+    paths = []
     for name, *_ in public_set.needs:
         path = find(folder, name)
         if path is not None:
@@ -444,9 +597,13 @@ def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = l
                     with zipfile.ZipFile(io.BytesIO(content)) as packed:
                         content = packed.read(member)
                 except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
-                    raise DataError(f"{url} is not a zip archive with {member} ({e}); fetch again") from e
+                    raise DataError(
+                        f"{url} is not a zip archive with {member} ({e}); fetch again"
+                    ) from e
             if wrong := _wrong(content, public_set.checksums[name]):
-                raise DataError(f"{name} of {url} is not the official file: {wrong}; nothing was stored, fetch again")
+                raise DataError(
+                    f"{name} of {url} is not the official file: {wrong}; nothing was stored, fetch again"
+                )
             path = folder / name
             write_atomically(path, content)
         paths.append(path)
@@ -454,7 +611,9 @@ def fetch(public_set: PublicSet, data_dir: str | Path, *, progress: Progress = l
 
 
 def _download(url: str, progress: Progress) -> bytes:
-    request = urllib.request.Request(url, headers={"User-Agent": "fieldwise", "Accept-Encoding": "identity"})
+    request = urllib.request.Request(
+        url, headers={"User-Agent": "fieldwise", "Accept-Encoding": "identity"}
+    )
     content = bytearray()
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
@@ -465,10 +624,17 @@ def _download(url: str, progress: Progress) -> bytes:
                 content += chunk
                 progress(len(content), total)
     except urllib.error.HTTPError as e:
-        raise DataError(f"{url} answered {e.code} {e.reason}; try later or download it manually") from e
-    except (OSError, http.client.HTTPException) as e:  # URLError, timeouts and broken connections are OSErrors
+        raise DataError(
+            f"{url} answered {e.code} {e.reason}; try later or download it manually"
+        ) from e
+    except (
+        OSError,
+        http.client.HTTPException,
+    ) as e:  # URLError, timeouts and broken connections are OSErrors
         reason = getattr(e, "reason", None) or e or type(e).__name__
-        raise DataError(f"cannot download {url} ({reason}); check the network and fetch again") from e
+        raise DataError(
+            f"cannot download {url} ({reason}); check the network and fetch again"
+        ) from e
     if total is not None and len(content) < total:
         raise DataError(f"{url} broke off after {len(content)} of {total} bytes; fetch again")
     return bytes(content)

@@ -1,11 +1,12 @@
 """A simulated log of a film service, with planted interactions of known strength and every row's true probability.
 
-It is used where no real data are available, to test models and explanations; its best possible score is known. The true
-logit of a row is a bias, plus first-order effects, plus the planted interactions. Each interaction is a table of random
-effects over the values of its fields, centred along every axis (so that no single field shows it, if values are equally
-frequent) and scaled to a given standard deviation. The tables are of rank 1 (age group and genre: 2), so embeddings of
-size 8 to 16 can represent all of them at once. For a film with several genres, the effect is the mean over its genres,
-which mean pooling of a bag can represent exactly.
+It is used where no real data are available, to test models and explanations; its best possible
+score is known. The true logit of a row is a bias, plus first-order effects, plus the planted
+interactions. Each interaction is a table of random effects over the values of its fields, centred
+along every axis (so that no single field shows it, if values are equally frequent) and scaled to a
+given standard deviation. The tables are of rank 1 (age group and genre: 2), so embeddings of size 8
+to 16 can represent all of them at once. For a film with several genres, the effect is the mean over
+its genres, which mean pooling of a bag can represent exactly.
 """
 
 import tomllib
@@ -34,8 +35,10 @@ PLANTED: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     "age_group_genres": (("age_group", "genres"), (len(AGE_GROUPS), len(GENRES)), 2),
     "gender_genres": (("gender", "genres"), (len(GENDERS), len(GENRES)), 1),
     "city_release_decade": (("city", "release_decade"), (len(CITIES), len(DECADES)), 1),
-    "device_daypart": (("device", "hour"), (len(DEVICES), len(DAYPARTS)), 1),  # of the hour its quarter of the day
-    "device_length": (("device", "length"), (len(DEVICES),), 1),  # a slope a device, on (length - 105) / 22
+    # of the hour its quarter of the day
+    "device_daypart": (("device", "hour"), (len(DEVICES), len(DAYPARTS)), 1),
+    # a slope a device, on (length - 105) / 22
+    "device_length": (("device", "length"), (len(DEVICES),), 1),
     "device_weekend_genres": (("device", "weekday", "genres"), (len(DEVICES), 2, len(GENRES)), 1),
 }
 """By its name among `Strengths`, the columns of a planted interaction, and shape and rank of its table of effects."""
@@ -45,15 +48,17 @@ PLANTED: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
 class Strengths:
     """Standard deviations of the effects, in logits, over the values of their fields.
 
-    The defaults put most of the strength into pairs of fields with few values, so that 100,000 rows are enough to learn
-    them: a good model of pairs comes within .01 of the best possible AUC, one without interactions stays far below.
+    The defaults put most of the strength into pairs of fields with few values, so that 100,000 rows
+    are enough to learn them: a good model of pairs comes within .01 of the best possible AUC, one
+    without interactions stays far below.
 
     Args:
         bias: the logit before all effects.
         user, item: each user's and each film's own effect; small, since a user has few rows.
         age_group to daypart: first order; `daypart` is the quarter of the day.
         length: first order, per standard deviation of film length.
-        age_group_genres to device_length: pairs; `device_length` is a slope per device on the standardized length.
+        age_group_genres to device_length: pairs; `device_length` is a slope per device on the
+            standardized length.
         device_weekend_genres: third order.
     """
 
@@ -87,8 +92,10 @@ def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, n
     """The tables of effects that `simulate(seed=seed)` adds, in logits, named as in `PLANTED`.
 
     Shape:
-        age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6], device_daypart [4, 4],
-        device_length [4] (slopes), device_weekend_genres [4, 2, 12] (weekend second); axes in the order of the
+        age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6], device_daypart
+            [4, 4],
+        device_length [4] (slopes), device_weekend_genres [4, 2, 12] (weekend second); axes in the
+            order of the
         constants of this module.
     """
     rng = np.random.default_rng([seed, 1])
@@ -98,7 +105,9 @@ def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, n
     }
 
 
-def centred(rng: np.random.Generator, shape: tuple[int, ...], std: float, rank: int = 1) -> np.ndarray:
+def centred(
+    rng: np.random.Generator, shape: tuple[int, ...], std: float, rank: int = 1
+) -> np.ndarray:
     """Effects of a given rank, with mean 0 along every axis and standard deviation `std`; zeros for a single value."""
     table = np.zeros(shape)
     for _ in range(rank):
@@ -126,7 +135,9 @@ def film_titles(count: int, rng: np.random.Generator) -> list[str]:
     stock += [f"Goodbye, {a} {n}" for a in adjectives[::2] for n in nouns[::2]]
     order = rng.permutation(len(stock))
     titles = (stock[order[k % len(stock)]] for k in range(count))
-    return [t if k < len(stock) else f"{t}, Part {k // len(stock) + 1}" for k, t in enumerate(titles)]
+    return [
+        t if k < len(stock) else f"{t}, Part {k // len(stock) + 1}" for k, t in enumerate(titles)
+    ]
 
 
 _START = 1_767_571_200  # Monday, 5 January 2026, 00:00 UTC
@@ -136,11 +147,18 @@ _DAY_WEIGHTS = np.array([1.0, 0.95, 0.95, 1.0, 1.25, 1.6, 1.5])
 _HOUR_WEIGHTS = np.repeat([0.5, 0.8, 1.1, 1.6], 6)  # by quarter of the day
 _ZIPF = 0.8  # popularity of the film of rank r is as r^-0.8
 _HISTORY = 10
-_MEAN_LENGTH, _LENGTH_STD = 105.0, 22.0  # minutes
+# minutes
+_MEAN_LENGTH = 105.0
+_LENGTH_STD = 22.0
 
 
 def simulate(
-    rows: int = 120_000, *, users: int = 1_000, items: int = 400, seed: int = 0, strengths: Strengths | None = None
+    rows: int = 120_000,
+    *,
+    users: int = 1_000,
+    items: int = 400,
+    seed: int = 0,
+    strengths: Strengths | None = None,
 ) -> pl.DataFrame:
     """Simulate a log of films shown to users, and whether they liked them.
 
@@ -152,10 +170,11 @@ def simulate(
         strengths: standard deviations of the effects, see `Strengths`.
 
     Returns:
-        User: user_id, age_group, gender, city. Film: item_id, title, genres (1 to 3, joined by `|`), release_decade,
-        length (minutes). Context: hour (0-23), weekday, device. Then history (up to 10 films that the user liked before
-        this row, oldest first, joined by `|`), timestamp (seconds since 1970, increasing), liked (0 or 1, drawn with
-        the true probability) and true_probability, which no model may use.
+        User: user_id, age_group, gender, city. Film: item_id, title, genres (1 to 3, joined by
+        `|`), release_decade, length (minutes). Context: hour (0-23), weekday, device. Then history
+        (up to 10 films that the user liked before this row, oldest first, joined by `|`), timestamp
+        (seconds since 1970, increasing), liked (0 or 1, drawn with the true probability) and
+        true_probability, which no model may use.
 
     >>> simulate(3, seed=1).select("user_id", "item_id", "liked").shape
     (3, 3)
@@ -167,12 +186,23 @@ def simulate(
     rng = np.random.default_rng([seed, 0])
     viewer_U3, activity = _users(users, rng)
     film, popularity = _films(items, rng)
-    user, item = rng.choice(users, size=rows, p=activity), rng.choice(items, size=rows, p=popularity)
+    user = rng.choice(users, size=rows, p=activity)
+    item = rng.choice(items, size=rows, p=popularity)
     device = rng.choice(len(DEVICES), size=rows, p=[0.35, 0.4, 0.1, 0.15])
     timestamp = _times(rows, rng)
-    hour, weekday = (timestamp - _START) // 3600 % 24, (timestamp - _START) // 86_400 % 7
-    codes = {"age_group": viewer_U3[user, 0], "gender": viewer_U3[user, 1], "city": viewer_U3[user, 2]}
-    codes |= {"item": item, "device": device, "daypart": hour // 6, "weekend": (weekday >= 5).astype(np.int64)}
+    hour = (timestamp - _START) // 3600 % 24
+    weekday = (timestamp - _START) // 86_400 % 7
+    codes = {
+        "age_group": viewer_U3[user, 0],
+        "gender": viewer_U3[user, 1],
+        "city": viewer_U3[user, 2],
+    }
+    codes |= {
+        "item": item,
+        "device": device,
+        "daypart": hour // 6,
+        "weekend": (weekday >= 5).astype(np.int64),
+    }
     logit = _logit(codes, film, strengths, seed)
     logit += _own(strengths.user, users, seed, 2)[user] + _own(strengths.item, items, seed, 3)[item]
     probability = 1 / (1 + np.exp(-logit))
@@ -235,9 +265,12 @@ def _times(rows: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(_START + np.maximum.accumulate(seconds - place) + place, dtype=np.int64)
 
 
-def _logit(codes: Mapping[str, np.ndarray], film: pl.DataFrame, strengths: Strengths, seed: int) -> np.ndarray:
+def _logit(
+    codes: Mapping[str, np.ndarray], film: pl.DataFrame, strengths: Strengths, seed: int
+) -> np.ndarray:
     """The part of each row's logit that depends on the codes [N] of its fields' values, and on its film."""
-    tables, item = planted_tables(seed, strengths), codes["item"]
+    tables = planted_tables(seed, strengths)
+    item = codes["item"]
     membership_GI = film["membership"].to_numpy().T
     codes_of_decades = dict(zip(DECADES, range(len(DECADES)), strict=True))
     decade = film["release_decade"].replace_strict(codes_of_decades).to_numpy()[item]
@@ -256,7 +289,9 @@ def _logit(codes: Mapping[str, np.ndarray], film: pl.DataFrame, strengths: Stren
     logit += tables["city_release_decade"][codes["city"], decade]
     logit += tables["device_daypart"][codes["device"], codes["daypart"]]
     logit += tables["device_length"][codes["device"]] * length
-    logit += (tables["device_weekend_genres"] @ membership_GI)[codes["device"], codes["weekend"], item]
+    logit += (tables["device_weekend_genres"] @ membership_GI)[
+        codes["device"], codes["weekend"], item
+    ]
     return logit
 
 

@@ -30,32 +30,42 @@ SIGNED_NUMBER = r"^[+-][0-9.]+([eE][-+]?[0-9]+)?$"
 class TableWriter:
     """Writes a table in the format of its path's suffix (csv, tsv, tab, also with `.gz`; parquet; arrow, feather, ipc).
 
-    A context manager: at its end the file is moved into place; on an error an existing file is not changed. Only one
-    slice is in memory at a time. What killed writers have left in the folder is removed.
+    A context manager: at its end the file is moved into place; on an error an existing file is not
+    changed. Only one slice is in memory at a time. What killed writers have left in the folder is
+    removed.
 
     Args:
         path: the file; its parent folders are created.
-        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that begin with =, @, a
-            tab, or a plus or minus that is no number's) are written with a ' in front.
+        raw: if False, cells of delimited text that a spreadsheet would run as a formula (texts that
+            begin with =, @, a tab, or a plus or minus that is no number's) are written with a ' in
+            front.
 
     After construction:
         guarded: how many such cells there were so far.
 
     Errors:
-        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder that is not
-            writable.
+        DataError: unknown suffix, a column that delimited text cannot hold, a full disk, a folder
+            that is not writable.
     """
 
     def __init__(self, path: Path, *, raw: bool = True) -> None:
         suffix, packed = suffix_of(path)
         self._separator = TEXT.get(suffix)
-        self._packed, self._parquet = bool(packed), suffix in PARQUET
-        if packed == ".zst" or (self._separator is None and (packed or suffix not in (*PARQUET, *ARROW))):
+        self._packed = bool(packed)
+        self._parquet = suffix in PARQUET
+        if packed == ".zst" or (
+            self._separator is None and (packed or suffix not in (*PARQUET, *ARROW))
+        ):
             kinds = "csv, tsv, tab (each also .gz), parquet, arrow, feather, ipc"
-            raise DataError(f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix")
-        self.path, self._raw, self.guarded = path, raw, 0
+            raise DataError(
+                f"a table is written as one of {kinds}, found the name {path.name!r}; change its suffix"
+            )
+        self.path = path
+        self._raw = raw
+        self.guarded = 0
         self._slices: list[Path] = []
-        self._open, self._first = ExitStack(), True
+        self._open = ExitStack()
+        self._first = True
 
     def __enter__(self) -> "TableWriter":
         if self.path.is_dir():  # else the last step would fail, after all the work
@@ -63,9 +73,13 @@ class TableWriter:
         with self._naming_file():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._folder = self._open.enter_context(scratch_folder(self.path.parent))
-            self._file = self._open.enter_context(new_file(self.path, partial=self._folder / "whole"))
+            self._file = self._open.enter_context(
+                new_file(self.path, partial=self._folder / "whole")
+            )
             if self._packed:  # without name and time, so that equal rows give equal bytes
-                packer = self._open.enter_context(gzip.GzipFile("", "wb", fileobj=self._file, mtime=0))
+                packer = self._open.enter_context(
+                    gzip.GzipFile("", "wb", fileobj=self._file, mtime=0)
+                )
                 self._file = cast(IO[bytes], packer)
         return self
 
@@ -84,15 +98,24 @@ class TableWriter:
                 )
             if not self._raw and dtype in (pl.String, pl.Categorical, pl.Enum):
                 text = frame.get_column(name).cast(pl.String)
-                runs = (text.str.contains(FORMULA) & ~text.str.contains(SIGNED_NUMBER)).fill_null(False)
+                runs = (text.str.contains(FORMULA) & ~text.str.contains(SIGNED_NUMBER)).fill_null(
+                    False
+                )
                 if count := int(runs.sum()):
                     self.guarded += count
-                    frame = frame.with_columns(pl.when(runs).then("'" + text).otherwise(text).alias(name))
+                    frame = frame.with_columns(
+                        pl.when(runs).then("'" + text).otherwise(text).alias(name)
+                    )
         with self._naming_file():
             frame.write_csv(self._file, separator=self._separator, include_header=self._first)
         self._first = False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         with self._naming_file():
             if error is not None:  # which need not be one in writing: it stays as it is
                 with suppress(DataError, OSError):
@@ -111,7 +134,9 @@ class TableWriter:
         except OSError as e:
             raise cannot_write(self.path, e) from e
         except pl.exceptions.PolarsError as e:
-            raise DataError(f"cannot write {self.path}: {str(e).splitlines()[0]}; choose another file type") from e
+            raise DataError(
+                f"cannot write {self.path}: {str(e).splitlines()[0]}; choose another file type"
+            ) from e
 
 
 TableLike = Annotated[Any, "as_table"]
@@ -128,28 +153,33 @@ def as_table(
 ) -> pl.DataFrame:
     """Read or convert `data` into a polars DataFrame.
 
-    Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if every value fits,
-    else String; numbers with leading zeros stay text, so that codes such as `01234` are not changed, and so do columns
-    such as 1.604 and 12.500, which may be thousands. Cells of `text_columns` are never changed: `4.10` and `4.1` stay
-    different, as in a Parquet file with the same text. An empty unquoted field is null. If the first rows have a space
-    after every delimiter (`u1, i2, 3`), the spaces before names and cells are left out; quoted cells keep their own. A
-    pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a column per position is
-    added, `embedding[0]` and so on; fixed-size lists become lists.
+    Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if
+    every value fits, else String; numbers with leading zeros stay text, so that codes such as
+    `01234` are not changed, and so do columns such as 1.604 and 12.500, which may be thousands.
+    Cells of `text_columns` are never changed: `4.10` and `4.1` stay different, as in a Parquet file
+    with the same text. An empty unquoted field is null. If the first rows have a space after every
+    delimiter (`u1, i2, 3`), the spaces before names and cells are left out; quoted cells keep their
+    own. A pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a
+    column per position is added, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
-        data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`; parquet; arrow, feather,
-            ipc), a folder of such files of one kind or a pattern such as `logs/*.parquet`, whose rows follow in the
-            order of the files' names; a polars DataFrame or LazyFrame, a pandas DataFrame, or a pyarrow Table; a
-            dict with a list for each column, or a list with a dict for each row (an absent key is null).
-        separator: delimiter of text; if omitted the one that a first line such as `sep=;` names (which is no row), a
-            tab for `.tsv` and `.tab`, else that of tab, semicolon, `|` and comma that divides first records evenly.
+        data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`;
+            parquet; arrow, feather, ipc), a folder of such files of one kind or a pattern such as
+            `logs/*.parquet`, whose rows follow in the order of the files' names; a polars DataFrame
+            or LazyFrame, a pandas DataFrame, or a pyarrow Table; a dict with a list for each
+            column, or a list with a dict for each row (an absent key is null).
+        separator: delimiter of text; if omitted the one that a first line such as `sep=;` names
+            (which is no row), a tab for `.tsv` and `.tab`, else that of tab, semicolon, `|` and
+            comma that divides first records evenly.
         encoding: encoding of delimited text.
-        columns: column names of delimited text without a header. A header that looks like a row causes a warning.
-        text_columns: columns of delimited text whose cells are read as they are written, as `Schema.text_columns`.
+        columns: column names of delimited text without a header. A header that looks like a row
+            causes a warning.
+        text_columns: columns of delimited text whose cells are read as they are written, as
+            `Schema.text_columns`.
 
     Errors:
-        DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line (file and line are
-            named), a wrong encoding, an object of another kind.
+        DataError: missing file, unknown suffix, empty file, duplicate columns, a malformed line
+            (file and line are named), a wrong encoding, an object of another kind.
         MissingExtraError: a pandas frame or a `.zst` file, and no pyarrow to read it.
         FieldwiseError: this process was forked from one that has read a table or loaded a model.
 
@@ -158,7 +188,12 @@ def as_table(
     """
     computing()
     if isinstance(data, (str, Path)):
-        text = TextFormat(separator=separator, encoding=encoding, columns=columns, text_columns=tuple(text_columns))
+        text = TextFormat(
+            separator=separator,
+            encoding=encoding,
+            columns=columns,
+            text_columns=tuple(text_columns),
+        )
         return open_table(data, text)
     return with_positions(_from_memory(data))
 
@@ -290,7 +325,12 @@ def _in_plain_types(column: Any) -> Any:
         )
         return column.astype(float)
     if type(column.dtype).__name__ in ("IntervalDtype", "PeriodDtype"):
-        return column.astype(object).where(column.notna(), None).map(str, na_action="ignore").astype("string")
+        return (
+            column.astype(object)
+            .where(column.notna(), None)
+            .map(str, na_action="ignore")
+            .astype("string")
+        )
     categories = getattr(column.dtype, "categories", None)
     if categories is None or all(isinstance(value, str) for value in categories):
         return column

@@ -1,7 +1,8 @@
 """Text files as UTF-8, unpacked: delimited text (CSV, TSV), with an error for every ragged or broken line, and libFM.
 
-Polars fills a line with too few fields with nulls. Counting detects this: the file must have rows x (columns - 1)
-delimiters, plus those inside quoted cells. Only if a count or the parser fails, a slow scan finds the line.
+Polars fills a line with too few fields with nulls. Counting detects this: the file must have rows x
+(columns - 1) delimiters, plus those inside quoted cells. Only if a count or the parser fails, a
+slow scan finds the line.
 """
 
 import codecs
@@ -34,9 +35,11 @@ class ByteSource:
     """A text file as UTF-8 bytes, read from disk as they are asked for, or held in memory.
 
     Args:
-        path: the file, for errors and, if `content` is None, for reading; unpacked if its name ends in `.gz` or `.zst`.
+        path: the file, for errors and, if `content` is None, for reading; unpacked if its name ends
+            in `.gz` or `.zst`.
         content: its bytes after unpacking and conversion to UTF-8.
-        first_line: the line number in the file of the first line of `chunks`: those before it are left out.
+        first_line: the line number in the file of the first line of `chunks`: those before it are
+            left out.
         encoding: the file's encoding, if it is read from disk.
     """
 
@@ -49,7 +52,8 @@ class ByteSource:
         """The bytes, in chunks of about `size`.
 
         Errors:
-            DataError: no whole file, the encoding is unknown, or a byte that it does not have, with its line.
+            DataError: no whole file, the encoding is unknown, or a byte that it does not have, with
+                its line.
         """
         if self.content is not None:
             yield from (self.content[at : at + size] for at in range(0, len(self.content), size))
@@ -80,8 +84,11 @@ class ByteSource:
                 try:
                     text = decoder.decode(chunk, final=not chunk)
                 except UnicodeDecodeError as e:
-                    begun = len(e.object) - len(chunk)  # bytes of the chunk before, whose lines have been counted
-                    line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(b"\n")
+                    # bytes of the chunk before, whose lines have been counted
+                    begun = len(e.object) - len(chunk)
+                    line += e.object[: e.start].count(b"\n") - e.object[: max(0, begun)].count(
+                        b"\n"
+                    )
                     raise DataError(
                         f"{self.path} is not in encoding {self.encoding}: line {line} holds the byte "
                         f"0x{e.object[e.start]:02x}; give the encoding that the file was written in"
@@ -100,11 +107,15 @@ class ByteSource:
 
     def _read(self, size: int) -> Iterator[bytes]:
         """The unpacked bytes in chunks of at most `size`."""
-        path, packing = self.path, suffix_of(self.path)[1]
+        path = self.path
+        packing = suffix_of(self.path)[1]
         try:
-            most, total = max(FREE, RATIO * path.stat().st_size), 0
+            most = max(FREE, RATIO * path.stat().st_size)
+            total = 0
             with path.open("rb") as packed:  # whose errors have the names that are explained below
-                file: IO[bytes] | Any = gzip.GzipFile(fileobj=packed) if packing == ".gz" else packed
+                file: IO[bytes] | Any = (
+                    gzip.GzipFile(fileobj=packed) if packing == ".gz" else packed
+                )
                 if packing == ".zst":
                     try:
                         import pyarrow
@@ -129,7 +140,9 @@ class ByteSource:
             raise DataError(f"{path} is not a whole gzip file ({e}); copy or fetch it again") from e
         except OSError as e:
             if packing == ".zst" and e.errno is None:
-                raise DataError(f"{path} is not a whole zstd file ({e}); copy or fetch it again") from e
+                raise DataError(
+                    f"{path} is not a whole zstd file ({e}); copy or fetch it again"
+                ) from e
             raise DataError(f"cannot read {path}: {e.strerror or e}") from e
 
 
@@ -204,8 +217,9 @@ class TextFormat:
     def separator_of(self, path: Path) -> str:
         """The delimiter of a file: the given one, else by its first line `sep=;`, the suffix, or the first records.
 
-        It is the one of tab, semicolon, `|` and comma that divides the header and the next records, quoted cells
-        respected, into the same number of fields. If none does, it is the one that divides the header into most.
+        It is the one of tab, semicolon, `|` and comma that divides the header and the next records,
+        quoted cells respected, into the same number of fields. If none does, it is the one that
+        divides the header into most.
         """
         if self.separator:
             return self.separator
@@ -215,13 +229,19 @@ class TextFormat:
         if TEXT[suffix_of(path)[0]] == "\t":
             return "\t"
         widths = dict[str, list[int]]()
-        lines = [line.decode("utf-8-sig", "replace") for line in islice(self.source(path).lines(), _PROBED_LINES)]
+        lines = [
+            line.decode("utf-8-sig", "replace")
+            for line in islice(self.source(path).lines(), _PROBED_LINES)
+        ]
         for mark in SEPARATORS:
-            records, result = csv.reader(lines, delimiter=mark, skipinitialspace=True), list[int]()
+            records = csv.reader(lines, delimiter=mark, skipinitialspace=True)
+            result = list[int]()
             with suppress(csv.Error):  # a field that is too long
                 result.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
             # The last record may go on.
-            widths[mark] = result[:-1] if records.line_num == _PROBED_LINES and len(result) > 1 else result
+            widths[mark] = (
+                result[:-1] if records.line_num == _PROBED_LINES and len(result) > 1 else result
+            )
             one = len(set(widths[mark])) == 1 and result[0] > 1
             if one and (self.columns is None or result[0] == len(self.columns)):
                 return mark
@@ -231,11 +251,15 @@ class TextFormat:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
         separator = self.separator_of(path)
         skip = self.done.get(path, 0)
-        chunks = delimited_chunks(self.source(path), separator=separator, names=self.columns, size=size, skip=skip)
+        chunks = delimited_chunks(
+            self.source(path), separator=separator, names=self.columns, size=size, skip=skip
+        )
         for k, chunk in enumerate(chunks, skip):
             name = chunk.columns[0]
             alone = not k and self.separator is None and chunk.width == 1
-            if mark := next((mark for mark in SEPARATORS if alone and mark in name and mark != separator), None):
+            if mark := next(
+                (mark for mark in SEPARATORS if alone and mark in name and mark != separator), None
+            ):
                 raise DataError(
                     f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give separator={mark!r}"
                 )
@@ -281,18 +305,32 @@ def _header(source: ByteSource, separator: str, *, spaced: bool) -> list[str]:
         explain(source, separator, 0, "its header line is not closed")
     names = [name or "" for name in first.row(0)]
     if any("\r" in name for name in names):
-        raise DataError(f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again")
+        raise DataError(
+            f"lines must end in LF or CRLF: the header of {source.path} holds a bare CR; save it again"
+        )
     return names
 
 
 def _parsed(
-    text: bytes, separator: str, *, has_header: bool, n_rows: int | None = None, starts_file: bool = True
+    text: bytes,
+    separator: str,
+    *,
+    has_header: bool,
+    n_rows: int | None = None,
+    starts_file: bool = True,
 ) -> pl.DataFrame:
     """Delimited text as String columns; a byte order mark is left out at the start of a file, and kept elsewhere."""
     if not (starts_file and text.startswith(codecs.BOM_UTF8)):
         # With it in front, polars takes no text for packed bytes, as a header `x^2` begins zlib's.
         text = codecs.BOM_UTF8 + text
-    return pl.read_csv(text, has_header=has_header, separator=separator, infer_schema=False, n_rows=n_rows, glob=False)
+    return pl.read_csv(
+        text,
+        has_header=has_header,
+        separator=separator,
+        infer_schema=False,
+        n_rows=n_rows,
+        glob=False,
+    )
 
 
 def _count(text: bytes, mark: str, end: int | None = None) -> int:
@@ -305,16 +343,21 @@ def _count(text: bytes, mark: str, end: int | None = None) -> int:
 
 def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoReturn:
     """Find the line that polars rejects, and raise an error that names it."""
-    decoded, begun, start = True, False, source.first_line
-    text = (line.decode("utf-8" if number else "utf-8-sig") for number, line in enumerate(source.lines()))
+    decoded = True
+    begun = False
+    start = source.first_line
+    text = (
+        line.decode("utf-8" if number else "utf-8-sig")
+        for number, line in enumerate(source.lines())
+    )
     spaced = _has_spaces(source, separator)
     records = csv.reader(text, delimiter=separator, strict=True, skipinitialspace=spaced)
     try:
         for record in records:
             begun = begun or bool(record)
             width = width or len(record)
-            # A blank line is a null in a single column, is ignored at the start and end of the file, and else is an
-            # error.
+            # A blank line is a null in a single column, is ignored at the start and end of the
+            # file, and else is an error.
             blank = not record and (not begun or width == 1 or not any(records))
             if len(record) != width and not blank:
                 many = "1 field" if width == 1 else f"{width} fields"
@@ -339,13 +382,16 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
                 f'quotes must enclose whole fields and be closed: {source.path} line {number} holds a stray "; '
                 "write the field in quotes and its own quotes twice"
             )
-    raise DataError(f"{source.path} is not well-formed delimited text with separator {separator!r}: {reason}")
+    raise DataError(
+        f"{source.path} is not well-formed delimited text with separator {separator!r}: {reason}"
+    )
 
 
 def _has_spaces(source: ByteSource, separator: str) -> bool:
     """Whether the first rows (1 MiB) have a space after every delimiter that a cell follows, as in `u1, i2, 3`.
 
-    The first line may be a header without spaces: it is only asked if no other line has a delimiter.
+    The first line may be a header without spaces: it is only asked if no other line has a
+    delimiter.
     """
     if separator == " ":
         return False
@@ -364,7 +410,8 @@ def _without_spaces(rows: bytes, separator: str) -> bytes:
     for number in range(0, len(pieces), 2):  # those between are quoted
         for before in (separator.encode(), b"\n"):
             spaced = before + b" "
-            one_left_out = pieces[number].replace(spaced, before)  # several times faster than a pattern
+            # several times faster than a pattern
+            one_left_out = pieces[number].replace(spaced, before)
             if spaced in one_left_out:
                 one_left_out = re.sub(b"(" + re.escape(before) + b") +", rb"\1", one_left_out)
             pieces[number] = one_left_out
@@ -373,48 +420,63 @@ def _without_spaces(rows: bytes, separator: str) -> bytes:
 
 _QUOTED = re.compile(rb'"[^"]*(?:"|\Z)')
 _EMPTY = "{} is empty: a table needs at least a header line"
-_LONGEST = 1 << 26  # bytes of a row; a quote that is never closed makes a row of the rest of the file
+# bytes of a row; a quote that is never closed makes a row of the rest of the file
+_LONGEST = 1 << 26
 
 
-def read_delimited(source: ByteSource, *, separator: str, names: Sequence[str] | None = None) -> pl.DataFrame:
+def read_delimited(
+    source: ByteSource, *, separator: str, names: Sequence[str] | None = None
+) -> pl.DataFrame:
     """Delimited text as one table of String columns; see `delimited_chunks`."""
     return pl.concat(delimited_chunks(source, separator=separator, names=names))
 
 
 def delimited_chunks(
-    source: ByteSource, *, separator: str, names: Sequence[str] | None = None, size: int = CHUNK, skip: int = 0
+    source: ByteSource,
+    *,
+    separator: str,
+    names: Sequence[str] | None = None,
+    size: int = CHUNK,
+    skip: int = 0,
 ) -> Iterator[pl.DataFrame]:
     """The rows of delimited text in chunks of String columns; an empty unquoted field is null.
 
-    A chunk has `size` bytes, or one row if that is longer. `names` are given if there is no header line. `"` encloses
-    fields that contain delimiters or line ends. The first `skip` chunks are not parsed. If the first rows have spaces
-    after all delimiters (`u1, i2, 3`), those before cells and names are left out in the whole file; quoted cells keep
-    theirs.
+    A chunk has `size` bytes, or one row if that is longer. `names` are given if there is no header
+    line. `"` encloses fields that contain delimiters or line ends. The first `skip` chunks are not
+    parsed. If the first rows have spaces after all delimiters (`u1, i2, 3`), those before cells and
+    names are left out in the whole file; quoted cells keep theirs.
 
     Errors:
-        DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken quote, a wrong
-            encoding: file and line are named.
+        DataError: empty file, duplicate columns, a line with a wrong number of fields, a broken
+            quote, a wrong encoding: file and line are named.
     """
     if len(separator) != 1 or not separator.isascii() or separator in '"\r\n':
-        raise DataError(f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read")
+        raise DataError(
+            f"the separator must be one ASCII character, found {separator!r}; {source.path} was not read"
+        )
     spaced = _has_spaces(source, separator)
     header = _header(source, separator, spaced=spaced) if names is None else None
     columns = list(names or header or [])
     _check_different(columns, source)
-    width, first, blank = len(columns), True, False
+    width = len(columns)
+    first = True
+    blank = False
     for number, rows in enumerate(_whole_rows(source, separator, width, size)):
         if spaced:
             rows = _without_spaces(rows, separator)
         text, ends = (rows, False) if width == 1 else _without_blank_end(rows)
         if first and not text.lstrip(b"\r\n"):
-            text, ends = rows, False  # an empty file
+            # an empty file
+            text = rows
+            ends = False
         elif not text:
             blank = True
             continue
         if blank:  # lines that were blank do not end the file
             explain(source, separator, width, "it has a blank line between rows")
         if number < skip:
-            first, blank = False, ends
+            first = False
+            blank = ends
             continue
         begins = first and header is not None
         starts_file = first and source.first_line == 1
@@ -428,14 +490,18 @@ def delimited_chunks(
             explain(source, separator, width, f"polars found {frame.width} columns")
         frame.columns = columns
         if width > 1:  # polars fills a line that lacks fields with nulls
-            result, expected = _count(text, separator), (frame.height + begins) * (width - 1)
+            result = _count(text, separator)
+            expected = (frame.height + begins) * (width - 1)
             expected += sum(name.count(separator) for name in header or ()) if first else 0
             if b'"' in text:
-                inside = frame.select(pl.all().str.count_matches(separator, literal=True).sum()).sum_horizontal()
+                inside = frame.select(
+                    pl.all().str.count_matches(separator, literal=True).sum()
+                ).sum_horizontal()
                 expected += int(inside.item() or 0)
             if result != expected:
                 explain(source, separator, width, f"{result} delimiters instead of {expected}")
-        first, blank = False, ends
+        first = False
+        blank = ends
         yield frame
     if first:
         raise DataError(_EMPTY.format(source.path))
@@ -456,7 +522,9 @@ def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> It
 
     The first chunk has more than blank lines, and the last one a line end.
     """
-    rest, first, tried = b"", True, 0
+    rest = b""
+    first = True
+    tried = 0
     for chunk in source.chunks(size):
         rest += chunk
         if len(rest) < 2 * tried:  # a long row is not searched again for every chunk
@@ -470,7 +538,8 @@ def _whole_rows(source: ByteSource, separator: str, width: int, size: int) -> It
         tried = 0 if end else len(rest)
         if end and (not first or rest[:end].lstrip(b"\r\n\xef\xbb\xbf")):
             yield rest[:end]
-            rest, first = rest[end:], False
+            rest = rest[end:]
+            first = False
         elif len(rest) > max(_LONGEST, 2 * size):
             explain(source, separator, width, f"a row has more than {_LONGEST >> 20} MiB")
     if rest or first:
@@ -495,18 +564,21 @@ def read_libfm(source: ByteSource) -> pl.DataFrame:
     """Read libFM text, plain or packed, with LF or CRLF line ends.
 
     Returns:
-        One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in the line's order.
+        One row per line: `label` (Float64), `ids` (List of Int64), `values` (List of Float64), in
+        the line's order.
 
     Errors:
         DataError: no line at all, or a malformed one; file and line are named.
     """
-    path, lines = source.path, read_lines(source)
+    path = source.path
+    lines = read_lines(source)
     if not len(lines):
         raise DataError(f"{path} is empty: libFM text has one line `label id:value ...` per row")
     fine = lines.str.contains(_LINE).fill_null(False)
     if not fine.all():
         row = int((~fine).arg_max() or 0)
-        line, tokens = row + source.first_line, (lines[row] or "").split(" ")
+        line = row + source.first_line
+        tokens = (lines[row] or "").split(" ")
         if not (lines[row] or "").strip():
             raise DataError(
                 f"{path} line {line} is blank: libFM text has `label id:value ...` on every line; remove it"
@@ -514,7 +586,11 @@ def read_libfm(source: ByteSource) -> pl.DataFrame:
         head = pl.Series(tokens[:1]).str.contains(rf"^{_NUMBER}$").item()
         rest = pl.Series([token for token in tokens[1:] if token], dtype=pl.String)
         bad = rest.filter(~rest.str.contains(rf"^\d+:{_NUMBER}$"))
-        what, token = ("go on with id:value", bad[0]) if head and len(bad) else ("begin with a number", tokens[0])
+        what, token = (
+            ("go on with id:value", bad[0])
+            if head and len(bad)
+            else ("begin with a number", tokens[0])
+        )
         raise DataError(f"a libFM line must {what}: {path} line {line} holds {token!r}; correct it")
     cells = lines.str.strip_chars_end(" ").str.replace_all(" +", " ").str.split(" ")
     frame = pl.DataFrame({"label": cells.list.first(), "pairs": cells.list.slice(1)})
@@ -534,7 +610,8 @@ def read_libfm(source: ByteSource) -> pl.DataFrame:
 
 def libfm_chunks(path: Path, size: int) -> Iterator[pl.DataFrame]:
     """The rows of a libFM file in chunks; together the rows of `read_libfm`."""
-    line, held = 1, b""
+    line = 1
+    held = b""
     for chunk in chain(ByteSource(path=path).chunks(size), [b"\n"]):
         held += chunk
         lines = held[: held.rfind(b"\n") + 1]
@@ -552,9 +629,9 @@ def libfm_chunks(path: Path, size: int) -> Iterator[pl.DataFrame]:
 class LibfmFields:
     """Whether libFM rows have fields: as many features in every row, each position with a range of ids of its own.
 
-    Then a table has a column of ids per position, `f1_id` and so on, and if any value is not 1, a column of values,
-    `f1_value` and so on; where the id of a position never changes, its values are a number's. Other rows keep their
-    lists of ids and values.
+    Then a table has a column of ids per position, `f1_id` and so on, and if any value is not 1, a
+    column of values, `f1_value` and so on; where the id of a position never changes, its values are
+    a number's. Other rows keep their lists of ids and values.
 
     >>> rows = pl.DataFrame({"label": [1.0, 0.0], "ids": [[3, 70], [4, 71]], "values": [[1.0, 1.0], [1.0, 1.0]]})
     >>> fields = LibfmFields()
@@ -564,8 +641,10 @@ class LibfmFields:
     """
 
     def __init__(self) -> None:
-        self._ranges: np.ndarray | None = None  # [2, F]: the least and the greatest id of each position
-        self._any, self._weighted = True, False
+        # [2, F]: the least and the greatest id of each position
+        self._ranges: np.ndarray | None = None
+        self._any = True
+        self._weighted = False
 
     def add(self, frame: pl.DataFrame) -> None:
         """Take the next rows of `read_libfm` into account, at least one."""
@@ -592,5 +671,10 @@ class LibfmFields:
         lists = ("ids", "values") if self._weighted else ("ids",)
         places = range(self._ranges.shape[1])
         return frame.select(
-            "label", *(pl.col(name).list.get(k).alias(f"f{k + 1}_{name[:-1]}") for name in lists for k in places)
+            "label",
+            *(
+                pl.col(name).list.get(k).alias(f"f{k + 1}_{name[:-1]}")
+                for name in lists
+                for k in places
+            ),
         )

@@ -1,7 +1,8 @@
 """Where features of users and items come from when a request does not bring them: memory, Redis, PostgreSQL.
 
-A `FeatureStore` has rows by id. A `Lookup` guards one: queries that are joined, a time limit, a circuit breaker and a
-quarantine. `Stores` completes requests: given values take precedence, missing ones are null and reported, or an error.
+A `FeatureStore` has rows by id. A `Lookup` guards one: queries that are joined, a time limit, a
+circuit breaker and a quarantine. `Stores` completes requests: given values take precedence, missing
+ones are null and reported, or an error.
 """
 
 import asyncio
@@ -10,7 +11,16 @@ import math
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,7 +46,9 @@ Row = Mapping[str, Any]
 Rows = dict[str, Row | None]
 
 UNREADABLE: Row = MappingProxyType({})  # stands for a row that exists and cannot be read
-NOT_OURS = "is something that fieldwise store load did not write, and stays as it is: use another name"
+NOT_OURS = (
+    "is something that fieldwise store load did not write, and stays as it is: use another name"
+)
 BATCH = 5000  # rows of a load that are written at once
 WHY: Mapping[Reason, str] = {
     "slow": "did not answer in time",
@@ -44,11 +56,18 @@ WHY: Mapping[Reason, str] = {
     "paused": "failed a moment ago and will be retried soon",
     "damaged": "has unreadable data",
 }
-FAILURES, PAUSE_S = 3, 1.0  # consecutive failures after which a store is paused, and for how long
-QUARANTINE_S, RETRIES = 10.0, 4  # how long a failing id is not asked for, and how many one lookup then asks for
-QUERIES, MAX_IDS = 2, 5000  # maximum concurrent queries, and ids after which a query accepts no further lookup
+# consecutive failures after which a store is paused, and for how long
+FAILURES = 3
+PAUSE_S = 1.0
+# how long a failing id is not asked for, and how many one lookup then asks for
+QUARANTINE_S = 10.0
+RETRIES = 4
+# maximum concurrent queries, and ids after which a query accepts no further lookup
+QUERIES = 2
+MAX_IDS = 5000
 ISOLATION = 20  # time limits in which the ids that make a query fail must be found
-STEPS = 10  # a time limit is counted in steps, so that delays of a busy process are not blamed on the store
+# a time limit is counted in steps, so that delays of a busy process are not blamed on the store
+STEPS = 10
 log = logging.getLogger("fieldwise.serving")
 
 
@@ -72,10 +91,13 @@ class FeatureStore(ABC):
         """Connect and check the table; ConfigError, without credentials, if it cannot be read."""
 
     @abstractmethod
-    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+    async def get(
+        self, ids: Sequence[str], columns: Collection[str] | None = None
+    ) -> list[Row | None]:
         """The rows of some ids, in order, with at least these columns; None for an unknown id.
 
-        Without ids, a health check. If the store fails, a StoreError, or one of its client's `failures`.
+        Without ids, a health check. If the store fails, a StoreError, or one of its client's
+        `failures`.
         """
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
@@ -101,24 +123,33 @@ class TableStore(FeatureStore):
 
     kind = "memory"
 
-    def __init__(self, column: str, rows: pl.DataFrame, positions: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, column: str, rows: pl.DataFrame, positions: Mapping[str, int] | None = None
+    ) -> None:
         if positions is None:
             ids = checked_ids(rows, column, "rows", "--user-id or --item-id")
             rows = plain_table(rows.with_columns(ids))[rows.get_column(column).arg_sort()]
             positions = {name: row for row, name in enumerate(rows.get_column(column))}
         else:
             rows = plain_table(rows)
-        self.column, self.columns, self.count = column, rows.columns, len(positions)
-        self._rows, self._positions = rows, positions
+        self.column = column
+        self.columns = rows.columns
+        self.count = len(positions)
+        self._rows = rows
+        self._positions = positions
 
-    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+    async def get(
+        self, ids: Sequence[str], columns: Collection[str] | None = None
+    ) -> list[Row | None]:
         """As in the base class, with all columns."""
         rows = map(self._positions.get, ids)
         return [None if row is None else self._rows.row(row, named=True) for row in rows]
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
         """As in the base class, without regard to case."""
-        result = self._rows.get_column(self.column).filter(self._lower_case.str.starts_with(prefix.lower()))
+        result = self._rows.get_column(self.column).filter(
+            self._lower_case.str.starts_with(prefix.lower())
+        )
         return result.slice(offset, limit).to_list(), len(result)
 
     @cached_property
@@ -133,12 +164,17 @@ class TableStore(FeatureStore):
 class RemoteStore(FeatureStore):
     """A table on a server; of its address only `shown` is displayed, without credentials and options."""
 
-    failures: ClassVar[tuple[type[Exception], ...]]  # of the client, if the server does not answer, or refuses
+    # of the client, if the server does not answer, or refuses
+    failures: ClassVar[tuple[type[Exception], ...]]
 
     def __init__(self, url: str, table: str, column: str) -> None:
-        self.url, self.table, self.column = url, table, column
+        self.url = url
+        self.table = table
+        self.column = column
         parts = urlsplit(url)
-        self.shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{unquote(parts.path)}#{table}"
+        self.shown = (
+            f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{unquote(parts.path)}#{table}"
+        )
         self._secrets = [secret for secret in (parts.password, parts.username) if secret]
         self._connections = AsyncExitStack()
 
@@ -154,9 +190,13 @@ class RemoteStore(FeatureStore):
                 "and permissions"
             ) from None
         if known is None:
-            raise ConfigError(f"{self.shown} holds no table of this name: write it with fieldwise store load")
+            raise ConfigError(
+                f"{self.shown} holds no table of this name: write it with fieldwise store load"
+            )
         if self.column not in known:
-            raise ConfigError(f"{self.shown} must have the id column {self.column!r}: {nearest(self.column, known)}")
+            raise ConfigError(
+                f"{self.shown} must have the id column {self.column!r}: {nearest(self.column, known)}"
+            )
 
     @abstractmethod
     async def connect(self) -> Collection[str] | None:
@@ -168,7 +208,9 @@ class RemoteStore(FeatureStore):
 
     def redacted(self, error: BaseException) -> str:
         """The first line of a client's error message, without the user's name and the password."""
-        text = re.sub(r'\b(user|role)( name)? "[^"]*"', r'\1\2 "***"', first_line(error))  # also the system's user
+        text = re.sub(
+            r'\b(user|role)( name)? "[^"]*"', r'\1\2 "***"', first_line(error)
+        )  # also the system's user
         for secret in self._secrets:
             for form in (secret, unquote(secret)):
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "***", text)
@@ -187,10 +229,13 @@ def open_store(address: str, column: str, default: str | None = None) -> RemoteS
     """
     scheme = address.partition("://")[0].lower()
     if "://" not in address or scheme not in ("redis", "rediss", "postgresql", "postgres"):
-        raise ConfigError("a store's address begins with redis://, rediss://, postgresql:// or postgres://")
+        raise ConfigError(
+            "a store's address begins with redis://, rediss://, postgresql:// or postgres://"
+        )
     try:
         parts = urlsplit(address)
-        if "@" in f"{parts.path}{parts.query}{parts.fragment}{parts.port}":  # an invalid `port` raises a ValueError
+        # an invalid `port` raises a ValueError
+        if "@" in f"{parts.path}{parts.query}{parts.fragment}{parts.port}":
             raise ValueError
     except ValueError:  # never show the address: it holds a password
         raise ConfigError(
@@ -199,7 +244,9 @@ def open_store(address: str, column: str, default: str | None = None) -> RemoteS
         ) from None
     table = unquote(parts.fragment) or default
     if not table:
-        raise ConfigError(f"a store's address must name the table, as in {scheme}://HOST/DATABASE#users")
+        raise ConfigError(
+            f"a store's address must name the table, as in {scheme}://HOST/DATABASE#users"
+        )
     url = parts._replace(fragment="").geturl()
     if scheme in ("redis", "rediss"):
         from fieldwise.serving.stores.redis import RedisStore
@@ -214,11 +261,14 @@ def load_table(table: SlicedTable, store: RemoteStore) -> dict[str, Any]:
     """Write a table with one row per id into a store; readers see either the old or the new table, never a mixture.
 
     Returns:
-        `rows`: their number; `before`: the number of those replaced, None if there was no table; `columns`.
+        `rows`: their number; `before`: the number of those replaced, None if there was no table;
+        `columns`.
     """
     column = store.column
     checked_ids(table.empty, column, "rows", "--id")
-    ids = checked_ids(pl.concat([table.empty.select(column), *table.slices([column], BATCH)]), column)
+    ids = checked_ids(
+        pl.concat([table.empty.select(column), *table.slices([column], BATCH)]), column
+    )
     empty = plain_table(table.empty).with_columns(pl.lit(None, pl.String).alias(column))
 
     def batches() -> Iterator[pl.DataFrame]:
@@ -232,25 +282,37 @@ def load_table(table: SlicedTable, store: RemoteStore) -> dict[str, Any]:
     except FieldwiseError:
         raise
     except store.failures as e:
-        raise ConfigError(f"{store.shown} was not written: {store.redacted(e)}; the old table stays") from None
+        raise ConfigError(
+            f"{store.shown} was not written: {store.redacted(e)}; the old table stays"
+        ) from None
     return {"rows": len(ids), "before": before, "columns": empty.columns}
 
 
 class Lookup:
     """A store with a time limit, a circuit breaker and a quarantine.
 
-    Lookups that arrive while two queries are running are joined in the next one. After three consecutive failures the
-    store is paused: lookups fail at once, and one query per second is tried until one succeeds.
+    Lookups that arrive while two queries are running are joined in the next one. After three
+    consecutive failures the store is paused: lookups fail at once, and one query per second is
+    tried until one succeeds.
 
-    If a query fails while the store answers another one, each of its ids is asked for alone. The rows of ids that fail
-    again are `UNREADABLE`: such an id is not asked for again for ten seconds, then alone. This pauses no store.
+    If a query fails while the store answers another one, each of its ids is asked for alone. The
+    rows of ids that fail again are `UNREADABLE`: such an id is not asked for again for ten seconds,
+    then alone. This pauses no store.
     """
 
     def __init__(self, name: str, store: FeatureStore, *, timeout: float = 0.1) -> None:
-        self.name, self.store, self.timeout = name, store, timeout  # `users` or `items`; seconds of a query
-        self.kind, self.column, self.state = store.kind, store.column, "ok"  # or the reason of the last failure
-        self.observe: Callable[[str, str, float], object] = lambda *_: None  # name, state and seconds of each query
-        self._failures, self._retry_at = 0, 0.0
+        # `users` or `items`; seconds of a query
+        self.name = name
+        self.store = store
+        self.timeout = timeout
+        # or the reason of the last failure
+        self.kind = store.kind
+        self.column = store.column
+        self.state = "ok"
+        # name, state and seconds of each query
+        self.observe: Callable[[str, str, float], object] = lambda *_: None
+        self._failures = 0
+        self._retry_at = 0.0
         self._quarantine: dict[str, float] = {}  # when an id may be asked for again
         self._columns: set[str] = set()  # all that were asked for
         self._slots = asyncio.Semaphore(QUERIES)
@@ -265,7 +327,8 @@ class Lookup:
         now = time.monotonic()
         rows: Rows = {one: UNREADABLE for one in ids if one in self._quarantine}
         again = [one for one in rows if self._quarantine[one] <= now][:RETRIES]
-        self._quarantine |= dict.fromkeys(again, now + QUARANTINE_S)  # other lookups do not ask for them meanwhile
+        # other lookups do not ask for them meanwhile
+        self._quarantine |= dict.fromkeys(again, now + QUARANTINE_S)
         if self._next is None or len(self._waiting) >= MAX_IDS:
             self._waiting = {}
             self._next = asyncio.create_task(self._answer(self._waiting))
@@ -293,20 +356,28 @@ class Lookup:
         if self._failures >= FAILURES and began < self._retry_at:
             self.observe(self.name, "paused", 0.0)
             raise StoreError("paused", f"not asked for {PAUSE_S:g} s after {FAILURES} failures")
-        self._retry_at = began + PAUSE_S  # if it is paused, this query tries, and others are refused
+        # if it is paused, this query tries, and others are refused
+        self._retry_at = began + PAUSE_S
         try:
             result = await ask(*given)
         except StoreError as e:
             self.state = e.reason
             if e.reason != "damaged":  # else it answers
-                self._failures, self._retry_at = self._failures + 1, time.monotonic() + PAUSE_S
+                self._failures = self._failures + 1
+                self._retry_at = time.monotonic() + PAUSE_S
                 if self._failures == FAILURES:
-                    log.warning("the %s' store (%s) fails and is tried once a second: %s", self.name, self.kind, e)
+                    log.warning(
+                        "the %s' store (%s) fails and is tried once a second: %s",
+                        self.name,
+                        self.kind,
+                        e,
+                    )
             raise
         else:
             if self._failures >= FAILURES:
                 log.warning("the %s' store (%s) answers again", self.name, self.kind)
-            self._failures, self.state = 0, "ok"
+            self._failures = 0
+            self.state = "ok"
             return result
         finally:
             self.observe(self.name, self.state, time.monotonic() - began)
@@ -318,7 +389,13 @@ class Lookup:
         except StoreError as e:
             await self._in_time(self.store.get, [])  # else the store fails, not some rows
             if alone:
-                log.warning("the %s' store (%s) fails at the row of %.60r: %s", self.name, self.kind, ids[0], e)
+                log.warning(
+                    "the %s' store (%s) fails at the row of %.60r: %s",
+                    self.name,
+                    self.kind,
+                    ids[0],
+                    e,
+                )
                 self._quarantine[ids[0]] = time.monotonic() + QUARANTINE_S
                 return {ids[0]: UNREADABLE}
         else:
@@ -331,13 +408,16 @@ class Lookup:
                 for one in ids:
                     results |= await self._readable([one], alone=True)
         except TimeoutError:
-            raise StoreError("damaged", f"failing rows among {len(ids):,} were not found in time") from None
+            raise StoreError(
+                "damaged", f"failing rows among {len(ids):,} were not found in time"
+            ) from None
         return results
 
     async def _in_time(self, ask: Callable[..., Coroutine[Any, Any, T]], *given: Any) -> T:
         """The answer to one query."""
         task = asyncio.create_task(ask(*given))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, also after the limit
+        # retrieved, also after the limit
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             for _ in range(STEPS):
                 if (await asyncio.wait({task}, timeout=self.timeout / STEPS))[0]:
@@ -351,7 +431,9 @@ class Lookup:
             raise StoreError("damaged", f"{type(e).__name__}: {e}") from None
         finally:
             if not task.done():
-                task.cancel()  # it is not waited for; psycopg asks the server to end the query, for this time at most
+                # it is not waited for; psycopg asks the server to end the query, for this time at
+                # most
+                task.cancel()
                 asyncio.get_running_loop().call_later(PAUSE_S, task.cancel)
 
 
@@ -373,8 +455,11 @@ class StoreRefusedError(RequestError):
     """A request that is refused because a store failed."""
 
     def __init__(self, store: str, reason: Reason, place: str) -> None:
-        super().__init__(f"the {store}' store {WHY[reason]}: retry later, or give the fields", place, 503)
-        self.store, self.reason = store, reason
+        super().__init__(
+            f"the {store}' store {WHY[reason]}: retry later, or give the fields", place, 503
+        )
+        self.store = store
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,7 +492,12 @@ class Stores:
         return {one.name: {"kind": one.kind, "state": one.state} for one in self.lookups}
 
     async def context(
-        self, user: Any, context: Row, fields: Iterable[Field], *, missing: Sequence[str] = MISSING_MARKS
+        self,
+        user: Any,
+        context: Row,
+        fields: Iterable[Field],
+        *,
+        missing: Sequence[str] = MISSING_MARKS,
     ) -> tuple[dict[str, Any], list[Missing]]:
         """A context with the stored fields of a user (None: as it is given), and what the store lacks.
 
@@ -438,7 +528,8 @@ class Stores:
     ) -> Enriched:
         """Rows with the stored values of their users and items (of `items`, if there is no store of them).
 
-        No store is asked for a complete row. `missing` has the marks of missing numbers, as `frame_of`.
+        No store is asked for a complete row. `missing` has the marks of missing numbers, as
+        `frame_of`.
         """
         both = filter(None, (self.users, self.items or items))
         added = await asyncio.gather(*(self._stored(one, rows, fields, missing) for one in both))
@@ -448,10 +539,16 @@ class Stores:
         return whole, [one for _, lacks in added for one in lacks]
 
     async def _stored(
-        self, lookup: Lookup, rows: Sequence[Row], fields: Iterable[Field], marks: Sequence[str], place: str = ""
+        self,
+        lookup: Lookup,
+        rows: Sequence[Row],
+        fields: Iterable[Field],
+        marks: Sequence[str],
+        place: str = "",
     ) -> Enriched:
         """The values that a store adds to each row; `place` is the part of the request with a single row's id."""
-        name, held = lookup.name, set(lookup.store.columns) - {lookup.column}
+        name = lookup.name
+        held = set(lookup.store.columns) - {lookup.column}
         needed = [f for f in fields if f.column in held and (f.role == "item") == (name == "items")]
         columns = {field.column for field in needed}
         ids: list[str | None] = [None] * len(rows)
@@ -459,7 +556,9 @@ class Stores:
         lacking: set[str] = set()
         for number, given in enumerate(rows):
             with suppress(TypeError, ValueError):  # the error is raised when the row is read
-                if (place or not columns <= given.keys()) and (one := text_of(given.get(lookup.column))):
+                if (place or not columns <= given.keys()) and (
+                    one := text_of(given.get(lookup.column))
+                ):
                     ids[number] = one
                     places.setdefault(one, place or f"rows[{number}].{lookup.column}")
                     lacking |= columns - given.keys()
@@ -469,12 +568,19 @@ class Stores:
         try:
             result = await lookup.get(list(places), columns) if places else []
         except StoreError as e:
-            result, reason = [UNREADABLE] * len(places), e.reason
+            result = [UNREADABLE] * len(places)
+            reason = e.reason
         for (one, where), row in zip(places.items(), result, strict=True):
             if row is None:
-                who, how = ("an item", "") if name == "items" else ("a user", " as context" if place else "")
+                who, how = (
+                    ("an item", "")
+                    if name == "items"
+                    else ("a user", " as context" if place else "")
+                )
                 raise RequestError(
-                    f"{who} must be known to the server, found {one[:60]!r}: give its fields{how}", where, 404
+                    f"{who} must be known to the server, found {one[:60]!r}: give its fields{how}",
+                    where,
+                    404,
                 )
             values[one] = _readable(row, needed, marks)
             if lacks := tuple(sorted(lacking - values[one].keys())):
@@ -495,7 +601,11 @@ def _readable(row: Row, fields: Sequence[Field], marks: Sequence[str]) -> dict[s
     for field in fields if row is not UNREADABLE else ():
         value = row.get(field.column)
         with suppress(*FAULTS):
-            if field.cell == "number" and isinstance(value, str) and re.match(r"\d\d:|\d{4}-", value):
+            if (
+                field.cell == "number"
+                and isinstance(value, str)
+                and re.match(r"\d\d:|\d{4}-", value)
+            ):
                 moment = datetime.fromisoformat(value if value[2] != ":" else f"1970-01-01T{value}")
                 value = math.floor(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())
             present = None if value != value else value  # NaN: null

@@ -20,16 +20,26 @@ try:
     from psycopg.conninfo import conninfo_to_dict
     from psycopg_pool import AsyncConnectionPool
 except ImportError as e:
-    raise MissingExtraError(f"features in PostgreSQL need {e.name}: pip install 'fieldwise[postgresql]'") from None
+    raise MissingExtraError(
+        f"features in PostgreSQL need {e.name}: pip install 'fieldwise[postgresql]'"
+    ) from None
 
-START_S, RECONNECT_S = 5, 2  # limits of the first connection, and of later ones
+# limits of the first connection, and of later ones
+START_S = 5
+RECONNECT_S = 2
 CONNECTIONS = 4
-OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"  # also ends abandoned queries
+# also ends abandoned queries
+OPTIONS = "-c statement_timeout=1000 -c timezone=UTC -c default_transaction_read_only=on"
 FRESH_S = 1.0  # after which the table's columns are read again
 LOCK_S = 5  # for which a load waits for readers of the table
 MARK = "fieldwise store, rows: "  # comment of a table that a load may replace
-ID_TYPES = {20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1043: "text", 2950: "uuid"}  # by OID
-ID_FORMS = {"bigint": r"0|-?[1-9][0-9]{0,18}", "text": r"[^\0]*", "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"}
+# by OID
+ID_TYPES = {20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1043: "text", 2950: "uuid"}
+ID_FORMS = {
+    "bigint": r"0|-?[1-9][0-9]{0,18}",
+    "text": r"[^\0]*",
+    "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+}
 COLUMNS = "SELECT * FROM {table} LIMIT 0"
 ROWS = "SELECT {id}::text{columns} FROM {table} WHERE {id} = ANY({ids}::{type}[])"
 FIRST_IDS = """
@@ -54,18 +64,24 @@ class PostgresStore(RemoteStore):
 
     kind = "postgresql"
     failures = (psycopg.Error, OSError)
-    _id_type, _read_at = "", -math.inf
+    _id_type = ""
+    _read_at = -math.inf
     _pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]
 
     async def connect(self) -> list[str] | None:
         """As in the base class; ConfigError if the ids have another type, or no usable index."""
-        table, where = sql.Identifier(*self.table.rsplit(".", 1)), self.shown
+        table = sql.Identifier(*self.table.rsplit(".", 1))
+        where = self.shown
         try:
-            async with await psycopg.AsyncConnection.connect(self.url, connect_timeout=START_S) as connection:
+            async with await psycopg.AsyncConnection.connect(
+                self.url, connect_timeout=START_S
+            ) as connection:
                 encoding = connection.info.parameter_status("server_encoding")
                 result = await connection.execute(sql.SQL(COLUMNS).format(table=table))
                 types = {column.name: column.type_code for column in result.description or ()}
-                result = await connection.execute(UNIQUE, (self.column, table.as_string(connection)))
+                result = await connection.execute(
+                    UNIQUE, (self.column, table.as_string(connection))
+                )
                 is_unique = await result.fetchone() == (True,)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
             return None
@@ -85,26 +101,48 @@ class PostgresStore(RemoteStore):
             )
         options = f"{OPTIONS} {conninfo_to_dict(self.url).get('options') or ''}"
         # No statement is prepared: a table that replaces this one may have other columns.
-        more = {"autocommit": True, "prepare_threshold": None, "connect_timeout": RECONNECT_S, "options": options}
+        more = {
+            "autocommit": True,
+            "prepare_threshold": None,
+            "connect_timeout": RECONNECT_S,
+            "options": options,
+        }
         self._pool = AsyncConnectionPool(
-            self.url, kwargs=more, min_size=CONNECTIONS, timeout=START_S, reconnect_timeout=1, open=False
+            self.url,
+            kwargs=more,
+            min_size=CONNECTIONS,
+            timeout=START_S,
+            reconnect_timeout=1,
+            open=False,
         )
         await self._pool.open()
         self._connections.push_async_callback(self._pool.close, timeout=1)
         self.columns = list(types)
         return self.columns
 
-    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+    async def get(
+        self, ids: Sequence[str], columns: Collection[str] | None = None
+    ) -> list[Row | None]:
         """The rows of these ids with the requested columns; one that occurs twice is `UNREADABLE`."""
         is_known = ids and time.monotonic() < self._read_at + FRESH_S
         if not is_known:  # the table may have been replaced
-            self.columns = [column.name for column in (await self._query(COLUMNS)).description or ()]
+            self.columns = [
+                column.name for column in (await self._query(COLUMNS)).description or ()
+            ]
             self._read_at = time.monotonic()
-        names = [name for name in self.columns if name != self.column and (columns is None or name in columns)]
+        names = [
+            name
+            for name in self.columns
+            if name != self.column and (columns is None or name in columns)
+        ]
         held = [one for one in ids if re.fullmatch(ID_FORMS[self._id_type], one)]
         if self._id_type == "bigint":
             held = [one for one in held if -(2**63) <= int(one) < 2**63]
-        parts = {"columns": sql.SQL("").join(sql.SQL(", {}").format(sql.Identifier(name)) for name in names)}
+        parts = {
+            "columns": sql.SQL("").join(
+                sql.SQL(", {}").format(sql.Identifier(name)) for name in names
+            )
+        }
         try:
             rows = await self._query(ROWS, **parts, ids=held, type=sql.SQL(self._id_type))
         except psycopg.errors.UndefinedColumn:  # the table was replaced by one without this column
@@ -120,17 +158,25 @@ class PostgresStore(RemoteStore):
 
     async def search(self, prefix: str, offset: int, limit: int) -> tuple[list[str], int | None]:
         """As in the base class, in text order."""
-        result = await self._query(FIRST_IDS, prefix=prefix.replace("\0", ""), limit=limit, offset=offset)
+        result = await self._query(
+            FIRST_IDS, prefix=prefix.replace("\0", ""), limit=limit, offset=offset
+        )
         return [one for (one,) in await result.fetchall()], None
 
     async def _query(self, query: str, **parts: Any) -> psycopg.AsyncCursor[Any]:
-        names = {"table": sql.Identifier(*self.table.rsplit(".", 1)), "id": sql.Identifier(self.column)}
-        text, broken = sql.SQL(query).format(**names, **parts), 0
+        names = {
+            "table": sql.Identifier(*self.table.rsplit(".", 1)),
+            "id": sql.Identifier(self.column),
+        }
+        text = sql.SQL(query).format(**names, **parts)
+        broken = 0
         while True:
             try:
                 async with self._pool.connection() as connection:
                     return await connection.execute(text)
-            except psycopg.OperationalError:  # a restart of the server breaks every connection of the pool
+            except (
+                psycopg.OperationalError
+            ):  # a restart of the server breaks every connection of the pool
                 broken += 1
                 if broken > CONNECTIONS:
                     raise
@@ -139,10 +185,18 @@ class PostgresStore(RemoteStore):
         """As in the base class, in one transaction; the new table keeps the old one's privileges."""
         for name in empty.columns:
             if not 0 < len(name.encode()) <= 63:
-                raise DataError(f"a column name in PostgreSQL must have 1 to 63 bytes, found {name!r}: rename it")
+                raise DataError(
+                    f"a column name in PostgreSQL must have 1 to 63 bytes, found {name!r}: rename it"
+                )
         *schema, name = self.table.rsplit(".", 1)
-        old, new = sql.Identifier(*schema, name), sql.Identifier(*schema, f"fieldwise_{secrets.token_hex(8)}")
-        names = {"old": old, "new": new, "name": sql.Identifier(name), "id": sql.Identifier(self.column)}
+        old = sql.Identifier(*schema, name)
+        new = sql.Identifier(*schema, f"fieldwise_{secrets.token_hex(8)}")
+        names = {
+            "old": old,
+            "new": new,
+            "name": sql.Identifier(name),
+            "id": sql.Identifier(self.column),
+        }
         with psycopg.connect(self.url, connect_timeout=START_S) as connection:
 
             def do(command: str, *more: sql.Composable) -> None:

@@ -1,9 +1,11 @@
 """A table in Redis: one hash, whose fields are the ids, and whose values are the rows as JSON texts.
 
     users  "u1"  {"user_id": "u1", "country": "FI", "tags": ["a", "b"], "age": null}
-           ""    {"format": 2, "column": "user_id", "columns": ["user_id", "country", "tags", "age"]}
+           ""    {"format": 2, "column": "user_id", "columns": ["user_id", "country", "tags",
+           "age"]}
 
-A lookup is one HMGET. A load fills another hash and renames it, so no lookup sees rows of two tables.
+A lookup is one HMGET. A load fills another hash and renames it, so no lookup sees rows of two
+tables.
 """
 
 import json
@@ -23,7 +25,9 @@ try:
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
 except ImportError as e:
-    raise MissingExtraError(f"features in Redis need {e.name}: pip install 'fieldwise[redis]'") from None
+    raise MissingExtraError(
+        f"features in Redis need {e.name}: pip install 'fieldwise[redis]'"
+    ) from None
 
 FORMAT = 2
 START_S = 5.0  # maximum time of the first connection
@@ -36,7 +40,8 @@ class RedisStore(RemoteStore):
     """A table in Redis that `load` wrote."""
 
     kind = "redis"
-    failures = (redis.RedisError, OSError, ValueError, TypeError)  # TypeError: an unknown option in an address
+    # TypeError: an unknown option in an address
+    failures = (redis.RedisError, OSError, ValueError, TypeError)
     _client: redis.asyncio.Redis
 
     async def connect(self) -> list[str] | None:
@@ -47,7 +52,9 @@ class RedisStore(RemoteStore):
             retry=Retry(NoBackoff(), CONNECTIONS, supported_errors=(redis.ConnectionError,)),
             **dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"), START_S),
         )
-        self._client = await self._connections.enter_async_context(redis.asyncio.Redis.from_pool(pool))
+        self._client = await self._connections.enter_async_context(
+            redis.asyncio.Redis.from_pool(pool)
+        )
         (text,) = await self._client.hmget(self.table, [""])
         try:
             return None if text is None else [self._read_manifest(text)]
@@ -56,7 +63,9 @@ class RedisStore(RemoteStore):
                 f"{self.shown} was not written by this version of fieldwise store load ({e}): write it again"
             ) from None
 
-    async def get(self, ids: Sequence[str], columns: Collection[str] | None = None) -> list[Row | None]:
+    async def get(
+        self, ids: Sequence[str], columns: Collection[str] | None = None
+    ) -> list[Row | None]:
         """The rows of these ids with all columns; `UNREADABLE` where the text is not a JSON object."""
         manifest, *texts = await self._client.hmget(self.table, ["", *ids])
         self._read_manifest(manifest)
@@ -78,9 +87,12 @@ class RedisStore(RemoteStore):
 
     def load(self, empty: pl.DataFrame, batches: Iterator[pl.DataFrame], count: int) -> int | None:
         """As in the base class; a killed load leaves another hash too, which Redis removes later."""
-        name, new = self.table, f"{self.table}:{secrets.token_hex(8)}"
+        name = self.table
+        new = f"{self.table}:{secrets.token_hex(8)}"
         manifest = {"format": FORMAT, "column": self.column, "columns": empty.columns}
-        with redis.Redis.from_url(self.url, socket_timeout=30, socket_connect_timeout=START_S) as client:
+        with redis.Redis.from_url(
+            self.url, socket_timeout=30, socket_connect_timeout=START_S
+        ) as client:
             known = client.type(name) in (b"hash", "hash") and client.hexists(name, "")
             if not known and client.exists(name):
                 raise ConfigError(f"{self.shown} {NOT_OURS}")

@@ -1,25 +1,29 @@
 """Models by name: built-in ones, and user-defined networks or settings, registered or passed in Python.
 
-What the rest of fieldwise asks of a model, beside `build(layout)` of its settings and `forward(batch)` of its network;
-all of it is optional:
+What the rest of fieldwise asks of a model, beside `build(layout)` of its settings and
+`forward(batch)` of its network; all of it is optional:
 
-    settings class  data_defaults           what follows from the data (`fieldwise.models.settings.DataDefaults`)
+    settings class  data_defaults           what follows from the data
+    (`fieldwise.models.settings.DataDefaults`)
                     title                   its name on a leaderboard, if not the class's
                     of_schema(schema)       the settings, completed by the schema
     network         forward_with_auxiliary  logits and an auxiliary loss (`fieldwise.training.step`)
                     binary_settings         settings that must be 0 if the label is not binary
-                    first_order             weights and a bias (`fieldwise.layers.FirstOrder`) that `start_from_lr` sets
-                    logit_terms             terms that add up to the logit (`fieldwise.explain.Terms`)
-                    pair_terms              whether these include `pairs`
-                    score_candidates        logits of a context's candidates (`fieldwise.layers.candidates`)
-                    user, item, score       two towers (`fieldwise.models.twotower`), of which item heads can be stored
+                    first_order             weights and a bias (`fieldwise.layers.FirstOrder`) that
+                    `start_from_lr` sets logit_terms             terms that add up to the logit
+                    (`fieldwise.explain.Terms`) pair_terms              whether these include
+                    `pairs` score_candidates        logits of a context's candidates
+                    (`fieldwise.layers.candidates`) user, item, score       two towers
+                    (`fieldwise.models.twotower`), of which item heads can be stored
                                             with score_stored
-    module          reads_rows              a table is read without the fields' vectors: integrated gradients ask
-                    row_blocks              the rows of `weight` belong to values, in blocks of these sizes: warm starts
+    module          reads_rows              a table is read without the fields' vectors: integrated
+    gradients ask
+                    row_blocks              the rows of `weight` belong to values, in blocks of
+                    these sizes: warm starts
                                             and growth ask (`fieldwise.layers.row_blocks`)
 
-No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which is found only if
-the user has imported it.
+No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which
+is found only if the user has imported it.
 """
 
 import dataclasses
@@ -55,7 +59,11 @@ def source_digest(settings: Any) -> str | None:
         file = inspect.getsourcefile(getattr(settings, "network_class", type(settings)))
     except TypeError:  # a class defined in an interactive shell
         return None
-    return None if file is None or not os.path.isfile(file) else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return (
+        None
+        if file is None or not os.path.isfile(file)
+        else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    )
 
 
 def register_model(name: str | None = None) -> Callable[[C], C]:
@@ -65,8 +73,8 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
         name: the name in recipes; `package.module:Class` if omitted.
 
     Errors:
-        ConfigError: the name of a built-in model, or a class that is neither a network whose constructor takes the
-            layout first nor a dataclass of settings with `build(layout)`.
+        ConfigError: the name of a built-in model, or a class that is neither a network whose
+            constructor takes the layout first nor a dataclass of settings with `build(layout)`.
 
     >>> import torch
     >>> from fieldwise import Batch
@@ -88,11 +96,16 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
         wanted = location(settings) if name is None else name
         built_in = settings.__module__.startswith("fieldwise.models.")
         if wanted in MODELS and not built_in:
-            raise ConfigError(f"{wanted!r} is the name of a built-in model: register {cls.__name__} under another")
+            raise ConfigError(
+                f"{wanted!r} is the name of a built-in model: register {cls.__name__} under another"
+            )
         registry = MODELS if built_in else _REGISTERED
         known = registry.get(wanted)
-        if known is not None and location(known) != location(settings):  # reloading a module registers again
-            raise ConfigError(f"two models cannot have one name: {wanted!r} is {location(known)} already")
+        # reloading a module registers again
+        if known is not None and location(known) != location(settings):
+            raise ConfigError(
+                f"two models cannot have one name: {wanted!r} is {location(known)} already"
+            )
         registry[wanted] = settings
         return cls
 
@@ -103,8 +116,8 @@ def settings_of(network: type[nn.Module], **settings: Any) -> Any:
     """Settings for your own network: its constructor's arguments after the layout, as a frozen dataclass.
 
     Args:
-        network: a class whose constructor takes the layout first, then only named settings, and whose
-            `forward(batch)` gives the logits [B].
+        network: a class whose constructor takes the layout first, then only named settings, and
+            whose `forward(batch)` gives the logits [B].
         settings: by name; omitted ones take the constructor's default.
 
     Errors:
@@ -128,8 +141,8 @@ def as_settings(model: Any) -> ModelSettings:
     """The settings of a model, given as settings (returned unchanged), as a class or by name (its default settings).
 
     Errors:
-        ConfigError: an unknown name; neither settings of a model nor a class of a network or of settings, or settings
-            that cannot be written as plain values.
+        ConfigError: an unknown name; neither settings of a model nor a class of a network or of
+            settings, or settings that cannot be written as plain values.
     """
     if isinstance(model, nn.Module):
         name = type(model).__name__
@@ -173,24 +186,35 @@ def settings_class(cls: Any) -> type[ModelSettings]:
                 "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
             )
         if "name" in {f.name for f in dataclasses.fields(settings)}:
-            raise ConfigError(f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it")
+            raise ConfigError(
+                f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it"
+            )
         return typing.cast(type[ModelSettings], cls)
     network: type[nn.Module] = cls
     if network in _MADE:
         return _MADE[network]
     taken = list(inspect.signature(network).parameters.values())
-    wrong = not taken or taken[0].kind not in (taken[0].POSITIONAL_ONLY, taken[0].POSITIONAL_OR_KEYWORD)
+    wrong = not taken or taken[0].kind not in (
+        taken[0].POSITIONAL_ONLY,
+        taken[0].POSITIONAL_OR_KEYWORD,
+    )
     if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken[1:]):
         rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
         raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
     if network.forward is nn.Module.forward:
-        raise ConfigError(f"{network.__name__} must have forward(batch), which returns the logits [B]; found none")
+        raise ConfigError(
+            f"{network.__name__} must have forward(batch), which returns the logits [B]; found none"
+        )
     hints = typing.get_type_hints(network.__init__)
     fields = []
     for p in taken[1:]:
         if isinstance(p.default, list | dict | set):
-            raise ConfigError(f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple")
-        default = dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
+            raise ConfigError(
+                f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple"
+            )
+        default = (
+            dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
+        )
         fields.append((p.name, hints.get(p.name, Any), default))
 
     def build(self: Any, layout: Layout) -> nn.Module:
@@ -199,11 +223,17 @@ def settings_class(cls: Any) -> type[ModelSettings]:
     def reduce(self: Any) -> Any:  # for copying: the class cannot be found by name
         return _again, (network, {name: getattr(self, name) for name in self._given})
 
-    namespace = {"build": build, "network_class": network, "__reduce__": reduce, "__doc__": f"Settings of {network}."}
+    namespace = {
+        "build": build,
+        "network_class": network,
+        "__reduce__": reduce,
+        "__doc__": f"Settings of {network}.",
+    }
     made = dataclasses.make_dataclass(
         network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
     )
-    made.__module__, made.__qualname__ = network.__module__, network.__qualname__
+    made.__module__ = network.__module__
+    made.__qualname__ = network.__qualname__
     _MADE[network] = settings_class(made)
     return _MADE[network]
 
@@ -245,7 +275,8 @@ def import_model(target: str) -> None:
     Modules are searched on Python's path, then in the working directory.
 
     Errors:
-        ConfigError: no such module or class, a module that cannot be imported, or a class that is not a model.
+        ConfigError: no such module or class, a module that cannot be imported, or a class that is
+            not a model.
     """
     module, separator, path = target.partition(":")
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -261,7 +292,9 @@ def import_model(target: str) -> None:
     except FieldwiseError:
         raise
     except (Exception, SystemExit) as e:
-        raise ConfigError(f"the module {module!r} cannot be imported: {type(e).__name__}: {e}") from e
+        raise ConfigError(
+            f"the module {module!r} cannot be imported: {type(e).__name__}: {e}"
+        ) from e
     if not separator:
         return
     for part in path.split("."):
