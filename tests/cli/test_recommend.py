@@ -1,7 +1,6 @@
 """`fieldwise recommend`: a file with items for every user of a log."""
 
 import polars as pl
-from cli.test_bad_input import refused
 
 from fieldwise import Bundle
 
