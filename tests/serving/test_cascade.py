@@ -332,6 +332,10 @@ def test_the_report_is_what_counting_by_hand_gives(cascade, tower, ranker, conte
     )
     liked = evaluate_cascade(cascade, labelled, k=5, prerank=8)
     assert (liked.targets, liked.hit_rate) == (5, np.mean(hits[2::2]))
+    # Rows without a label, or with a mark of a missing one, are not positive.
+    words = pl.Series(["1", "", None, "?", "1", "0", "1", "0", "1", "0", "1", "n/a"])
+    some = evaluate_cascade(cascade, labelled.with_columns(click=words), k=5, prerank=8)
+    assert (some.targets, some.hit_rate) == (4, np.mean(hits[4::2]))
     assert report.recall_by_prerank == pytest.approx(
         dict(zip((5, 8, 30), np.mean(reached, 0), strict=True))
     )

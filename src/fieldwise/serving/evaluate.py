@@ -3,23 +3,23 @@
 Letters: Q contexts, N items.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.schema import Label
 from fieldwise.scoring import PRERANK
+from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 
-ROW = "row of the contexts"
-PERCENTILES = (50, 95, 99)
+LATENCY_PERCENTILES = (50, 95, 99)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,86 +90,130 @@ def evaluate_cascade(
             "evaluating a cascade needs a pre-ranking bundle, and a ranking bundle, whose ranking of all items is the "
             "baseline: give both"
         )
-    schemas = cascade.bundle.schema, cascade.prerank.schema
-    contexts = as_table(
-        contexts, text_columns=[column for schema in schemas for column in schema.text_columns]
-    )
+    schemas = (cascade.bundle.schema, cascade.prerank.schema)
+    text_columns = [column for schema in schemas for column in schema.text_columns]
+    contexts = as_table(contexts, text_columns=text_columns)
     if not contexts.height:
         raise DataError("evaluating a cascade needs contexts, found no rows")
+
     items = len(cascade.index)
-    best = min(k, items)
-    around = sizes or [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
-    reached = sorted({min(items, size) for size in around if size >= best})
-    discounts = 1 / np.log2(np.arange(2, best + 2))
-    first = Ranker(None, cascade.index, prerank=cascade.prerank)
-    whole = Ranker(cascade.bundle, cascade.index)
-    seen: list[dict[str, Any]] = []
-    laps: list[Mapping[str, float]] = []
-    for context, own in zip(
-        contexts.iter_rows(named=True), _targets(cascade, contexts), strict=True
-    ):
+    top_size = min(k, items)
+    if not sizes:
+        sizes = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
+    prerank_sizes = sorted({min(items, size) for size in sizes if size >= top_size})
+    discounts = 1 / np.log2(np.arange(2, top_size + 2))
+
+    tower_ranker = Ranker(None, cascade.index, prerank=cascade.prerank)
+    full_ranker = Ranker(cascade.bundle, cascade.index)
+    targets = _targets(cascade.bundle.schema.label, cascade.index, contexts)
+
+    comparisons: list[_Comparison] = []
+    for context, target in zip(contexts.iter_rows(named=True), targets, strict=True):
         result = cascade.recommend(context, k=k, prerank=prerank)
-        every = whole.recommend(context, k=best, prerank=items)
-        took = (sum(one.seconds.values()) for one in (result, every))
-        laps.append({**result.seconds, **dict(zip(("all", "everything"), took, strict=True))})
-        top = every.rows
-        right = np.isin(result.rows, top)
-        place = np.argsort(first.recommend(context, k=items, prerank=items).rows)
-        seen.append(
-            {
-                "recall": right.mean(),
-                "ndcg": (right * discounts).sum() / discounts.sum(),
-                "best_found": top[0] in result.rows,
-                "candidates": result.counts["scored"],
-                "candidate_recall": (place[result.preranked] < prerank).sum() / min(prerank, items),
-                "recall_by_prerank": [(place[top] < size).mean() for size in reached],
-                "hits": None if own is None else (own in result.rows, own in top),
-            }
+        full_result = full_ranker.recommend(context, k=top_size, prerank=items)
+        tower_order = tower_ranker.recommend(context, k=items, prerank=items).rows
+
+        best = full_result.rows
+        is_best = np.isin(result.rows, best)
+        tower_rank = np.argsort(tower_order)
+        well_preranked = (tower_rank[result.preranked] < prerank).sum()
+
+        hits = None
+        if target is not None:
+            hits = (target in result.rows, target in best)
+
+        seconds = dict(result.seconds)
+        seconds["all"] = sum(result.seconds.values())
+        seconds["everything"] = sum(full_result.seconds.values())
+
+        comparisons.append(
+            _Comparison(
+                recall=is_best.mean(),
+                ndcg=(is_best * discounts).sum() / discounts.sum(),
+                best_found=best[0] in result.rows,
+                candidates=result.counts["scored"],
+                candidate_recall=well_preranked / min(prerank, items),
+                recall_by_prerank=[(tower_rank[best] < size).mean() for size in prerank_sizes],
+                hits=hits,
+                seconds=seconds,
+            )
         )
-    return _report(seen, laps, reached, items=items, k=k, prerank=prerank)
+
+    return _report(comparisons, prerank_sizes, items=items, k=k, prerank=prerank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Comparison:
+    """The cascade and the ranking of all items in one context; the figures are those of `CascadeReport`."""
+
+    recall: float
+    ndcg: float
+    best_found: bool
+    candidates: int
+    candidate_recall: float
+    recall_by_prerank: list[float]
+    hits: tuple[bool, bool] | None
+    """Whether the row's own item is in the cascade's top k, and in that of all items."""
+    seconds: dict[str, float]
+    """By stage."""
 
 
 def _report(
-    seen: list[dict[str, Any]],
-    laps: list[Mapping[str, float]],
-    reached: Sequence[int],
-    **sizes: int,
+    comparisons: Sequence[_Comparison],
+    prerank_sizes: Sequence[int],
+    *,
+    items: int,
+    k: int,
+    prerank: int,
 ) -> CascadeReport:
-    """The report of what was found, and how long it took, in each context."""
-    hits = [one["hits"] for one in seen if one["hits"] is not None]
-    hit_rate, hit_rate_all = np.mean(hits, axis=0).tolist() if hits else (None, None)
-    shares = [
-        float(np.mean(one)) for one in zip(*(one["recall_by_prerank"] for one in seen), strict=True)
-    ]
-    names = ("recall", "ndcg", "best_found", "candidates", "candidate_recall")
-    means: dict[str, Any] = {name: float(np.mean([one[name] for one in seen])) for name in names}
-    percentiles = {
-        stage: 1000 * np.percentile([lap[stage] for lap in laps], PERCENTILES) for stage in laps[0]
-    }
+    """The means, and the percentiles of the latency, over contexts."""
+
+    def mean(name: str) -> float:
+        return float(np.mean([getattr(comparison, name) for comparison in comparisons]))
+
+    hits = [comparison.hits for comparison in comparisons if comparison.hits is not None]
+    hit_rate = None
+    hit_rate_all = None
+    if hits:
+        hit_rate, hit_rate_all = np.mean(hits, axis=0).tolist()
+
+    recall_by_prerank = {}
+    for number, size in enumerate(prerank_sizes):
+        recalls = [comparison.recall_by_prerank[number] for comparison in comparisons]
+        recall_by_prerank[size] = float(np.mean(recalls))
+
+    milliseconds: dict[str, tuple[float, float, float]] = {}
+    for stage in comparisons[0].seconds:
+        seconds = [comparison.seconds[stage] for comparison in comparisons]
+        milliseconds[stage] = tuple((1000 * np.percentile(seconds, LATENCY_PERCENTILES)).tolist())
+
     return CascadeReport(
-        contexts=len(seen),
-        **sizes,
-        **means,
+        contexts=len(comparisons),
+        items=items,
+        k=k,
+        prerank=prerank,
+        recall=mean("recall"),
+        ndcg=mean("ndcg"),
+        best_found=mean("best_found"),
         targets=len(hits),
         hit_rate=hit_rate,
         hit_rate_all=hit_rate_all,
-        recall_by_prerank=dict(zip(reached, shares, strict=True)),
-        milliseconds={stage: tuple(result.tolist()) for stage, result in percentiles.items()},
+        candidates=mean("candidates"),
+        candidate_recall=mean("candidate_recall"),
+        recall_by_prerank=recall_by_prerank,
+        milliseconds=milliseconds,
     )
 
 
-def _targets(cascade: Ranker[Bundle], contexts: pl.DataFrame) -> list[int | None]:
-    """The index position of each row's own item, if it is known and positive."""
-    column = cascade.index.id_column
-    if column not in contexts.columns:
+def _targets(label: Label, index: ItemTable, contexts: pl.DataFrame) -> list[int | None]:
+    """The index position of each row's own item; None if it is unknown or the row is not positive."""
+    if index.id_column not in contexts.columns:
         return [None] * contexts.height
-    results = [
-        cascade.index.places.get(one) for one in as_text(contexts.get_column(column)).to_list()
-    ]
-    assert cascade.bundle is not None, "checked by the caller"
-    label = cascade.bundle.schema.label
-    if label.task == "binary" and label.column in contexts.columns:
-        rows = read_label(contexts.with_row_index(ROW), label)
-        liked = set(rows.frame.get_column(ROW).to_numpy()[rows.main > 0].tolist())
-        results = [place if row in liked else None for row, place in enumerate(results)]
-    return results
+    item_ids = as_text(contexts.get_column(index.id_column)).to_list()
+    positions = [index.places.get(item_id) for item_id in item_ids]
+
+    is_positive = positive_rows(contexts, label)
+    if is_positive is None:
+        return positions
+    pairs = zip(positions, is_positive.tolist(), strict=True)
+    return [position if positive else None for position, positive in pairs]
