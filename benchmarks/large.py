@@ -33,7 +33,7 @@ from pyarrow.parquet import ParquetWriter
 
 from benchmarks.criteo import LABEL, TIME, blocks
 from benchmarks.log import CATEGORIES, NUMBERS
-from fieldwise.runs.pipeline import environment
+from fieldwise.runs.environment import environment
 
 ROOT = Path(__file__).parents[1]
 BUILD = Path("build/large")

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.case import Case, Settings, Target
 from benchmarks.turns import Outcome
-from fieldwise.runs.pipeline import environment
+from fieldwise.runs.environment import environment
 from fieldwise.runs.records import RunRecord
 from fieldwise.storage.files import write_atomically
 

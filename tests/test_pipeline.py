@@ -20,8 +20,8 @@ from fieldwise import (
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame
-from fieldwise.runs.pipeline import rows_digest
 from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.cache import Cache
 
 SMALL = ["data.rows=3000", "data.users=60", "data.items=40", "training.epochs=1"]

@@ -27,7 +27,8 @@ from fieldwise.bundle.bundle import rows_trained, sample_rows
 from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.data.table import batch_starts
 from fieldwise.models.build import build_network
-from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe, rows_of_run
+from fieldwise.runs.pipeline import evaluate_on_test, fit_again, fit_recipe
+from fieldwise.runs.rows_of_run import rows_of_run
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective

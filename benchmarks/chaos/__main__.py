@@ -16,7 +16,7 @@ from benchmarks.chaos.replacement import replacement
 from benchmarks.chaos.stores import stores
 from benchmarks.chaos.target import CORES, prepare
 from benchmarks.chaos.writers import saves, trainings
-from fieldwise.runs.pipeline import environment
+from fieldwise.runs.environment import environment
 from fieldwise.storage.files import write_atomically
 
 MINUTES = 10.0  # how long everything takes at full size, about

@@ -24,7 +24,8 @@ from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.models.build import part_of_mean
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.pipeline import environment, fit_recipe
+from fieldwise.runs.environment import environment
+from fieldwise.runs.pipeline import fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, Store
 from fieldwise.schema import Schema

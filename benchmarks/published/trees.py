@@ -21,9 +21,10 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
-from fieldwise.runs.pipeline import environment, scored_rows_digest
+from fieldwise.runs.environment import environment
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunContext, RunRecord, Store, with_seed, with_words
+from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.schema import Schema
 
 __all__ = ["CHOICES", "fit_trees", "tree_runs"]

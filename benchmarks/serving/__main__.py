@@ -21,7 +21,7 @@ import polars as pl
 import psutil
 
 from fieldwise import Recommender, simulate
-from fieldwise.runs.pipeline import environment
+from fieldwise.runs.environment import environment
 from fieldwise.runs.recipe import load_recipe
 from fieldwise.serving import build_index
 from fieldwise.storage.files import write_atomically

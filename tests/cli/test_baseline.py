@@ -7,7 +7,7 @@ from cli.conftest import FIELDS, make_log
 from recipe_text import recipe_text
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from fieldwise.runs import pipeline
+from fieldwise.runs import baseline
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def trained_rows():
 @pytest.fixture
 def train(done, tmp_path, monkeypatch):
     """Trains a model on a log whose 2,400 training rows count as many."""
-    monkeypatch.setattr(pipeline, "LEAST_BASELINE_ROWS", 50)
+    monkeypatch.setattr(baseline, "LEAST_BASELINE_ROWS", 50)
     make_log(4_000).write_csv(tmp_path / "log.csv")
 
     def call(model, **training):

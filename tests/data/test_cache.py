@@ -17,7 +17,7 @@ from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_rec
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.arrow_files import table_bytes
 from fieldwise.runs.data import _data_files
-from fieldwise.runs.pipeline import rows_digest
+from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
 from fieldwise.storage.files import WordSums, one_writer, word_sums

@@ -36,8 +36,9 @@ from fieldwise.cli.train import below_baseline
 from fieldwise.config import given
 from fieldwise.models import MODELS
 from fieldwise.models.build import model_to_dict
+from fieldwise.runs.baseline import fit_baseline
 from fieldwise.runs.default_settings import DEFAULTS, Facts, resolve, training_rules
-from fieldwise.runs.pipeline import fit_baseline, fit_recipe, resolve_defaults
+from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
 
 IDS = (Categorical("user_id", role="user"), Categorical("item_id", role="item"))
 SCHEMA = Schema(fields=IDS, label=Label("liked"))

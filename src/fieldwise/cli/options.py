@@ -284,7 +284,7 @@ def rows_of_bundle(
 ) -> "tuple[Prepared, list[pl.DataFrame]]":
     """The prepared data of a bundle's recipe, and the raw rows of some parts; errors end with `instead`."""
     from fieldwise.runs.data import prepare_recipe
-    from fieldwise.runs.pipeline import PART_WORDS, UNCHECKED, recipe_of, rows_of_run
+    from fieldwise.runs.rows_of_run import PART_WORDS, UNCHECKED, recipe_of, rows_of_run
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())

@@ -224,7 +224,7 @@ def _trained(
 def _compare_with_baseline(done: "TrainingResult", prepared: "Prepared") -> None:
     """Train the baseline of a run whose recipe leaves settings to be chosen, and say so if it is the better model."""
     from fieldwise.models.build import model_name
-    from fieldwise.runs.pipeline import BASELINE, baseline_rows, fit_baseline
+    from fieldwise.runs.baseline import BASELINE, baseline_rows, fit_baseline
 
     if model_name(done.recipe.model) == BASELINE:
         return

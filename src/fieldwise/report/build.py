@@ -63,16 +63,12 @@ from fieldwise.report.sections import (
 )
 from fieldwise.runs.data import data_settings, prepare_recipe
 from fieldwise.runs.leaderboard import Board, leaderboards, p_text
-from fieldwise.runs.pipeline import (
-    PART_WORDS,
-    best_possible,
-    recipe_of,
-    rows_of_run,
-    scored_rows_digest,
-)
+from fieldwise.runs.pipeline import best_possible
 from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, read_record, with_words
+from fieldwise.runs.row_digests import scored_rows_digest
+from fieldwise.runs.rows_of_run import PART_WORDS, recipe_of, rows_of_run
 from fieldwise.schema import Label, Schema, Task
 from fieldwise.schema.ids import id_columns
 from fieldwise.storage.cache import Cache

@@ -29,9 +29,11 @@ from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of
 from fieldwise.runs.data import Inputs, data_inputs, data_settings, prepare_recipe
 from fieldwise.runs.default_settings import RULES
-from fieldwise.runs.pipeline import commit, environment, scored_rows_digest, train_recipe
+from fieldwise.runs.environment import commit, environment
+from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.cache import Cache
