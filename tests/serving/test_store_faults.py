@@ -180,7 +180,7 @@ def test_a_store_that_fails_and_comes_back(own, users, service, fault):
 
 def test_no_lookup_waits_while_a_store_is_paused(own, monkeypatch):
     """Of 20 lookups in a row, three wait for the limit; the others are not sent until the pause is over."""
-    monkeypatch.setattr("fieldwise.serving.stores.PAUSE_S", 600.0)
+    monkeypatch.setattr("fieldwise.serving.stores.lookup.PAUSE_S", 600.0)
 
     async def run():
         lookup = Lookup("users", open_store(own.url("users"), "user", "users"), timeout=TIMEOUT)

@@ -176,7 +176,7 @@ def test_ids_whose_rows_fail_are_quarantined(postgres, monkeypatch):
             'CREATE VIEW divided AS SELECT "user", 1 / greatest(n - 19, 0) AS part FROM people'
         )
     ids, queries = [f"u{n}" for n in range(28)], []
-    monkeypatch.setattr("fieldwise.serving.stores.QUARANTINE_S", 600.0)
+    monkeypatch.setattr("fieldwise.serving.stores.lookup.QUARANTINE_S", 600.0)
 
     async def run():
         store = open_store(postgres.url("divided"), "user", "people")

@@ -51,7 +51,7 @@ from fieldwise.serving.browser import filled
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import FAULTS, RequestError, values_of
 from fieldwise.serving.service import Service, explanations, tried
-from fieldwise.serving.stores import WHY, Missing, StoreError, StoreRefusedError, Stores
+from fieldwise.serving.stores import REASON_TEXTS, Missing, StoreError, StoreRefusedError, Stores
 from fieldwise.version import __version__
 
 __all__ = ["ServerSettings", "create_app"]
@@ -605,7 +605,7 @@ def _user_routes(state: AppState) -> APIRouter:
             result, count = await users.search(search, offset, limit)
         except StoreError as e:
             raise RequestError(
-                f"the users' store {WHY[e.reason]}: try again later", "search", 503
+                f"the users' store {REASON_TEXTS[e.reason]}: try again later", "search", 503
             ) from None
         return {"users": result, "count": count}
 

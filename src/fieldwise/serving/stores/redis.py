@@ -18,7 +18,8 @@ import polars as pl
 
 from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.serving.rows import FAULTS
-from fieldwise.serving.stores import NOT_OURS, UNREADABLE, RemoteStore, Row, StoreError
+from fieldwise.serving.stores.base import UNREADABLE, Row, StoreError
+from fieldwise.serving.stores.remote import NOT_OURS, RemoteStore
 
 try:
     import redis
@@ -30,9 +31,12 @@ except ImportError as e:
     ) from None
 
 FORMAT = 2
-START_S = 5.0  # maximum time of the first connection
-CONNECTIONS = 4  # each of which may be broken after a restart of the server
-EXPIRY_S = 600  # after which Redis removes what a killed load has written
+FIRST_CONNECTION_TIMEOUT_S = 5.0
+LOAD_TIMEOUT_S = 30.0
+CONNECTIONS = 4
+"""Each of which may be broken after a restart of the server."""
+EXPIRY_S = 600
+"""After which Redis removes what a killed load has written."""
 _json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -50,14 +54,18 @@ class RedisStore(RemoteStore):
             self.url,
             max_connections=CONNECTIONS,
             retry=Retry(NoBackoff(), CONNECTIONS, supported_errors=(redis.ConnectionError,)),
-            **dict.fromkeys(("timeout", "socket_timeout", "socket_connect_timeout"), START_S),
+            timeout=FIRST_CONNECTION_TIMEOUT_S,
+            socket_timeout=FIRST_CONNECTION_TIMEOUT_S,
+            socket_connect_timeout=FIRST_CONNECTION_TIMEOUT_S,
         )
-        self._client = await self._connections.enter_async_context(
-            redis.asyncio.Redis.from_pool(pool)
-        )
-        (text,) = await self._client.hmget(self.table, [""])
+        client = redis.asyncio.Redis.from_pool(pool)
+        self._client = await self._connections.enter_async_context(client)
+
+        (manifest,) = await self._client.hmget(self.table, [""])
+        if manifest is None:
+            return None
         try:
-            return None if text is None else [self._read_manifest(text)]
+            return [self._read_manifest(manifest)]
         except StoreError as e:
             raise ConfigError(
                 f"{self.shown} was not written by this version of fieldwise store load ({e}): write it again"
@@ -67,22 +75,24 @@ class RedisStore(RemoteStore):
         self, ids: Sequence[str], columns: Collection[str] | None = None
     ) -> list[Row | None]:
         """The rows of these ids with all columns; `UNREADABLE` where the text is not a JSON object."""
-        manifest, *texts = await self._client.hmget(self.table, ["", *ids])
-        self._read_manifest(manifest)
-        return list(map(self._row, ids, texts))
+        texts = await self._client.hmget(self.table, ["", *ids])
+        self._read_manifest(texts[0])
+        return [self._row(row_id, text) for row_id, text in zip(ids, texts[1:], strict=True)]
 
     def _read_manifest(self, text: bytes | str | None) -> str:
         """The column of ids; sets `columns`. A StoreError if the text is something else."""
         with suppress(*FAULTS):
-            result = json.loads(text or b"")
-            if result["format"] == FORMAT:
-                self.columns = [str(name) for name in result["columns"]]
-                return str(result["column"])
+            manifest = json.loads(text or b"")
+            if manifest["format"] == FORMAT:
+                self.columns = [str(name) for name in manifest["columns"]]
+                return str(manifest["column"])
         raise StoreError("damaged", f"no table of format {FORMAT}")
 
-    def _row(self, one: str, text: bytes | str | None) -> Row | None:
+    def _row(self, row_id: str, text: bytes | str | None) -> Row | None:
+        if text is None or not row_id:  # the manifest is at the empty id
+            return None
         with suppress(*FAULTS):
-            return {**json.loads(text), self.column: one} if one and text is not None else None
+            return {**json.loads(text), self.column: row_id}
         return UNREADABLE
 
     def load(self, empty: pl.DataFrame, batches: Iterator[pl.DataFrame], count: int) -> int | None:
@@ -91,18 +101,23 @@ class RedisStore(RemoteStore):
         new = f"{self.table}:{secrets.token_hex(8)}"
         manifest = {"format": FORMAT, "column": self.column, "columns": empty.columns}
         with redis.Redis.from_url(
-            self.url, socket_timeout=30, socket_connect_timeout=START_S
+            self.url,
+            socket_timeout=LOAD_TIMEOUT_S,
+            socket_connect_timeout=FIRST_CONNECTION_TIMEOUT_S,
         ) as client:
-            known = client.type(name) in (b"hash", "hash") and client.hexists(name, "")
-            if not known and client.exists(name):
+            is_ours = client.type(name) in (b"hash", "hash") and client.hexists(name, "")
+            if not is_ours and client.exists(name):
                 raise ConfigError(f"{self.shown} {NOT_OURS}")
-            before = client.hlen(name) - 1 if known else None
+            rows_before = client.hlen(name) - 1 if is_ours else None  # less the manifest
+
             client.hset(new, "", _json(manifest))
             client.expire(new, EXPIRY_S)
             for batch in batches:
-                if texts := {row[self.column]: _json(row) for row in batch.iter_rows(named=True)}:
+                texts = {row[self.column]: _json(row) for row in batch.iter_rows(named=True)}
+                if texts:
                     client.hset(new, mapping=texts)
                 client.expire(new, EXPIRY_S)
-            with client.pipeline(transaction=True) as switch:
-                switch.persist(new).unlink(name).rename(new, name).execute()
-            return before
+
+            with client.pipeline(transaction=True) as transaction:
+                transaction.persist(new).unlink(name).rename(new, name).execute()
+            return rows_before
