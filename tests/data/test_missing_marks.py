@@ -33,7 +33,7 @@ from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.prepare.labels import positive_rows, read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.report.sections import slices_of
+from fieldwise.report.slice_sections import slices_of
 from fieldwise.schema import MISSING_MARKS
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore

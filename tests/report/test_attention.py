@@ -8,8 +8,8 @@ from explain.conftest import SCHEMA, log
 from random_bundle import random_bundle
 
 from fieldwise import AFM, AutoInt
-from fieldwise.report.build import explanation_section
-from fieldwise.report.sections import Figure
+from fieldwise.report.explanation import explanation_section
+from fieldwise.report.page import Figure
 
 
 def blocks(settings, std):

@@ -8,7 +8,7 @@ import pytest
 from fieldwise import DataError
 from fieldwise.charts import Line, dot_chart, heat_map, line_chart, nice_ticks, stacked
 from fieldwise.evaluation.slices import Interval
-from fieldwise.report.sections import interval_cell, share_cell
+from fieldwise.report.page import interval_cell, share_cell
 
 
 def parsed(markup):

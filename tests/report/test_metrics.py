@@ -12,18 +12,14 @@ from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import Platt, calibration_error, fit_isotonic, fit_platt
 from fieldwise.evaluation.words import binary_words, of_100, regression_words
-from fieldwise.report.sections import (
-    Caution,
-    Figure,
-    Scored,
-    calibration_section,
+from fieldwise.report.calibration_section import calibration_section, numbers_section, picture
+from fieldwise.report.metrics_sections import (
     curves_section,
     learning_section,
     metrics_section,
-    numbers_section,
-    picture,
     words_section,
 )
+from fieldwise.report.page import Caution, Figure, Scored
 from fieldwise.training.history import learning_curves
 
 LIKED = Label("rating", positive_above=3)

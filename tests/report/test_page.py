@@ -10,7 +10,7 @@ from markupsafe import Markup
 from fieldwise.cli import run
 from fieldwise.display import Table, number
 from fieldwise.evaluation.slices import Interval
-from fieldwise.report.sections import Chapter, Code, Figure, Section, measured, render
+from fieldwise.report.page import Chapter, Code, Figure, Section, measured, render
 
 BAD = "<script>alert('1')</script>"
 HALF = Interval(value=0.5, low=0.4, high=0.6)

@@ -12,9 +12,9 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Categorical, Label, Numeric, RandomSplit, Schema
 from fieldwise.display import Table
-from fieldwise.report import build as popularity
-from fieldwise.report.build import popularity_section
-from fieldwise.report.sections import Caution, Scored
+from fieldwise.report import popularity
+from fieldwise.report.page import Caution, Scored
+from fieldwise.report.popularity import popularity_section
 
 SCHEMA = Schema(
     fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click")
@@ -96,8 +96,8 @@ def test_shares_are_those_counted_one_by_one(made):
 
 
 def test_items_and_users_are_sampled_where_there_are_many(made, monkeypatch):
-    monkeypatch.setattr(popularity, "ITEMS", 5)
-    monkeypatch.setattr(popularity, "USERS", (1, 3))
+    monkeypatch.setattr(popularity, "MAX_RANKED_ITEMS", 5)
+    monkeypatch.setattr(popularity, "USERS_RANGE", (1, 3))
     tables = [popularity_section(run_of(made), COLUMNS, seed=0).blocks[-2] for _ in range(2)]
     assert tables[0] == tables[1]
     assert tables[0].note.startswith(f"3 users sampled of {len(counted(*made, 1))} with")

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, Sequence
-from fieldwise.report.sections import (
-    Scored,
+from fieldwise.report.page import Scored
+from fieldwise.report.slice_sections import (
     check_slices,
     cold_section,
     slice_names,

@@ -1,0 +1,108 @@
+"""The sections that compare runs: a leaderboard for each task and set of test rows, and curves."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from fieldwise.charts import wider
+from fieldwise.display import Table
+from fieldwise.evaluation import binary_metrics, rmse
+from fieldwise.evaluation.metrics import compared, shown_name
+from fieldwise.report.metrics_sections import curves_section
+from fieldwise.report.page import Section, count, interval_cell, measured
+from fieldwise.report.reported_run import ReportedRun
+from fieldwise.runs.leaderboard import Board, leaderboards, p_text
+from fieldwise.runs.records import RunRecord, with_words
+from fieldwise.runs.row_digests import scored_rows_digest
+
+
+def comparison_sections(runs: Sequence[ReportedRun], seed: int) -> list[Section]:
+    """A leaderboard for each task and set of test rows, and the curves of runs that share one."""
+    by_name = {run.name: run for run in runs}
+    boards = leaderboards({run.name: [_record(run)] for run in runs}, seed=seed)
+    sections = []
+    for board in boards:
+        title = "" if len(boards) == 1 else f": {board.title}"
+        sections.append(Section(f"Comparison{title}", [_board_table(board)]))
+        if board.task == "binary" and len(board.lines) > 1:
+            sections.append(_curves([by_name[line.recipe] for line in board.lines], title))
+    return sections
+
+
+def _record(run: ReportedRun) -> RunRecord:
+    """What a leaderboard compares of a run."""
+    label = run.recipe.schema.label
+    rows = run.test[label.name]
+    metrics = binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)}
+    facts: dict[str, Any] = {
+        "task": label.task,
+        "test_digest": scored_rows_digest(run.frame, run.recipe),
+        "seed": run.recipe.seed,
+        "test": metrics,
+        "parameters": run.record.get("parameters", 0),
+        "epochs": run.record.get("epochs", 0),
+        "seconds": run.record.get("seconds", 0),
+        "seconds_per_epoch": run.record.get("seconds_per_epoch"),
+        "network_share": run.record.get("network_share", 1.0),
+    }
+    return with_words(RunRecord(run.folder, facts, (rows.y, rows.score)), run.recipe)
+
+
+def _curves(runs: Sequence[ReportedRun], title_of_board: str) -> Section:
+    """The curves of runs with the same test rows."""
+    section = curves_section({run.name: run.test[run.recipe.schema.label.name] for run in runs})
+    labels = runs[0].recipe.schema.labels
+    of_label = f" of {labels[0].name}" if len(labels) > 1 else ""
+    return Section(f"{section.title}{of_label}{title_of_board}", section.blocks)
+
+
+def _board_table(board: Board) -> Table:
+    """The runs of a leaderboard with their metrics and differences from the baseline."""
+    metric = board.metric
+    with_delong = metric == "auc"
+    other_metrics = [name for name in compared(board.task) if name != metric]
+
+    columns = ["run", shown_name(metric), "", *map(shown_name, other_metrics)]
+    columns += [f"{shown_name(metric)} − baseline", "p"]
+    if with_delong:
+        columns.append("DeLong p")
+    columns += ["parameters", "s/epoch"]
+
+    estimates = [line.metrics[metric] for line in board.lines]
+    lowest = min(estimate.low for estimate in estimates)
+    highest = max(estimate.high for estimate in estimates)
+    span = wider(lowest, highest, 0.01)
+
+    rows = []
+    for line in board.lines:
+        value = line.metrics[metric]
+        row: list[str | Markup] = [line.recipe, measured(value), interval_cell(value, span)]
+        row += [measured(line.metrics[name]) for name in other_metrics]
+
+        difference: list[str | Markup] = ["baseline", "", ""]
+        if line.against is not None:
+            gain = line.against[metric]
+            delong_p = "-" if gain.delong_p is None else p_text(gain.delong_p)
+            difference = [measured(gain.estimate, "+"), p_text(gain.estimate.p), delong_p]
+        row += difference if with_delong else difference[:2]
+
+        seconds = "-"
+        if line.seconds_per_epoch is not None:
+            seconds = f"{line.seconds_per_epoch:.1f}"
+        row += [count(line.parameters), seconds]
+        rows.append(row)
+    return Table(columns, rows, note=_board_note(board))
+
+
+def _board_note(board: Board) -> str:
+    """Which rows and baseline the runs were compared on, and what an interval covers."""
+    note = (
+        f"{board.title}: the same {count(board.rows)} test rows for every run; the baseline is {board.base}. "
+        f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
+        "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
+    )
+    for line in board.lines:
+        if line.mean_sentence is not None:
+            note += f" {line.mean_sentence}"
+    return note
