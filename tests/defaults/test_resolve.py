@@ -32,7 +32,7 @@ from fieldwise import (
     simulate,
     train_recipe,
 )
-from fieldwise.cli.train import below_baseline
+from fieldwise.cli.baseline import below_baseline
 from fieldwise.config import given
 from fieldwise.models import MODELS
 from fieldwise.models.build import model_to_dict

@@ -19,7 +19,19 @@ import typer
 from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from fieldwise.cli import doctor, evaluate, init, predict, quickstart, serve, train
+from fieldwise.cli import (
+    compare,
+    describe,
+    doctor,
+    evaluate,
+    init,
+    predict,
+    prepare,
+    quickstart,
+    serve,
+    train,
+    tune,
+)
 from fieldwise.cli.show import IMPORTS
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.version import __version__
@@ -34,16 +46,16 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "doctor": doctor.run,
     },
     "The loop": {
-        "describe": train.run_describe,
+        "describe": describe.run,
         "train": train.run,
-        "compare": train.run_compare,
-        "tune": train.run_tune,
+        "compare": compare.run,
+        "tune": tune.run,
         "evaluate": evaluate.run,
         "explain": evaluate.run_explain,
         "report": evaluate.run_report,
     },
     "Operations": {
-        "prepare": train.run_prepare,
+        "prepare": prepare.run,
         "predict": predict.run,
         "recommend": predict.run_recommend,
         "export": predict.run_export,

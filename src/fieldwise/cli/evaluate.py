@@ -4,7 +4,7 @@
 can also test whether its explanations are faithful.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
+from fieldwise.cli.rankings import RankingOptions, show_rankings
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
@@ -22,13 +23,10 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
-    from fieldwise.evaluation.bootstrap import Estimate
     from fieldwise.evaluation.calibration import Calibration, Method
     from fieldwise.explain.faithfulness import Curves
     from fieldwise.explain.subject import Method as ExplanationMethod
     from fieldwise.explain.subject import Subject
-    from fieldwise.runs.leaderboard import RankingBoard
-    from fieldwise.runs.ranking import RankingSettings
     from fieldwise.schema import Task
 
 NONE = "none"
@@ -36,15 +34,6 @@ REST = (
     "its scores and their order are as before. `--calibrate none` removes it again, "
     "which `export --to aoti` requires."
 )
-SAMPLED = (
-    "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
-    "Rendle, KDD 2020): omit --candidates to rank all items."
-)
-POPULAR = (
-    "The popularity baseline is best here. A model trained on impressions learns what users like once it is shown, not "
-    "what they choose by themselves: sampled negatives ([negatives] in the recipe) teach that."
-)
-RANKING_K = 10
 TOP = 10  # pairs, effects and attention weights that are printed; --json has all
 METHOD_WORDS = {
     "terms": "exact terms",
@@ -54,62 +43,6 @@ METHOD_WORDS = {
 # with --prerank: items returned, and contexts
 K = 20
 CONTEXTS = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankingOptions:
-    """Options of the ranking metrics in `compare` and `evaluate`."""
-
-    ranking: Annotated[
-        bool, Option(help="Also rank items for the users of the test rows: HR, NDCG, recall.")
-    ] = False
-    k: Annotated[int | None, Option(min=1, help="With --ranking: K, the cutoff. Default: 10.")] = (
-        None
-    )
-    candidates: Annotated[
-        str | None,
-        Option(
-            metavar="all|N",
-            help="With --ranking: rank `all` items, or N sampled and the liked ones.",
-        ),
-    ] = None
-    users: Annotated[
-        int | None, Option(min=1, help="With --ranking: users at most, sampled. Default: 1000.")
-    ] = None
-    keep_seen: Annotated[
-        bool, Option(help="With --ranking: do not exclude items liked before the test.")
-    ] = False
-
-    @property
-    def given(self) -> list[str]:
-        """The options that were given, but for --ranking."""
-        values = {
-            "--k": self.k,
-            "--candidates": self.candidates,
-            "--users": self.users,
-            "--keep-seen": self.keep_seen,
-        }
-        return [name for name, value in values.items() if value]
-
-    def settings(self) -> "RankingSettings | None":
-        """The ranking settings, or None without --ranking."""
-        if not self.ranking:
-            if given := self.given:
-                raise ConfigError(
-                    f"{given[0]} is an option of --ranking, which is not given: add --ranking, or omit {given[0]}"
-                )
-            return None
-        if self.candidates not in (None, "all") and not self.candidates.isdecimal():
-            raise ConfigError(
-                f"--candidates must be `all` or the number of sampled items, found {self.candidates!r}"
-            )
-        from fieldwise.runs.ranking import RankingSettings  # PyTorch
-
-        return RankingSettings(
-            candidates=None if self.candidates in (None, "all") else int(self.candidates),
-            users=self.users or 1000,
-            keep_seen=self.keep_seen,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +177,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         seen = rows_trained(model, rows.frame)
     elif wanted is not None:
         task = RankingTask(prepared, model.schema, wanted)
-        ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.k or RANKING_K)
+        ranked = ranking_boards({bundle.name: [rank_items(model, task)]}, k=ranking.cutoff)
     if options.json:
         results: dict[str, object] = {"bundle": str(bundle), "data": where, "metrics": metrics}
         if data is not None:
@@ -455,42 +388,6 @@ def _measure_cascade(options: EvaluateOptions, prerank: Path) -> None:
         *given,
         needs="uvicorn",
     )
-
-
-def show_rankings(
-    boards: "Sequence[RankingBoard]", interval: str, names: Mapping[str, str] | None = None
-) -> None:
-    """Print ranking tables, each below a sentence on its task, with remarks."""
-    from fieldwise.evaluation.ranking import TOP_K
-    from fieldwise.runs.leaderboard import MAIN, POPULARITY, TOP_K_NAMES, p_text
-
-    screen = show.console()
-    names = names or {}
-    for board in boards:
-        screen.print(f"\n{board.sentence}; {interval}")
-        rows = []
-        for line in board.lines:
-            against = ["baseline", ""]
-            if line.against is not None:
-                against = [interval_text(line.against[MAIN], "+"), p_text(line.against[MAIN].p)]
-            shown = [interval_text(line.metrics[m]) for m in TOP_K]
-            rows.append([names.get(line.recipe, line.recipe), *shown, *against])
-        base = names.get(board.base, board.base).rpartition("/")[2]
-        heads = [
-            *(f"{TOP_K_NAMES[m]}@{board.k}" for m in TOP_K),
-            f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s",
-            "p",
-        ]
-        show.print_table(["recipe", *heads], rows, right=True)
-        if board.candidates is not None:
-            screen.print(SAMPLED)
-        if board.lines[0].recipe == POPULARITY:
-            screen.print(POPULAR)
-
-
-def interval_text(estimate: "Estimate", sign: str = "") -> str:
-    """A value with its interval."""
-    return f"{estimate.value:{sign}.4f} [{estimate.low:{sign}.4f}, {estimate.high:{sign}.4f}]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,6 +140,12 @@ def setting_words(settings: "Sequence[str] | None") -> list[str]:
     return [word for setting in settings or () for word in ("--set", setting)]
 
 
+def check_no_settings(settings: "Sequence[str] | None") -> None:
+    """Check that there are no settings where no recipe is given; else raise a ConfigError."""
+    if settings:
+        raise ConfigError("--set changes a recipe, which is not given: name one, or omit --set")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """The option `--read`: how text files are read."""
