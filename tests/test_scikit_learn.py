@@ -256,6 +256,15 @@ def test_labels_of_the_table_and_of_y_must_agree() -> None:
 # Without a schema
 
 
+def test_a_numpy_integer_is_a_seed(tmp_path: Any) -> None:
+    """As searches and random generators give them; the bundle keeps a plain number."""
+    of_numpy = Recommender(SCHEMA, LR(), training=QUICK, seed=np.int64(3)).fit(LOG)
+    plain = Recommender(SCHEMA, LR(), training=QUICK, seed=3).fit(LOG)
+    assert (of_numpy.predict_proba(LOG) == plain.predict_proba(LOG)).all()
+    of_numpy.save(tmp_path / "bundle")
+    assert Recommender.load(tmp_path / "bundle").seed == 3
+
+
 def test_a_schema_is_inferred_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     frame = LOG.drop(columns="true_probability")
     with pytest.raises(ValueError, match="needs the schema's time column"):

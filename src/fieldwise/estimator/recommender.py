@@ -6,19 +6,17 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.metrics import r2_score, roc_curve
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_array, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from fieldwise.bundle.bundle import (
     TRAINED_ROWS,
@@ -31,20 +29,18 @@ from fieldwise.bundle.bundle import (
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain
-from fieldwise.data.encode.columns import as_text
-from fieldwise.data.encode.encoder import Encoder, check_table, missing_marks
+from fieldwise.data.encode.encoder import Encoder, missing_marks
 from fieldwise.data.encode.numbers import marks_sentence
-from fieldwise.data.infer.label import guess_label
-from fieldwise.data.infer.schema import Inference, infer_schema
-from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import Preparation, SplitPart, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.errors import BundleError, ConfigError, DataError, first_line
+from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.estimator.inferred_schema import inferred_schema
+from fieldwise.estimator.tables import array_columns, estimator_table, is_array, labelled
 from fieldwise.evaluation import auc, sigmoid
-from fieldwise.evaluation.binary import weight_column
 from fieldwise.evaluation.calibration import reliability
 from fieldwise.evaluation.classes import LabelClasses, classes_of
 from fieldwise.evaluation.ranking import roc_chart
@@ -56,7 +52,7 @@ from fieldwise.ops.devices import open_device
 from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, check_seed
-from fieldwise.schema import Label, Numeric, Schema
+from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.training.callbacks import Callback
@@ -64,113 +60,6 @@ from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
-
-
-def is_array(X: Any) -> bool:
-    """Whether X is an array or a list of rows without names, rather than a table."""
-    if isinstance(X, list | tuple) or issparse(X):
-        return not (isinstance(X, list) and X and isinstance(X[0], Mapping))
-    return hasattr(X, "__array__") and type(X).__module__.partition(".")[0] not in (
-        "pandas",
-        "polars",
-        "pyarrow",
-    )
-
-
-def array_columns(count: int) -> list[str]:
-    """The column names of an array: x0, x1 and so on."""
-    return [f"x{k}" for k in range(count)]
-
-
-def estimator_table(X: Any, schema: Schema | None = None) -> pl.DataFrame:
-    """A table from anything that `as_table` accepts, or from an array [N, K]; a DataError if it is none.
-
-    A file is read as the schema says, if there is one.
-    """
-    if not is_array(X):
-        return as_table(X, text_columns=() if schema is None else schema.text_columns)
-    try:
-        array = check_array(X, dtype=None, ensure_all_finite=False)
-    except (TypeError, ValueError) as e:
-        raise DataError(
-            f"X must be a table, or rows of equal length: {' '.join(str(e).split())}"
-        ) from None
-    columns = []
-    for name, values in zip(array_columns(array.shape[1]), array.T, strict=True):
-        try:
-            cells = np.ascontiguousarray(values) if values.dtype.kind in "biuf" else values.tolist()
-            columns.append(pl.Series(name, cells))
-        except (TypeError, pl.exceptions.PolarsError) as e:
-            raise DataError(
-                f"a column must hold values of one kind, argument must be a string or a real number: column {name!r} "
-                f"does not ({first_line(e)}); convert it"
-            ) from None
-    return pl.DataFrame(columns)
-
-
-def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows:
-    """A table's rows with targets, from the label's column or from raw labels `y`, and with row weights.
-
-    Errors:
-        DataError: labels, weights or the table do not fit each other or the schema; rows are
-            counted from 0 in X.
-    """
-    frame = estimator_table(X, schema)
-    check_table(frame, schema)
-    if y is not None and schema.more_labels:
-        names = list(dict.fromkeys(label.column for label in schema.labels))
-        rule = f"with several labels y must be a table with their columns {', '.join(names)}"
-        try:
-            table = as_table(y)
-        except DataError as e:
-            raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
-        if absent := [name for name in names if name not in table.columns]:
-            raise DataError(f"{rule}, found no {absent[0]!r} among {', '.join(table.columns)}")
-        if table.height != frame.height:
-            raise DataError(
-                f"{rule}, one row for each of the table's {frame.height} rows, found {table.height} rows"
-            )
-        for name in names:
-            frame = _with_label(frame, table.get_column(name))
-    elif y is not None:
-        frame = _with_label(frame, label_column(y, schema.label.column, frame.height))
-    try:
-        weights = None if weight is None else weight_column(weight, frame.height)
-    except DataError as e:
-        raise DataError(f"sample_weight: {e}") from None
-    return read_labels(frame, schema.labels, weight=weights, missing=schema.missing)
-
-
-def _with_label(frame: pl.DataFrame, given: pl.Series) -> pl.DataFrame:
-    """The table with a label's column from y; a DataError if it has another one of that name already."""
-    if given.name in frame.columns:
-        own = frame.get_column(given.name)
-        # true and 1 are one label, as in a column without a rule
-        texts = [
-            as_text(one.cast(pl.Int8) if one.dtype == pl.Boolean else one) for one in (own, given)
-        ]
-        differs = texts[0].ne_missing(texts[1])
-        if differs.any():
-            row = int(differs.arg_max() or 0)
-            raise DataError(
-                f"y and the label's column {given.name!r} of X must agree, found {given[row]!r} in y and {own[row]!r} "
-                f"in X in row {row} (counting from 0), and {int(differs.sum()):,} such rows of {frame.height:,}: leave "
-                "out y, or remove the column from X"
-            )
-    return frame.with_columns(given)
-
-
-def label_column(y: Any, name: str, rows: int) -> pl.Series:
-    """One label's values as a column for a table of `rows` rows."""
-    try:
-        values = np.asarray(y)
-        if values.shape != (rows,):
-            raise DataError(
-                f"y must hold one label for each of the table's {rows} rows, found shape {values.shape}"
-            )
-        return pl.Series(name, values.tolist() if values.dtype.kind in "OU" else values)
-    except (TypeError, pl.exceptions.PolarsError) as e:
-        raise DataError(f"y must hold labels of one kind: {first_line(e)}; convert them") from e
 
 
 def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
@@ -181,9 +70,8 @@ def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
         raise BundleError(
             f"the bundle {folder}: its classes must be a list with one entry for each of {count} labels"
         )
-    return [
-        parse(LabelClasses, one, f"the bundle {folder}: its classes", BundleError) for one in saved
-    ]
+    where = f"the bundle {folder}: its classes"
+    return [parse(LabelClasses, plain, where, BundleError) for plain in saved]
 
 
 Plot = Literal["training", "roc", "calibration"]
@@ -291,7 +179,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 range.
         """
         changes = self.get_params(deep=False)
-        settings = dict[str, dict[str, Any]]()
+        settings: dict[str, dict[str, Any]] = {}
         for key, value in params.items():
             name, nested, setting = key.partition("__")
             if name not in changes or (nested and name not in NESTED):
@@ -304,17 +192,18 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 settings.setdefault(name, {})[setting] = plain
             else:
                 changes[name] = plain
+
         for name, values in settings.items():
-            old = (
-                as_settings(changes[name])
-                if isinstance(changes[name], str) and name == "model"
-                else changes[name]
-            )
-            if not dataclasses.is_dataclass(old) or isinstance(old, type):
+            current = changes[name]
+            if name == "model" and isinstance(current, str):
+                current = as_settings(current)
+            if not dataclasses.is_dataclass(current) or isinstance(current, type):
                 raise ConfigError(
-                    f"{name}__{next(iter(values))} needs settings to change, but {name} is {old!r}: set {name} first"
+                    f"{name}__{next(iter(values))} needs settings to change, but {name} is "
+                    f"{current!r}: set {name} first"
                 )
-            changes[name] = changed(old, values, name)
+            changes[name] = changed(current, values, name)
+
         for name, value in changes.items():
             setattr(self, name, value)
         return self
@@ -363,12 +252,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             parts = self._held_out(rows, schema)
         else:
             parts = {"train": rows, "valid": labelled(valid, None, schema)}
+
         preparation = Preparation(
-            schema=schema, split=RandomSplit(), seed=self.seed, negatives=self.negatives
+            schema=schema, split=RandomSplit(), seed=int(self.seed), negatives=self.negatives
         )
-        complete, result = preparation.derived(parts)
+        complete, derived_counts = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
-        counts = {"dropped_by_label": rows.dropped, **result}
+        counts = {"dropped_by_label": rows.dropped, **derived_counts}
         for column, marks in missing_marks(rows.frame, schema).items():
             self._say(marks_sentence(column, marks))
         for sentence in repeat_sentences(counts):
@@ -376,11 +266,12 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 warnings.warn(sentence, stacklevel=2)
             else:
                 self._say(sentence)
+
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples = sample_rows(schema, encoded["valid"].frame)
         about = self._about(trained, encoded, counts)
         classes = classes_of(rows.frame, rows.y, schema)
-        about["classes"] = [to_plain(one) for one in classes]
+        about["classes"] = [to_plain(label_classes) for label_classes in classes]
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history
         if trained.history.stopped == "interrupted":
@@ -390,16 +281,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def _held_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
         """Training rows, and those held out of them for early stopping: the latest, or drawn at random."""
         by_time = self.valid_by == "time"
-        stay, held = hold_out(
+        train_rows, valid_rows = hold_out(
             rows.frame,
             self.valid_share,
-            seed=self.seed,
+            seed=int(self.seed),
             y=rows.main if schema.label.task == "binary" else None,
             time=schema.time if by_time else None,
             time_format=schema.time_format if by_time else None,
             missing=schema.missing,
         )
-        return {"train": rows.take(stay), "valid": rows.take(held)}
+        return {"train": rows.take(train_rows), "valid": rows.take(valid_rows)}
 
     def _trained(
         self,
@@ -420,37 +311,42 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             model=as_settings(self.model),
             training=training,
             warm_start=str(self.warm_start) if self.warm_start else None,
-            seed=self.seed,
+            seed=int(self.seed),
         )
-        callbacks = (progress_for(type(recipe.model).__name__, quiet=not self.verbose), *callbacks)
-        unfinished = (
-            None
-            if self.checkpoint is None
-            else CheckpointFolder(folder=Path(self.checkpoint), note=self._say)
-        )
-        with nullcontext() if unfinished is None else unfinished.claimed():
-            trained = fit_recipe(recipe, encoder, train, valid, callbacks, unfinished)
+        progress = progress_for(type(recipe.model).__name__, quiet=not self.verbose)
+        callbacks = (progress, *callbacks)
+        checkpoints = None
+        if self.checkpoint is not None:
+            checkpoints = CheckpointFolder(folder=Path(self.checkpoint), note=self._say)
+
+        with nullcontext() if checkpoints is None else checkpoints.claimed():
+            trained = fit_recipe(recipe, encoder, train, valid, callbacks, checkpoints)
             if trained.recipe.training.refit:
-                trained = fit_again(trained, train, valid, callbacks, unfinished)
-            if unfinished is not None and trained.history.stopped != "interrupted":
-                unfinished.remove()
+                trained = fit_again(trained, train, valid, callbacks, checkpoints)
+            if checkpoints is not None and trained.history.stopped != "interrupted":
+                checkpoints.remove()
+
         if trained.bundle.mean_sentence is not None:
             self._say(trained.bundle.mean_sentence)
-        if check := limit_reached(trained.chosen, trained.history):
-            warnings.warn(check, stacklevel=3)
+        too_short = limit_reached(trained.chosen, trained.history)
+        if too_short:
+            warnings.warn(too_short, stacklevel=3)
         return trained
 
     def _about(
         self, trained: TrainingResult, parts: Mapping[str, SplitPart], counts: Mapping[str, int]
     ) -> dict[str, Any]:
         """What the bundle keeps about its training, as plain values."""
-        own = {"training": trained.recipe.training, "warm_start": trained.recipe.warm_start}
-        saved = {name: getattr(self, name) for name in SAVED} | own
+        parameters = {name: getattr(self, name) for name in SAVED}
+        parameters["training"] = trained.recipe.training
+        parameters["warm_start"] = trained.recipe.warm_start
+        parameters["seed"] = int(self.seed)
+
         train = parts["train"].frame
         valid = parts["valid"].frame
         refit = trained.refit is not None
         about = {
-            "estimator": {name: value for name, value in saved.items() if value is not None},
+            "estimator": {name: value for name, value in parameters.items() if value is not None},
             "defaults": trained.chosen,
             "result": trained.history.to_plain(),
             "counts": counts,
@@ -496,7 +392,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if not bundle.schema.more_labels:
             return self._classes[0].probabilities(logit)
         return [
-            classes.probabilities(own) for classes, own in zip(self._classes, logit.T, strict=True)
+            classes.probabilities(label_logit)
+            for classes, label_logit in zip(self._classes, logit.T, strict=True)
         ]
 
     @available_if(_all_binary)  # type: ignore[untyped-decorator]
@@ -505,10 +402,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         logit = self._fitted().score(self._table(X))
         if logit.ndim == 1:
             return self._classes[0].logit_of_last(logit)
-        return np.stack(
-            [one.logit_of_last(own) for one, own in zip(self._classes, logit.T, strict=True)],
-            axis=1,
-        )
+        columns = [
+            classes.logit_of_last(label_logit)
+            for classes, label_logit in zip(self._classes, logit.T, strict=True)
+        ]
+        return np.stack(columns, axis=1)
 
     def score_candidates(
         self, context: Mapping[str, Any] | TableLike, candidates: TableLike
@@ -528,7 +426,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rows = labelled(self._table(X), y, bundle.schema, sample_weight)
         if rows.dropped:
             warnings.warn(f"{rows.dropped:,} rows dropped by the label's rule", stacklevel=2)
-        if (seen := rows_trained(bundle, rows.frame)) is not None and seen.found:
+        seen = rows_trained(bundle, rows.frame)
+        if seen is not None and seen.found:
             instead = "evaluate on rows that were not passed to `fit`"
             warnings.warn(f"{trained_words(len(rows.frame), seen)}; {instead}", stacklevel=2)
         for doubt in unknown_id_doubts(bundle, rows.frame):
@@ -655,8 +554,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         bundle = Bundle.load(Path(folder), model=model, device=device)
         about = bundle.about
         recipe = about.get("recipe", {}).get("settings", {})
-        saved = about.get("estimator", {name: recipe[name] for name in SAVED if name in recipe})
-        loaded = parse(cls, saved, f"the bundle {folder}: its estimator", BundleError)
+        of_recipe = {name: recipe[name] for name in SAVED if name in recipe}
+        parameters = about.get("estimator", of_recipe)
+        loaded = parse(cls, parameters, f"the bundle {folder}: its estimator", BundleError)
         loaded.schema = bundle.schema
         loaded.model = bundle.settings
         loaded._set_fitted(bundle, _saved_classes(bundle, folder))
@@ -679,11 +579,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """As scikit-learn has it; once fitted, with the settings that were used, also those chosen from the data."""
-        return (
-            super().__repr__(N_CHAR_MAX)
-            if not hasattr(self, "bundle_")
-            else f"Recommender({self.bundle_!r})"
-        )
+        if hasattr(self, "bundle_"):
+            return f"Recommender({self.bundle_!r})"
+        return str(super().__repr__(N_CHAR_MAX))
 
     def _fitted(self) -> Bundle:
         check_is_fitted(self, "bundle_")
@@ -701,15 +599,15 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             return X
         frame = estimator_table(X)
         columns = set(self._fitted().schema.columns)
-        others = columns.symmetric_difference(frame.columns)
+        mismatched = columns.symmetric_difference(frame.columns)
         was_array = columns == set(array_columns(len(columns)))
-        if others & columns and not was_array:
+        if mismatched & columns and not was_array:
             names = ", ".join(repr(name) for name in self.bundle_.schema.columns)
             raise DataError(
                 f"X must be a table with the columns that the model was fitted on: an array [N, {frame.width}] has no "
                 f"names; give a table instead, such as pandas.DataFrame(X, columns=[{names}])"
             )
-        if others and was_array:
+        if mismatched and was_array:
             raise DataError(
                 f"X has {frame.width} features, but Recommender is expecting {self.n_features_in_} features as input: "
                 f"{', '.join(self.bundle_.schema.columns)}"
@@ -735,56 +633,22 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         if _all_binary(self):
-            values = [one.values for one in classes]
+            values = [label_classes.values for label_classes in classes]
             self.classes_ = values if bundle.schema.more_labels else values[0]
 
     def _inferred(self, X: Any, y: Any) -> Schema:
-        """The inferred schema, for a binary label; an array of numbers has a numeric field per column."""
-        frame = estimator_table(X)
-        array = is_array(X)
-        if y is None and array:
-            raise DataError(
-                "an array has no label: Recommender requires y to be passed, but the target y is None"
-            )
-        numbers = array and all(kind.is_numeric() or kind == pl.Boolean for kind in frame.dtypes)
-        if y is None:
-            result = infer_schema(frame)
-            column = frame.get_column(result.schema.label.column)
-        else:
-            name = getattr(y, "name", None)
-            named = isinstance(name, str) and name and name not in frame.columns
-            column = label_column(y, str(name) if named else "y", frame.height)
-            if not numbers:
-                result = infer_schema(frame.with_columns(column), label=column.name)
-        if (numbers or result.schema.label.task != "binary") and (
-            values := as_text(column).n_unique()
-        ) != 2:
-            kind = type_of_target(column.drop_nulls().to_numpy()) if values > 2 else "one class"
-            raise DataError(
-                f"Only binary classification is supported without a schema, found {kind} labels of {values} "
-                f"value{'s' if values > 1 else ''} in {column.name!r}: give a Schema whose label defines the positive "
-                "values, or has task = 'regression'"
-            )
-        if numbers:
-            guess = guess_label(column)
-            notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
-            result = Inference(
-                schema=Schema(
-                    fields=tuple(Numeric(name) for name in frame.columns), label=guess.label
-                ),
-                notes=notes | {column.name: guess.reason},
-                doubts={column.name: guess.doubt} if guess.doubt else {},
-            )
-        for doubt in result.grouped_doubts().values():
+        """The inferred schema; its doubts are warnings."""
+        inference = inferred_schema(X, y)
+        for doubt in inference.grouped_doubts().values():
             warnings.warn(f"the schema was inferred, and {doubt}", stacklevel=3)
-        self._say(result.to_toml())
-        self.inference_ = result
-        return result.schema
+        self._say(inference.to_toml())
+        self.inference_ = inference
+        return inference.schema
 
     def _check_params(self) -> None:
         """Check the parameters in `fit`, since by scikit-learn's conventions constructors do not."""
-        warm = self.warm_start
-        kept = self.checkpoint
+        warm_start = self.warm_start
+        checkpoint = self.checkpoint
         rules = {
             "schema": (
                 isinstance(self.schema, Schema | None),
@@ -801,13 +665,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             ),
             "valid_by": (self.valid_by in ("random", "time"), "be 'random' or 'time'"),
             "warm_start": (
-                warm is False or isinstance(warm, str | Path | None),
+                warm_start is False or isinstance(warm_start, str | Path | None),
                 "be the folder of a bundle",
             ),
-            "checkpoint": (isinstance(kept, str | Path | None) and kept != "", "be a folder"),
+            "checkpoint": (
+                isinstance(checkpoint, str | Path | None) and checkpoint != "",
+                "be a folder",
+            ),
             "device": (isinstance(self.device, str | None), "be a name such as 'cpu' or 'cuda'"),
             "seed": (
-                isinstance(self.seed, int) and not isinstance(self.seed, bool),
+                isinstance(self.seed, Integral) and not isinstance(self.seed, bool),
                 "be a whole number",
             ),
         }
