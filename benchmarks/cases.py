@@ -17,7 +17,7 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AutoInt, parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import load_recipe
 from fieldwise.schema import Categorical, Label, Schema
 
 __all__ = ["CASES", "GPU_CASES"]

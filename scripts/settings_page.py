@@ -23,7 +23,8 @@ from fieldwise.data.prepare.settings import (
     TargetEncoding,
 )
 from fieldwise.models import MODELS, ModelSettings
-from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Scalar, Schema, Sequence
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings

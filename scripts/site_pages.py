@@ -39,7 +39,12 @@ GROUPS = {
         "fieldwise.data.encode.encoder",
         "fieldwise.layout",
     ),
-    "Recipes": ("fieldwise.runs.recipe", "fieldwise.runs.data", "fieldwise.runs.pipeline"),
+    "Recipes": (
+        "fieldwise.runs.recipe",
+        "fieldwise.runs.recipe_files",
+        "fieldwise.runs.data",
+        "fieldwise.runs.pipeline",
+    ),
     "Training": ("fieldwise.training.settings", "fieldwise.training.callbacks"),
     "Models": ("fieldwise.models", "fieldwise.models.registry"),
     "Errors": ("fieldwise.errors",),

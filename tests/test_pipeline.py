@@ -20,7 +20,7 @@ from fieldwise import (
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame
-from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.cache import Cache
 

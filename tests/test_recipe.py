@@ -25,7 +25,8 @@ from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import RECIPES, protocol_names, search_space
+from fieldwise.runs.recipe_files import RECIPES, protocol_names
+from fieldwise.runs.search_space import search_space
 
 SMALL = """
 seed = 3

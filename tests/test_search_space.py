@@ -7,15 +7,9 @@ import pytest
 from fieldwise import ConfigError, load_recipe, prepare_recipe, recipe_names
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.runs.recipe import (
-    Choices,
-    Range,
-    check_space,
-    default_space,
-    parse_space,
-    search_space,
-    with_values,
-)
+from fieldwise.runs.bounds import Choices, Range, parse_space
+from fieldwise.runs.search_space import check_space, default_space, search_space
+from fieldwise.runs.setting_paths import with_values
 
 
 def test_paths_are_quoted_or_nested():

@@ -8,7 +8,8 @@ from typing import Literal
 
 from fieldwise.config import parse
 from fieldwise.errors import ConfigError
-from fieldwise.runs.recipe import Recipe, load_recipe
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import load_recipe
 
 __all__ = ["Row", "Table", "read_tables"]
 

@@ -22,7 +22,7 @@ import psutil
 
 from fieldwise import Recommender, simulate
 from fieldwise.runs.environment import environment
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import load_recipe
 from fieldwise.serving import build_index
 from fieldwise.storage.files import write_atomically
 

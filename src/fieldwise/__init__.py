@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from fieldwise.models.registry import register_model, settings_of
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
+    from fieldwise.runs.recipe import Recipe
+    from fieldwise.runs.recipe_files import load_recipe, recipe_names
     from fieldwise.scoring.recommend import Catalogue
     from fieldwise.training.callbacks import Callback
     from fieldwise.training.settings import TrainingSettings
@@ -135,7 +136,8 @@ _HOMES = {
     "fieldwise.models.registry": "register_model settings_of",
     "fieldwise.runs.data": "prepare_recipe",
     "fieldwise.runs.pipeline": "train_recipe",
-    "fieldwise.runs.recipe": "Recipe load_recipe recipe_names",
+    "fieldwise.runs.recipe": "Recipe",
+    "fieldwise.runs.recipe_files": "load_recipe recipe_names",
     "fieldwise.scoring.recommend": "Catalogue",
     "fieldwise.training.callbacks": "Callback",
     "fieldwise.training.settings": "TrainingSettings",

@@ -3,7 +3,7 @@
 import math
 
 from fieldwise import load_recipe
-from fieldwise.runs.recipe import with_values
+from fieldwise.runs.setting_paths import with_values
 from fieldwise.runs.tune import Climb
 
 

@@ -12,7 +12,7 @@ from cli.test_bad_input import refused, with_cell
 from fieldwise import Bundle
 from fieldwise.cli.evaluate import _print_attention
 from fieldwise.explain import effects
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import load_recipe
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_files import TextFormat
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data import large_table
-from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage.cache import ENTRY, Cache
 
 pytest.importorskip("pyarrow")
@@ -236,7 +236,7 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(log, whole, monkeypatc
         raise MissingExtraError("pip install 'fieldwise[large]'")
 
     monkeypatch.setattr("fieldwise.runs.data.arrow_library", missing)
-    monkeypatch.setattr("fieldwise.runs.recipe.available_memory", lambda: 10**7)
+    monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 10**7)
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
         prepare_recipe(recipe(log, "64MB"), Path())
@@ -245,7 +245,7 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(log, whole, monkeypatc
 def test_the_memory_of_text_is_told_by_its_first_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fieldwise.runs.recipe.LEAST_MEMORY", 0)
+    monkeypatch.setattr("fieldwise.runs.data_settings.LEAST_MEMORY_BYTES", 0)
     rows = simulate(30_000, users=300, items=100)
     for name in ("log.csv", "log.csv.gz"):
         write_table(rows, tmp_path / name)

@@ -36,7 +36,7 @@ from fieldwise.data.read.text_files import ByteSource, TextFormat, read_delimite
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data import Inputs, _data_files
-from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.data_settings import DataSettings
 
 pa = pytest.importorskip("pyarrow")
 

@@ -15,9 +15,9 @@ import pytest
 from counted_steps import Steps
 
 from fieldwise import ConfigError, DataError, load_recipe
-from fieldwise.runs import recipe as space_module
+from fieldwise.runs import search_space as space_module
 from fieldwise.runs import tune as module
-from fieldwise.runs.recipe import Choices, Range
+from fieldwise.runs.bounds import Choices, Range
 from fieldwise.runs.records import RunContext
 from fieldwise.runs.tune import tune
 

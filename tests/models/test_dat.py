@@ -7,8 +7,8 @@ import torch
 from fieldwise import DAT, Categorical, ConfigError, Label, Recipe, Schema
 from fieldwise.config import given
 from fieldwise.models.twotower import category_alignment_loss, mimic_loss
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.pipeline import resolve_defaults
-from fieldwise.runs.recipe import DataSettings
 
 SMALL = {"embedding_dim": 4, "hidden": (7, 6), "output_dim": 5}
 

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load, save
 
 from fieldwise import ConfigError, load_recipe
-from fieldwise.runs.recipe import DataSettings
+from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage import files, machine
 from fieldwise.storage.arrays import CHUNK_BYTES, KINDS, read_tensors, write_array, write_tensors
 from fieldwise.storage.files import FlushedFile, WordSums
@@ -141,7 +141,7 @@ def test_amounts_are_parsed():
 
 
 def test_the_setting_of_a_recipe(monkeypatch):
-    monkeypatch.setattr("fieldwise.runs.recipe.available_memory", lambda: 8 * 10**9)
+    monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 8 * 10**9)
     assert DataSettings(path="a.csv").memory_bytes == 4 * 10**9
     assert load_recipe("simulated/fm", ["data.memory=2GB"]).data.memory_bytes == 2 * 10**9
     assert load_recipe("simulated/fm", ["data.memory=70000000"]).data.memory_bytes == 7 * 10**7

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fieldwise.data.prepare.settings import SplitSettings
 from fieldwise.errors import ConfigError
-from fieldwise.runs.recipe import check_seed
+from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Schema
 
 Note = Callable[[str], None]

@@ -22,7 +22,8 @@ from fieldwise.data.prepare.splits import split_table
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Field, Label, Schema
 
 LABEL_LIKE = 0.99  # a column whose own AUC (regression: R squared) is at least this is label-like

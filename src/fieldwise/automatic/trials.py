@@ -22,7 +22,8 @@ from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models import MODELS
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
-from fieldwise.runs.recipe import Recipe, with_values
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.setting_paths import with_values
 from fieldwise.runs.tune import Climb
 from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.rankings import RankingOptions, interval_text, show_rankings
-from fieldwise.runs.recipe import check_recipe, load_recipe
+from fieldwise.runs.recipe_files import check_recipe, load_recipe
 
 if TYPE_CHECKING:
     from fieldwise.runs.leaderboard import Board, Line, RankingBoard

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.data.reports import memory_mib, peak_mib
-from fieldwise.runs.recipe import Recipe, load_recipe, recipe_names
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import load_recipe, recipe_names
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared

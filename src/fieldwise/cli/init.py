@@ -500,7 +500,7 @@ def run_fetch(
     )
 
     from fieldwise.data.read.public_sets import PUBLIC_SETS, fetch
-    from fieldwise.runs.recipe import recipe_names
+    from fieldwise.runs.recipe_files import recipe_names
 
     folder = data_folder()
     rows = []

@@ -9,7 +9,7 @@ from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.runs.recipe import load_recipe
+from fieldwise.runs.recipe_files import load_recipe
 from fieldwise.storage.cache import Cache, default_cache
 
 

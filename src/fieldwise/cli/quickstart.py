@@ -90,7 +90,7 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     from fieldwise.data.read.tables import write_table
     from fieldwise.runs.data import load_frame, prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
-    from fieldwise.runs.recipe import load_recipe
+    from fieldwise.runs.recipe_files import load_recipe
     from fieldwise.schema.ids import id_column
     from fieldwise.scoring.recommend import Catalogue, recommend
     from fieldwise.training.progress import progress_for
@@ -212,7 +212,7 @@ def run_auto(options: AutoOptions) -> None:
     """
     from fieldwise.automatic import run as automatic
     from fieldwise.data.prepare.settings import ColumnSplit
-    from fieldwise.runs.recipe import DataSettings
+    from fieldwise.runs.data_settings import DataSettings
     from fieldwise.schema import Schema
 
     opt.check_device(options.device)

@@ -16,7 +16,9 @@ from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.baseline import compare_with_baseline
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
-from fieldwise.runs.recipe import Recipe, load_recipe, protocol_of
+from fieldwise.runs.overrides import protocol_of
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import load_recipe
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared

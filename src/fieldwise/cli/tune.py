@@ -9,7 +9,10 @@ from typer import Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.runs.recipe import Recipe, load_recipe, search_space, value_at
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import load_recipe
+from fieldwise.runs.search_space import search_space
+from fieldwise.runs.setting_paths import value_at
 
 if TYPE_CHECKING:
     from fieldwise.runs.tune import Tuned

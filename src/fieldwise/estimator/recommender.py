@@ -49,9 +49,11 @@ from fieldwise.explain.subject import Method
 from fieldwise.models import ModelSettings
 from fieldwise.models.registry import as_settings
 from fieldwise.ops.devices import open_device
+from fieldwise.runs.data_settings import IN_MEMORY, DataSettings
 from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
-from fieldwise.runs.recipe import IN_MEMORY, DataSettings, Recipe, check_seed
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.recommend import Catalogue, recommend

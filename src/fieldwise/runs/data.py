@@ -51,7 +51,8 @@ from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, MissingExtraError
-from fieldwise.runs.recipe import DataSettings, Recipe
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import Recipe
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import file_digest, scratch_folder
 from fieldwise.storage.machine import arrays_returned
@@ -65,7 +66,7 @@ LEAST_ROWS = 1_000  # per chunk
 MB = 10**6
 PROBE_BYTES = 1 << 20  # of a text, to learn how much memory its rows take
 PACKED = 10
-SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/recipe.py")
+SOURCES = ("config.py", "layout.py", "runs/data.py", "runs/data_settings.py", "runs/recipe.py")
 FOLDERS = ("data", "schema")
 # of rows for a machine, about: such chunks are gathered to files of twice to four times as many
 FILE_BYTES = 1 << 24

@@ -26,21 +26,14 @@ from fieldwise.display import counted
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
+from fieldwise.runs.bounds import Bounds, Choices, study_value
 from fieldwise.runs.data import data_inputs, prepare_recipe
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
-from fieldwise.runs.recipe import (
-    Bounds,
-    Choices,
-    Recipe,
-    check_space,
-    recipe_toml,
-    search_space,
-    setting_path,
-    stored,
-    value_at,
-    with_values,
-)
+from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.recipe_files import recipe_toml
 from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, run_key
+from fieldwise.runs.search_space import check_space, search_space
+from fieldwise.runs.setting_paths import setting_path, value_at, with_values
 from fieldwise.storage.files import one_writer, write_atomically
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
@@ -349,7 +342,7 @@ def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
         value = value_at(recipe, path)
         if isinstance(bounds, Choices):
             if value in [to_plain(choice) for choice in bounds.choices]:
-                results[path] = stored(value)
+                results[path] = study_value(value)
         elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
             steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
             if abs(steps - round(steps)) < 1e-9:

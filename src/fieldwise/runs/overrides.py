@@ -1,0 +1,126 @@
+"""Settings given as `key=value`, which override those of a recipe file."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from fieldwise.config import nearest, toml_tables
+from fieldwise.data.prepare.settings import (
+    HistorySettings,
+    NegativeSampling,
+    SplitSettings,
+    TargetEncoding,
+)
+from fieldwise.errors import ConfigError
+from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.recipe import SECTIONS
+from fieldwise.runs.setting_paths import nearest_setting, setting_path
+from fieldwise.training.settings import TrainingSettings
+
+SURE_SIMILARITY = 0.9
+"""A setting that is as similar is suggested without a look at the model's, which need PyTorch."""
+
+
+def parse_override(override: str) -> dict[str, Any]:
+    """The tables of a recipe file that has only the setting of an override."""
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"a setting must be given as key=value, found {override!r}")
+    try:
+        value: Any = toml_tables(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+
+    first_key, *inner_keys = setting_path(key)
+    for inner_key in reversed(inner_keys):
+        value = {inner_key: value}
+    tables = {first_key: value}
+    make_paths_absolute(tables, Path())
+    return tables
+
+
+def protocol_of(overrides: Sequence[str]) -> str | None:
+    """The protocol that overrides name last; None if they name none."""
+    protocol = None
+    for table in map(parse_override, overrides):
+        if "protocol" in table:
+            protocol = str(table["protocol"])
+    return protocol
+
+
+def make_paths_absolute(settings: dict[str, Any], folder: Path) -> None:
+    """Make a relative `data.path` or `warm_start` relative to `folder`, independently of the working directory."""
+    data = settings.get("data")
+    if isinstance(data, dict) and isinstance(data.get("path"), str):
+        data["path"] = str((folder / data["path"]).resolve())
+    if isinstance(settings.get("warm_start"), str):
+        settings["warm_start"] = str((folder / settings["warm_start"]).resolve())
+
+
+def check_override(override: str, settings: Mapping[str, Any]) -> None:
+    """Check that a recipe has the setting, with the nearest name in the error; values are checked later."""
+    key = override.partition("=")[0].strip()
+    section, *inner_keys = setting_path(key)
+    names = _names_by_section()
+    if section == "model":
+        names |= _names_of_model(settings)
+
+    if section in SECTIONS:
+        is_whole_section = not inner_keys
+        if is_whole_section or section not in names or inner_keys[0] in names[section]:
+            return
+
+    suggestion = nearest_setting(key, _paths(names), SURE_SIMILARITY)
+    if suggestion is None:
+        names |= _names_of_model(settings)
+        suggestion = nearest_setting(key, _paths(names))
+
+    hint = nearest(section, SECTIONS)
+    if section in names:
+        hint = nearest(inner_keys[0], names[section])
+    if suggestion is not None:
+        listing = hint.partition("? ")[2] or hint  # without its own suggestion
+        hint = f"did you mean {suggestion!r}? {listing}"
+    raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
+
+
+def _names_by_section() -> dict[str, set[str]]:
+    """The names of settings by section, for the sections whose classes do not need PyTorch."""
+    return {
+        "data": _field_names(DataSettings),
+        "split": _field_names(*get_args(SplitSettings)),
+        "negatives": _field_names(NegativeSampling),
+        "history": _field_names(HistorySettings),
+        "target_encoding": _field_names(TargetEncoding),
+        "training": _field_names(TrainingSettings),
+    }
+
+
+def _field_names(*classes: Any) -> set[str]:
+    names: set[str] = set()
+    for cls in classes:
+        names.update(f.name for f in fields(cls))
+    return names
+
+
+def _names_of_model(settings: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The names of the settings of a recipe's model, below `model`; empty if the model is not known."""
+    model = settings.get("model")
+    if not isinstance(model, Mapping):
+        return {}
+    from fieldwise.models.registry import known_models  # imports PyTorch
+
+    cls = known_models().get(str(model.get("name")))
+    if cls is None:
+        return {}
+    return {"model": {"name"} | _field_names(cls)}
+
+
+def _paths(names: Mapping[str, set[str]]) -> set[str]:
+    """The dotted paths of named settings, and the sections without named ones."""
+    paths = set(SECTIONS) - names.keys()
+    for section, section_names in names.items():
+        paths.update(f"{section}.{name}" for name in section_names)
+    return paths
