@@ -37,7 +37,8 @@ from fieldwise.layers import FieldEmbedding
 from fieldwise.models import registry
 from fieldwise.models.build import model_from_dict, model_name, model_to_dict
 from fieldwise.models.registry import as_settings, import_model
-from fieldwise.runs.records import Inputs, run_key
+from fieldwise.runs.inputs import Inputs
+from fieldwise.runs.records import run_key
 
 SCHEMA = Schema(fields=(Categorical("user_id"), Categorical("item_id")), label=Label("liked"))
 LOG = simulate(400, users=20, items=10)

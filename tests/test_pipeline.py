@@ -19,8 +19,10 @@ from fieldwise import (
 )
 from fieldwise.evaluation import binary_metrics, sigmoid
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.data import data_inputs, data_key, data_settings, load_frame
+from fieldwise.runs.cache_key import data_key, data_settings
 from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.inputs import data_inputs
+from fieldwise.runs.raw_table import load_frame
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.cache import Cache
 

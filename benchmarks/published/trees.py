@@ -20,8 +20,10 @@ from fieldwise.automatic.trials import features, left_out
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
-from fieldwise.runs.data import data_inputs, data_settings, prepare_recipe
+from fieldwise.runs.cache_key import data_settings
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
+from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunContext, RunRecord, Store, with_seed, with_words
 from fieldwise.runs.row_digests import scored_rows_digest

@@ -288,7 +288,7 @@ def test_an_unwritable_path_is_refused_before_any_work(
 ):
     """Nobody can write below a file, root included."""
     (tmp_path / "file").write_text("mine")
-    reading = ("runs.data.as_table", "runs.data.simulate", "data.read.simulation.simulate")
+    reading = ("runs.data.as_table", "runs.raw_table.simulate", "data.read.simulation.simulate")
     for work in (*reading, "bundle.bundle.Bundle.load"):
         monkeypatch.setattr(f"fieldwise.{work}", lambda *_, **__: pytest.fail("work was begun"))
     words = {"recipe": recipe, "bundle": bundle, "out": tmp_path / "file" / "out"}

@@ -679,8 +679,8 @@ def test_simulate_and_init_lead_to_a_schema(fieldwise, done, tmp_path):
 
 
 def test_simulate_is_the_recipes_log(fieldwise, tmp_path):
-    from fieldwise.runs.data import load_frame
     from fieldwise.runs.data_settings import DataSettings
+    from fieldwise.runs.raw_table import load_frame
 
     fieldwise("simulate", "--out", "log.parquet", "--rows", 200)
     assert pl.read_parquet(tmp_path / "log.parquet").equals(

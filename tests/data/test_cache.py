@@ -16,7 +16,7 @@ from chunks_lab import assert_equal
 from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_recipe, simulate
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.arrow_files import table_bytes
-from fieldwise.runs.data import _data_files
+from fieldwise.runs.inputs import data_files
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
@@ -43,7 +43,7 @@ def test_the_second_run_reads_what_the_first_kept(cache, recipe, said, monkeypat
     first = prepare_recipe(recipe, Path(), cache=cache)
     assert said == []
     monkeypatch.setattr(
-        "fieldwise.runs.data.Preparation.run", lambda *_, **__: pytest.fail("made again")
+        "fieldwise.runs.raw_table.Preparation.run", lambda *_, **__: pytest.fail("made again")
     )
     second = prepare_recipe(recipe, Path(), cache=cache)
     assert_equal(first, second)
@@ -75,7 +75,7 @@ def test_whatever_changes_the_data_is_another_entry(cache, recipe, tmp_path, mon
     os.utime(path, ns=(moment, moment))
     assert_equal(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
     assert len(cache.entries()) == 5
-    monkeypatch.setattr("fieldwise.runs.data._code_digest", lambda: "other code")
+    monkeypatch.setattr("fieldwise.runs.cache_key._code_digest", lambda: "other code")
     prepare_recipe(recipe, Path(), cache=cache)
     assert len(cache.entries()) == 6
 
@@ -132,7 +132,7 @@ def test_all_files_of_a_public_set_count_those_in_a_linked_folder_too(tmp_path: 
     for file in (place / "map.csv", place / "deep" / "er" / "f", elsewhere / "frappe.train.libfm"):
         file.write_text("1")
     (place / "libfm").symlink_to(elsewhere)
-    result = _data_files(load_recipe("frappe/fm").data, tmp_path / "data")
+    result = data_files(load_recipe("frappe/fm").data, tmp_path / "data")
     assert set(result) == {
         "map.csv",
         os.path.join("deep", "er", "f"),

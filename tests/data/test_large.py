@@ -27,8 +27,8 @@ from fieldwise.data.read.chunked_table import open_files
 from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_files import TextFormat
 from fieldwise.data.reports import Reports
-from fieldwise.runs.data import large_table
 from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.large_table import large_table
 from fieldwise.storage.cache import ENTRY, Cache
 
 pytest.importorskip("pyarrow")
@@ -189,7 +189,7 @@ def test_a_disk_without_room_is_told_before_work(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**6))
     monkeypatch.setattr(
-        "fieldwise.runs.data.open_files", lambda *_, **__: pytest.fail("work was begun")
+        "fieldwise.runs.large_table.open_files", lambda *_, **__: pytest.fail("work was begun")
     )
     with pytest.raises(DataError, match=r"needs some \d\d MB of disk, and .* has 1 MB free"):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
@@ -235,7 +235,7 @@ def test_without_pyarrow_only_a_stated_memory_is_an_error(log, whole, monkeypatc
     def missing() -> None:
         raise MissingExtraError("pip install 'fieldwise[large]'")
 
-    monkeypatch.setattr("fieldwise.runs.data.arrow_library", missing)
+    monkeypatch.setattr("fieldwise.runs.large_table.arrow_library", missing)
     monkeypatch.setattr("fieldwise.runs.data_settings.available_memory", lambda: 10**7)
     assert_equal(prepare_recipe(recipe(log), Path()), whole)
     with pytest.raises(MissingExtraError, match="large"):
@@ -250,7 +250,7 @@ def test_the_memory_of_text_is_told_by_its_first_rows(
     for name in ("log.csv", "log.csv.gz"):
         write_table(rows, tmp_path / name)
     text, packed = ((tmp_path / name).stat().st_size for name in ("log.csv", "log.csv.gz"))
-    monkeypatch.setattr("fieldwise.runs.data.PACKED", text / packed)
+    monkeypatch.setattr("fieldwise.runs.large_table.COMPRESSION_RATIO", text / packed)
     size = as_table(tmp_path / "log.csv").estimated_size()
     for name in ("log.csv", "log.csv.gz"):
         # preparing takes some six times the rows

@@ -35,8 +35,8 @@ from fieldwise.data.read.chunked_table import (
 from fieldwise.data.read.text_files import ByteSource, TextFormat, read_delimited
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import Reports
-from fieldwise.runs.data import Inputs, _data_files
 from fieldwise.runs.data_settings import DataSettings
+from fieldwise.runs.inputs import Inputs, data_files
 
 pa = pytest.importorskip("pyarrow")
 
@@ -697,8 +697,7 @@ def test_prepared_rows_are_made_again_if_a_folder_tells_something_else(tmp_path)
         (tmp_path / f"day={day}").mkdir()
         (tmp_path / f"day={day}" / "a.csv").write_text("x\n1\n")
     first, second = (
-        set(_data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path))
-        for k in "12"
+        set(data_files(DataSettings(path=str(tmp_path / f"day={k}/a.csv")), tmp_path)) for k in "12"
     )
     assert first != second, "the cache's key has these names"
 

@@ -73,7 +73,7 @@ def entry(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: str) -> dict[s
 @pytest.mark.slow
 def test_rows_prepared_in_a_cluster_are_those_of_one_machine(cluster, monkeypatch):
     write_log()
-    monkeypatch.setattr("fieldwise.runs.data.FILE_BYTES", 50_000)
+    monkeypatch.setattr("fieldwise.runs.large_table.CHUNK_BYTES_FOR_A_MACHINE", 50_000)
     monkeypatch.setattr(RowsWriter.__init__, "__kwdefaults__", {"gather": 50_000})
     here = entry(monkeypatch, "here")
     assert len([name for name in here if name.endswith(".npy")]) >= 9

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise import ConfigError, DataError, load_recipe, prepare_recipe, train_recipe
 from fieldwise.runs import records as module
-from fieldwise.runs.data import data_inputs
+from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.records import RunContext, Store, recorded_runs, run_key, with_seed
 

@@ -39,10 +39,10 @@ from fieldwise.evaluation.calibration import NORMAL_975, before_and_after, calib
 from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
-from fieldwise.runs.data import load_frame
 from fieldwise.runs.data_settings import IN_MEMORY, DataSettings
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.runs.pipeline import evaluate_on_test
+from fieldwise.runs.raw_table import load_frame
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import recipe_toml
 from fieldwise.runs.records import Store

@@ -88,8 +88,9 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     """
     from fieldwise.data.encode.columns import as_text
     from fieldwise.data.read.tables import write_table
-    from fieldwise.runs.data import load_frame, prepare_recipe
+    from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.pipeline import train_recipe
+    from fieldwise.runs.raw_table import load_frame
     from fieldwise.runs.recipe_files import load_recipe
     from fieldwise.schema.ids import id_column
     from fieldwise.scoring.recommend import Catalogue, recommend

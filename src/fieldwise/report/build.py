@@ -22,7 +22,8 @@ from fieldwise.report.page import Chapter, Section, count, percent, render
 from fieldwise.report.popularity import popularity_section
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.report.slice_sections import check_slices, cold_section, slices_section
-from fieldwise.runs.data import data_settings, prepare_recipe
+from fieldwise.runs.cache_key import data_settings
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.pipeline import best_possible
 from fieldwise.schema import Label
 from fieldwise.schema.ids import id_columns

@@ -27,9 +27,11 @@ from fieldwise.data.prepare.prepared import Prepared, encoded_by
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of
-from fieldwise.runs.data import Inputs, data_inputs, data_settings, prepare_recipe
+from fieldwise.runs.cache_key import data_settings
+from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.default_settings import RULES
 from fieldwise.runs.environment import commit, environment
+from fieldwise.runs.inputs import Inputs, data_inputs
 from fieldwise.runs.pipeline import train_recipe
 from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe

@@ -11,7 +11,7 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.models.build import as_former, build_network
-from fieldwise.runs.data import large_table
+from fieldwise.runs.large_table import large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.memory import (
     bytes_of_parameters,

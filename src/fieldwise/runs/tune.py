@@ -27,7 +27,8 @@ from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
 from fieldwise.runs.bounds import Bounds, Choices, study_value
-from fieldwise.runs.data import data_inputs, prepare_recipe
+from fieldwise.runs.data import prepare_recipe
+from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import recipe_toml
