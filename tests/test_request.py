@@ -21,7 +21,7 @@ from fieldwise import (
     Sequence,
     TrainingSettings,
 )
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.models import MODELS
 from fieldwise.scoring.batches import SCORING_BATCH
 

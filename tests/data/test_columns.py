@@ -21,7 +21,9 @@ from fieldwise.data.encode.columns import (
     coded,
     stable_hash,
 )
-from fieldwise.data.encode.fitted_fields import MULTIPLIER, Vocabulary, encode_column
+from fieldwise.data.encode.fitted_fields import encode_column
+from fieldwise.data.encode.integer_lookup import MULTIPLIER
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.storage import machine
 
 
@@ -251,7 +253,7 @@ def test_threads_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, few:
     reference = Encoder.fit(train, SCHEMA)
     expected = reference.transform(train), reference.transform(other)
     monkeypatch.setattr(machine, "FEW_ROWS", few)
-    monkeypatch.setattr(encoder_module, "BLOCK", 64)
+    monkeypatch.setattr(encoder_module, "ROWS_PER_BLOCK", 64)
     encoder = Encoder.fit(train, SCHEMA)
     assert encoder == reference
     for result, rows in zip(

@@ -28,12 +28,10 @@ from fieldwise import (
     Schema,
     TimeSplit,
 )
-from fieldwise.data.encode.fitted_fields import (
-    Vocabulary,
-    count_column,
-    frequent_texts,
-    quantile_edges,
-)
+from fieldwise.data.encode.fitted_fields import count_column
+from fieldwise.data.encode.numeric import quantile_edges
+from fieldwise.data.encode.text_counts import frequent_texts
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare import ordering
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import (

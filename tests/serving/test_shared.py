@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from serving.conftest import SCHEMA, catalogue, log
 
 from fieldwise import Bundle
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.scoring.candidates import CatalogueScorer
 from fieldwise.scoring.items import ItemTable, SharedPlaces
 from fieldwise.scoring.ranker import HeadClusters

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap

@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.columns import as_list, as_number, as_text
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema

@@ -7,8 +7,8 @@ import polars as pl
 import tomli_w
 
 from fieldwise.config import flat
-from fieldwise.data.encode.fitted_fields import Vocabulary
 from fieldwise.data.encode.numbers import is_mark
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout

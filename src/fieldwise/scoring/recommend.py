@@ -9,7 +9,7 @@ import polars as pl
 import torch
 
 from fieldwise.data.encode.columns import as_text, empty_as_null
-from fieldwise.data.encode.fitted_fields import UNKNOWN, Vocabulary
+from fieldwise.data.encode.vocabulary import UNKNOWN, Vocabulary
 from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.tables import TableLike, as_given, as_table

@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
 from fieldwise.models.build import model_to_dict

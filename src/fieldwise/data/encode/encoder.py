@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal
 
@@ -15,20 +15,13 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.config import to_plain
 from fieldwise.data.encode import fitted_fields
 from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fitted_fields import (
-    MISSING,
-    UNKNOWN,
-    Bins,
-    Counted,
-    Entry,
-    Fitted,
-    Scaling,
-    Vocabulary,
-)
+from fieldwise.data.encode.fitted_fields import Cells, Counted, Fitted
 from fieldwise.data.encode.numbers import marked_numbers, marks_in
+from fieldwise.data.encode.numeric import Bins, Scaling
+from fieldwise.data.encode.serialise import FieldEntry, read_entry, write_entry
+from fieldwise.data.encode.vocabulary import MISSING, UNKNOWN, Vocabulary
 from fieldwise.data.read.chunked_table import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
@@ -38,9 +31,10 @@ from fieldwise.schema import MISSING_MARKS, Field, Schema, text_columns
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 
-BLOCK = 65_536  # rows
+ROWS_PER_BLOCK = 65_536
 PROBE_ROWS = 10_000
-MAX_ROWS = 2**31 - 1  # row ids are int32
+MAX_ROWS = 2**31 - 1
+"""Row ids are int32."""
 Growths = tuple[tuple[int, ...], ...]
 """For each growth, how many values each field got."""
 
@@ -96,63 +90,69 @@ class Encoder:
         if train.height == 0:
             raise DataError("an encoder needs training rows, found none")
         ends = np.linspace(0, train.height, len(fields) + 1).astype(int)
-        parts = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
+        rows_to_report = dict(zip((f.name for f in fields), np.diff(ends).tolist(), strict=True))
 
-        def fit_one(f: Field) -> Fitted | None:
+        def fit_field(f: Field) -> Fitted | None:
             fitted = None
             if not f.shares:
-                own = partial(fitted_fields.count_column, f, missing=schema.missing)
-                chunks = counted(f) if counted else own(column_of(train, f))
+                if counted is not None:
+                    chunks = counted(f)
+                else:
+                    column = column_of(train, f)
+                    chunks = fitted_fields.count_column(f, column, missing=schema.missing)
                 fitted = fitted_fields.fit_counted(f, chunks)
             if counted is None:
-                scratch.budget().on_rows(parts[f.name])
+                scratch.budget().on_rows(rows_to_report[f.name])
             return fitted
 
-        encoder = cls._of(fields, each(fit_one, fields, rows=train.height), missing=schema.missing)
-        for f, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-            if f.cell != "list" or f.shares is None:
-                continue
-            known = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-            column = column_of(train, f)
-            # The first rows are nearly always sufficient, and a whole column of histories is long.
-            some = chain(
-                [column.head(PROBE_ROWS)], (column[at] for at in scratch.chunk_slices(len(column)))
-            )
-            if not any(
-                (fitted_fields.encode_column(f, fitted, rows).ids >= known).any() for rows in some
-            ):
-                raise DataError(
-                    f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
-                    f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
-                    f"{f.separator!r}"
-                )
+        fitted = each(fit_field, fields, rows=train.height)
+        encoder = cls._assemble(fields, fitted, missing=schema.missing)
+        encoder._check_shared_values(train)
         return encoder
 
     @classmethod
-    def _of(
+    def _assemble(
         cls,
         fields: tuple[Field, ...],
-        own: Iterable[Fitted | None],
+        fitted: Iterable[Fitted | None],
         growths: Growths = (),
         where: str = "schema",
         *,
         missing: tuple[str, ...],
     ) -> "Encoder":
-        """The encoder of each field's own fitted part, None for one that shares another's rows."""
-        parts = {f.name: fitted for f, fitted in zip(fields, own, strict=True) if f.shares is None}
-        fitted = [parts.get(f.shares or f.name) for f in fields]
-        if None in fitted:
-            name = fields[fitted.index(None)].name
-            raise DataError(
-                f"{where} has no fitted values for field {name!r}; save the bundle again"
-            )
-        encoder = cls(fields, tuple(one for one in fitted if one is not None), growths, missing)
-        if (rows := encoder.layout.num_rows) > MAX_ROWS:
+        """The encoder of each field's fitted part, None for one that shares another's rows."""
+        part_of_field = {
+            f.name: part for f, part in zip(fields, fitted, strict=True) if not f.shares
+        }
+        parts = []
+        for f in fields:
+            part = part_of_field.get(f.shares or f.name)
+            if part is None:
+                raise DataError(
+                    f"{where} has no fitted values for field {f.name!r}; save the bundle again"
+                )
+            parts.append(part)
+
+        encoder = cls(fields, tuple(parts), growths, missing)
+        rows = encoder.layout.num_rows
+        if rows > MAX_ROWS:
             raise DataError(
                 f"all fields together may take {MAX_ROWS} embedding rows, found {rows}; lower hash_buckets or raise "
                 "min_count"
             )
         return encoder
+
+    def _check_shared_values(self, train: pl.DataFrame) -> None:
+        """Check that each list that shares another field's rows holds one of its values in some training row."""
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            if f.cell != "list" or f.shares is None:
+                continue
+            if not _has_known_value(f, fitted, column_of(train, f)):
+                raise DataError(
+                    f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
+                    f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
+                    f"{f.separator!r}"
+                )
 
     def grow(self, rows: TableLike) -> tuple["Encoder", dict[str, int]]:
         """The encoder with the new values of some rows, and how many values each field with a vocabulary got.
@@ -178,72 +178,72 @@ class Encoder:
         """
         table = as_table(rows, text_columns=text_columns(self.fields))
 
-        def grown(pair: tuple[Field, Fitted]) -> Fitted | None:
+        def grow_field(pair: tuple[Field, Fitted]) -> Fitted | None:
             f, fitted = pair
-            if f.shares or not isinstance(fitted, Vocabulary):
-                return None if f.shares else fitted
-            chunks = fitted_fields.count_column(f, column_of(table, f))
-            return replace(
-                fitted, values=fitted.values + fitted_fields.new_values(f, fitted, chunks)
-            )
+            if f.shares:
+                return None
+            if not isinstance(fitted, Vocabulary):
+                return fitted
+            counted = fitted_fields.count_column(f, column_of(table, f))
+            values = fitted_fields.new_values(f, fitted, counted)
+            return replace(fitted, values=fitted.values + values)
 
-        own = each(grown, zip(self.fields, self.fitted, strict=True), rows=table.height)
-        more = tuple(
-            0 if new is None else new.rows - old.rows
-            for old, new in zip(self.fitted, own, strict=True)
-        )
-        sizes = zip(self.fields, own, more, strict=True)
-        added = {f.name: count for f, new, count in sizes if isinstance(new, Vocabulary)}
-        if not any(more):
+        pairs = zip(self.fields, self.fitted, strict=True)
+        grown = each(grow_field, pairs, rows=table.height)
+        new_rows = []
+        added = {}
+        for f, before, after in zip(self.fields, self.fitted, grown, strict=True):
+            count = 0 if after is None else after.rows - before.rows
+            new_rows.append(count)
+            if isinstance(after, Vocabulary):
+                added[f.name] = count
+
+        if not any(new_rows):
             return self, added
-        return Encoder._of(self.fields, own, (*self.growths, more), missing=self.missing), added
+        growths = (*self.growths, tuple(new_rows))
+        return Encoder._assemble(self.fields, grown, growths, missing=self.missing), added
 
     def before_growth(self) -> "Encoder":
         """The encoder before its last `grow`."""
-        own = list(self.fitted)
-        for i, (fitted, more) in enumerate(zip(self.fitted, self.growths[-1], strict=True)):
+        parts: list[Fitted] = []
+        for fitted, new_rows in zip(self.fitted, self.growths[-1], strict=True):
             if isinstance(fitted, Vocabulary):
-                own[i] = replace(fitted, values=fitted.values[: len(fitted.values) - more])
-        return Encoder._of(self.fields, own, self.growths[:-1], missing=self.missing)
+                known = len(fitted.values) - new_rows
+                fitted = replace(fitted, values=fitted.values[:known])
+            parts.append(fitted)
+        return Encoder._assemble(self.fields, parts, self.growths[:-1], missing=self.missing)
 
     @cached_property
     def layout(self) -> Layout:
         """The layout of the fields in the shared embedding table."""
-        pairs = list(zip(self.fields, self.fitted, strict=True))
-        former = [sum(counts) for counts in zip(*self.growths, strict=True)] or [0] * len(pairs)
-        first = [
-            0 if f.shares else s.rows - later for (f, s), later in zip(pairs, former, strict=True)
+        runs = self._runs_of_rows()
+        fields = [
+            _field_layout(f, fitted, runs[f.shares or f.name])
+            for f, fitted in zip(self.fields, self.fitted, strict=True)
         ]
-        runs: dict[str, list[tuple[int, int]]] = {f.name: [] for f in self.fields}
-        rows = dict.fromkeys(runs, 0)
-        end = 0
-        for counts in (first, *self.growths):
-            for name, more in zip(runs, counts, strict=True):
-                if more:
-                    runs[name].append((rows[name], end))
-                    rows[name] = rows[name] + more
-                    end = end + more
-        fields = []
-        for f, fitted in pairs:
-            (_, offset), *extents = runs[f.shares or f.name]
-            known: dict[str, Any] = {
-                "unknown": isinstance(fitted, Vocabulary),
-                "extents": tuple(extents),
-            }
-            if f.cell == "list":
-                known |= {
-                    "pooling": f.pooling,
-                    "ordered": f.max_length is not None,
-                    "shares": f.shares,
-                }
-            kind: Literal["id", "value", "bag"] = "bag" if f.cell == "list" else "id"
-            kind = "value" if isinstance(fitted, Scaling) else kind
-            fields.append(
-                FieldLayout(
-                    name=f.name, kind=kind, role=f.role, offset=offset, rows=fitted.rows, **known
-                )
-            )
         return Layout(tuple(fields))
+
+    def _runs_of_rows(self) -> dict[str, list[tuple[int, int]]]:
+        """By field, its runs of rows: the first row of each, within the field and in the shared table.
+
+        A field has a run for its rows when it was fitted, and one for each growth that gave it
+        rows. One that shares another's has none.
+        """
+        first_rows = []
+        for index, (f, fitted) in enumerate(zip(self.fields, self.fitted, strict=True)):
+            grown_rows = sum(counts[index] for counts in self.growths)
+            first_rows.append(0 if f.shares else fitted.rows - grown_rows)
+
+        runs: dict[str, list[tuple[int, int]]] = {f.name: [] for f in self.fields}
+        rows_of_field = dict.fromkeys(runs, 0)
+        end = 0
+        for counts in (first_rows, *self.growths):
+            for name, count in zip(runs, counts, strict=True):
+                if count:
+                    runs[name].append((rows_of_field[name], end))
+                    rows_of_field[name] += count
+                    end += count
+        return runs
 
     def transform(
         self,
@@ -267,73 +267,65 @@ class Encoder:
         """
         frame = as_table(frame, text_columns=text_columns(self.fields))
         part = part or self.layout
-        places = {f.name: f for f in part.fields}
-        chosen = [
+        layouts = {f.name: f for f in part.fields}
+        fields = [
             (f, fitted)
             for f, fitted in zip(self.fields, self.fitted, strict=True)
-            if f.name in places
+            if f.name in layouts
         ]
         rows = frame.height
+
+        def encode_field(pair: tuple[Field, Fitted]) -> Cells:
+            f, fitted = pair
+            column = column_of(frame, f)
+            return fitted_fields.encode_column(f, fitted, column, missing=self.missing)
+
         with counting_from(first_row):
-            result = each(lambda pair: self._cells(*pair, frame), chosen, rows=rows)
-        cells = [(places[f.name], one) for (f, _), one in zip(chosen, result, strict=True)]
-        singles = [(at, c.ids) for at, c in cells if c.lengths is None]
-        numbers = [c.numbers for _, c in cells if c.numbers is not None]
-        ids = np.empty((rows, len(singles)), np.int32)
-        values = np.empty((rows, len(numbers)), np.float32)
+            encoded = each(encode_field, fields, rows=rows)
 
-        def write(start: int) -> None:  # in row-major order
-            some = slice(start, start + BLOCK)
-            for k, (at, local) in enumerate(singles):
-                at.to_table(local[some], ids[some, k])
-            for k, number in enumerate(numbers):
-                values[some, k] = number[some]
+        single_ids = []
+        numbers = []
+        bags = []
+        for (f, _), cells in zip(fields, encoded, strict=True):
+            layout = layouts[f.name]
+            if cells.lengths is None:
+                single_ids.append((layout, cells.ids))
+            else:
+                ids_in_table = torch.from_numpy(layout.to_table(cells.ids))
+                bags.append(Bags.of(ids_in_table, torch.from_numpy(cells.lengths)))
+            if cells.numbers is not None:
+                numbers.append(cells.numbers)
 
-        each(write, range(0, rows, BLOCK), rows=rows)
-        bags = [
-            Bags.of(torch.from_numpy(at.to_table(c.ids)), torch.from_numpy(c.lengths))
-            for at, c in cells
-            if c.lengths is not None
-        ]
-        several = Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
-        if bags:
-            several = Bags.joined(bags)
-        if len(bags) > 1:  # row by row, and within a row field by field
-            several = several.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
+        ids, values = _row_major(single_ids, numbers, rows)
+        all_bags = _bags_row_by_row(bags, rows)
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(
-            part, ids, values, several.ids.numpy(), several.offsets.numpy(), targets
+            part, ids, values, all_bags.ids.numpy(), all_bags.offsets.numpy(), targets
         )
-
-    def _cells(self, f: Field, fitted: Fitted, frame: pl.DataFrame) -> fitted_fields.Cells:
-        return fitted_fields.encode_column(f, fitted, column_of(frame, f), missing=self.missing)
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:
         """For each field with a vocabulary, the share of unknown values in `table`; missing ones are not unknown."""
-        counts = self.unseen_counts(table)
-        return {
-            name: unknown / values if values else 0.0 for name, (unknown, values) in counts.items()
-        }
+        shares = {}
+        for name, (unknown, values) in self.unseen_counts(table).items():
+            shares[name] = unknown / values if values else 0.0
+        return shares
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all, missing ones too."""
-        fields = table.layout.fields
-        single, bags = ([f for f in fields if (f.kind == "bag") == bag] for bag in (False, True))
-        rows = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
-        blocks = (table.ids[start : start + BLOCK] for start in range(0, len(table), BLOCK))
-        unknown = sum(
-            ((block == rows).sum(axis=0) for block in blocks), np.zeros(len(single), dtype=np.int64)
-        )
-        counts = {f.name: (int(n), len(table)) for f, n in zip(single, unknown, strict=True)}
-        for g, f in enumerate(bags):
-            ids = table.bag(g).ids
-            counts[f.name] = int((ids == f.offset + UNKNOWN).sum()), len(ids)
-        vocabularies = (
-            f.name
-            for f, s in zip(self.fields, self.fitted, strict=True)
-            if isinstance(s, Vocabulary)
-        )
-        return {name: counts[name] for name in vocabularies}
+        single, bags = _single_and_bags(table.layout)
+        unknown_ids = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
+        unknown = np.zeros(len(single), dtype=np.int64)
+        for start in range(0, len(table), ROWS_PER_BLOCK):
+            block = table.ids[start : start + ROWS_PER_BLOCK]
+            unknown += (block == unknown_ids).sum(axis=0)
+
+        counts = {}
+        for f, count in zip(single, unknown.tolist(), strict=True):
+            counts[f.name] = (count, len(table))
+        for index, f in enumerate(bags):
+            ids = table.bag(index).ids
+            counts[f.name] = (int((ids == f.offset + UNKNOWN).sum()), len(ids))
+        return {name: counts[name] for name in self._vocabulary_names()}
 
     def unknown_fields(self, table: EncodedTable) -> list[list[str]]:
         """For each row, the fields with a vocabulary that have an unknown value, lists also if only one value is.
@@ -344,35 +336,35 @@ class Encoder:
         >>> encoder.unknown_fields(encoder.transform(pl.DataFrame({"flag": ["1", "true"]})))
         [[], ['flag']]
         """
-        layout = table.layout.fields
-        single = [f for f in layout if f.kind != "bag"]
-        unknown: dict[str, np.ndarray] = {}
-        for place, f in enumerate(single):
-            unknown[f.name] = table.ids[:, place] == f.offset + UNKNOWN
-        for place, f in enumerate(f for f in layout if f.kind == "bag"):
-            bags = table.bag(place)
-            is_unknown = np.zeros(len(table), dtype=bool)
-            is_unknown[bags.segments.numpy()[(bags.ids == f.offset + UNKNOWN).numpy()]] = True
-            unknown[f.name] = is_unknown
-        results: list[list[str]] = [[] for _ in range(len(table))]
-        for field, fitted in zip(self.fields, self.fitted, strict=True):
-            if isinstance(fitted, Vocabulary):
-                for row in np.flatnonzero(unknown[field.name]):
-                    results[row].append(field.name)
-        return results
+        single, bag_fields = _single_and_bags(table.layout)
+        is_unknown: dict[str, np.ndarray] = {}
+        for index, f in enumerate(single):
+            is_unknown[f.name] = table.ids[:, index] == f.offset + UNKNOWN
+        for index, f in enumerate(bag_fields):
+            bags = table.bag(index)
+            is_unknown_id = (bags.ids == f.offset + UNKNOWN).numpy()
+            is_unknown[f.name] = np.zeros(len(table), dtype=bool)
+            is_unknown[f.name][bags.segments.numpy()[is_unknown_id]] = True
+
+        names_of_row: list[list[str]] = [[] for _ in range(len(table))]
+        for name in self._vocabulary_names():
+            for row in np.flatnonzero(is_unknown[name]):
+                names_of_row[row].append(name)
+        return names_of_row
+
+    def _vocabulary_names(self) -> list[str]:
+        """The names of the fields with a vocabulary."""
+        pairs = zip(self.fields, self.fitted, strict=True)
+        return [f.name for f, fitted in pairs if isinstance(fitted, Vocabulary)]
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
-        entries = []
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
-            # Millions of values bypass the general code, which processes each separately.
-            short = replace(fitted, values=()) if isinstance(fitted, Vocabulary) else fitted
-            plain: dict[str, Any] = to_plain(Entry(field=f, fitted=None if f.shares else short))
-            if isinstance(fitted, Vocabulary) and not f.shares:
-                plain["fitted"]["values"] = fitted.values
-            entries.append(plain)
-        grown = {"growths": self.growths} if self.growths else {}
-        return json.dumps({"fields": entries, **grown, "missing": self.missing}, ensure_ascii=False)
+        pairs = zip(self.fields, self.fitted, strict=True)
+        content: dict[str, Any] = {"fields": [write_entry(f, fitted) for f, fitted in pairs]}
+        if self.growths:
+            content["growths"] = self.growths
+        content["missing"] = self.missing
+        return json.dumps(content, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str, where: str = "encoder") -> "Encoder":
@@ -384,27 +376,98 @@ class Encoder:
         try:
             data = json.loads(text)
             entries = [
-                fitted_fields.read_entry(e, f"{where}.fields[{i}]")
-                for i, e in enumerate(data["fields"])
+                read_entry(entry, f"{where}.fields[{index}]")
+                for index, entry in enumerate(data["fields"])
             ]
             growths = tuple(map(tuple, data.get("growths", ())))
             missing = tuple(map(str, data.get("missing", MISSING_MARKS)))
-            most = [
-                len(e.fitted.values) if isinstance(e.fitted, Vocabulary) else 0 for e in entries
-            ]
-            whole = all(type(n) is int and n >= 0 for counts in growths for n in counts)
-            counts = map(sum, zip(*growths, [0] * len(most), strict=True))
-            if not whole or any(n > own for n, own in zip(counts, most, strict=True)):
-                raise ValueError("its growths do not fit its fields")
+            _check_growths(growths, entries)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        return cls._of(
-            tuple(e.field for e in entries),
-            (e.fitted for e in entries),
-            growths,
-            where,
-            missing=missing,
-        )
+        fields = tuple(entry.field for entry in entries)
+        fitted = [entry.fitted for entry in entries]
+        return cls._assemble(fields, fitted, growths, where, missing=missing)
+
+
+def _has_known_value(f: Field, fitted: Fitted, column: pl.Series) -> bool:
+    """Whether a column holds a value that has its own row."""
+    first_known_id = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+    chunks = (column[rows] for rows in scratch.chunk_slices(len(column)))
+    # The first rows are nearly always sufficient, and a whole column of histories is long.
+    for cells in chain([column.head(PROBE_ROWS)], chunks):
+        ids = fitted_fields.encode_column(f, fitted, cells).ids
+        if (ids >= first_known_id).any():
+            return True
+    return False
+
+
+def _field_layout(f: Field, fitted: Fitted, runs: Sequence[tuple[int, int]]) -> FieldLayout:
+    """The layout of a field with these runs of rows (`Encoder._runs_of_rows`)."""
+    _, offset = runs[0]
+    kind: Literal["id", "value", "bag"] = "id"
+    if isinstance(fitted, Scaling):
+        kind = "value"
+    elif f.cell == "list":
+        kind = "bag"
+    layout = FieldLayout(
+        name=f.name,
+        kind=kind,
+        role=f.role,
+        offset=offset,
+        rows=fitted.rows,
+        unknown=isinstance(fitted, Vocabulary),
+        extents=tuple(runs[1:]),
+    )
+    if f.cell != "list":
+        return layout
+    is_ordered = f.max_length is not None
+    return replace(layout, pooling=f.pooling, ordered=is_ordered, shares=f.shares)
+
+
+def _row_major(
+    single_ids: Sequence[tuple[FieldLayout, np.ndarray]], numbers: Sequence[np.ndarray], rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Columns of ids within their fields as ids in the shared table [N, S], and of numbers as [N, V]."""
+    ids = np.empty((rows, len(single_ids)), np.int32)
+    values = np.empty((rows, len(numbers)), np.float32)
+
+    def write_block(start: int) -> None:
+        block = slice(start, start + ROWS_PER_BLOCK)
+        for index, (layout, local_ids) in enumerate(single_ids):
+            layout.to_table(local_ids[block], ids[block, index])
+        for index, column in enumerate(numbers):
+            values[block, index] = column[block]
+
+    each(write_block, range(0, rows, ROWS_PER_BLOCK), rows=rows)
+    return ids, values
+
+
+def _bags_row_by_row(bags: Sequence[Bags], rows: int) -> Bags:
+    """The bags of several fields in one, row by row, and within a row field by field."""
+    if not bags:
+        return Bags.of(torch.empty(0, dtype=torch.int32), torch.empty(0, dtype=torch.int64))
+    field_by_field = Bags.joined(bags)
+    if len(bags) == 1:
+        return field_by_field
+    return field_by_field.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
+
+
+def _single_and_bags(layout: Layout) -> tuple[list[FieldLayout], list[FieldLayout]]:
+    """The fields with one id per row, and those with several."""
+    single = [f for f in layout.fields if f.kind != "bag"]
+    bags = [f for f in layout.fields if f.kind == "bag"]
+    return single, bags
+
+
+def _check_growths(growths: Growths, entries: Sequence[FieldEntry]) -> None:
+    """Check that each growth has a count for each field, and that a field has as many values as they add."""
+    if not all(type(count) is int and count >= 0 for counts in growths for count in counts):
+        raise ValueError("its growths do not fit its fields")
+    counts_by_field = zip(*growths, [0] * len(entries), strict=True)
+    for counts, entry in zip(counts_by_field, entries, strict=True):
+        values = len(entry.fitted.values) if isinstance(entry.fitted, Vocabulary) else 0
+        if sum(counts) > values:
+            raise ValueError("its growths do not fit its fields")
 
 
 def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Batch | None:
@@ -419,43 +482,40 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     >>> encode_row(encoder, encoder.layout, {"app": "b"}).ids
     tensor([[3]], dtype=torch.int32)
     """
-    own = {f.name: f for f in part.fields}
-    marked = marked_numbers(encoder.missing)
+    layouts = {f.name: f for f in part.fields}
+    marks = marked_numbers(encoder.missing)
     ids: list[int] = []
     numbers: list[float] = []
     bags: list[np.ndarray] = []
     lengths: list[int] = []
     weights: list[float] = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
-        if (at := own.get(field.name)) is None:
+        layout = layouts.get(field.name)
+        if layout is None:
             continue
         value = values[field.column]
+
         if isinstance(fitted, (Scaling, Bins)):
-            is_number = value is None or (type(value) in (int, float) and abs(value) <= FLOAT32_MAX)
-            if not is_number or value in marked:
+            if not _is_number_or_none(value) or value in marks:
                 return None
-            cells = fitted_fields.number_cells(
-                field, fitted, np.array([np.nan if value is None else float(value)])
-            )
-            ids.append(at.row(int(cells.ids[0])))
-            numbers += [] if cells.numbers is None else [float(cells.numbers[0])]
+            number = np.nan if value is None else float(value)
+            cells = fitted_fields.number_cells(field, fitted, np.array([number]))
+            ids.append(layout.row(int(cells.ids[0])))
+            if cells.numbers is not None:
+                numbers.append(float(cells.numbers[0]))
             continue
-        try:
-            if field.cell == "list":
-                texts: Sequence[str | None] = cell_list(
-                    value, field.separator, newest=field.max_length
-                )
-            else:
-                texts = [cell_text(value)]
-        except TypeError:
+
+        texts = _texts_of_cell(field, value)
+        if texts is None:
             return None
-        local = fitted.ids_of(texts or [None])  # an empty list is missing
+        local_ids = fitted.ids_of(texts or [None])  # an empty list is missing
         if field.cell == "list":
-            bags.append(at.to_table(local))
-            lengths.append(len(local))
-            weights.append(1 / len(local) if at.pooling == "mean" else 1.0)
+            bags.append(layout.to_table(local_ids))
+            lengths.append(len(local_ids))
+            weights.append(1 / len(local_ids) if layout.pooling == "mean" else 1.0)
         else:
-            ids.append(at.row(int(local[0])))
+            ids.append(layout.row(int(local_ids[0])))
+
     return Batch(
         torch.tensor([ids], dtype=torch.int32),
         torch.tensor([numbers], dtype=torch.float32),
@@ -463,6 +523,23 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
         torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
         torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
     )
+
+
+def _is_number_or_none(value: object) -> bool:
+    """Whether a value is None or a number that is encoded as it is; a table reports or converts others."""
+    if value is None:
+        return True
+    return type(value) in (int, float) and abs(value) <= FLOAT32_MAX  # type: ignore[arg-type]
+
+
+def _texts_of_cell(f: Field, value: object) -> Sequence[str | None] | None:
+    """The texts of a cell: those of a list, or one; None if it holds something else."""
+    try:
+        if f.cell == "list":
+            return cell_list(value, f.separator, newest=f.max_length)
+        return [cell_text(value)]
+    except TypeError:
+        return None
 
 
 def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
@@ -476,24 +553,24 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
         column = column_of(frame, f)
         if f.cell == "number" and not column.dtype.is_integer():
             what = f"column {f.column!r} (field {f.name!r})"
-            for at in scratch.chunk_slices(len(column)):
-                with counting_from(at.start):
-                    as_number(column[at], what, form=f.number_format, missing=schema.missing)
+            for chunk in scratch.chunk_slices(len(column)):
+                with counting_from(chunk.start):
+                    as_number(column[chunk], what, form=f.number_format, missing=schema.missing)
 
 
 def missing_marks(frame: pl.DataFrame, schema: Schema) -> dict[str, dict[str, int]]:
     """By column that is read as numbers, the marks of missing values in its cells, and how many cells hold each."""
-    results = {}
-    columns = dict.fromkeys(
+    number_columns = dict.fromkeys(
         f.column for f in schema.fields if f.cell == "number" and f.column in frame.columns
     )
-    for name in columns:
+    marks = {}
+    for name in number_columns:
         counts: Counter[str] = Counter()
-        for at in scratch.chunk_slices(frame.height):
-            counts.update(marks_in(frame.get_column(name)[at], schema.missing))
+        for chunk in scratch.chunk_slices(frame.height):
+            counts.update(marks_in(frame.get_column(name)[chunk], schema.missing))
         if counts:
-            results[name] = dict(counts.most_common())
-    return results
+            marks[name] = dict(counts.most_common())
+    return marks
 
 
 def column_of(frame: pl.DataFrame, f: Field) -> pl.Series:

@@ -1,0 +1,185 @@
+"""The fitted part of a numeric field, a scaler or bins: how it is fitted on numbers, and applied to numbers.
+
+Local row ids of a field: bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the
+field's vector.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from fieldwise.data.encode.columns import FLOAT32_MAX
+from fieldwise.data.encode.vocabulary import MISSING
+from fieldwise.schema import Numeric
+from fieldwise.storage import scratch
+
+RANGES_BEYOND = 10
+"""How many times its width a range of training rows is widened on each side, before numbers beyond it are clipped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """A scaler: (number - shift) / scale, after an optional logarithm, clipped to `clip`.
+
+    `clip` is [0, 1] for `minmax`, none for a logarithm, which is at most 89, else the range of the
+    training rows, widened on both sides by `RANGES_BEYOND` times its width.
+    """
+
+    logarithm: bool = False
+    shift: float = 0.0
+    scale: float = 1.0
+    clip: tuple[float, float] | None = None
+    kind: Literal["scaling"] = "scaling"
+    rows: ClassVar[int] = 2
+
+    def apply(self, numbers: np.ndarray) -> np.ndarray:
+        """The scaled numbers [N], NaN where one is missing."""
+        if self.logarithm:
+            numbers = signed_log(numbers)
+        lowest, highest = self.clip or (-FLOAT32_MAX, FLOAT32_MAX)
+        with np.errstate(over="ignore"):  # overflows are clipped
+            return np.clip((numbers - self.shift) / self.scale, lowest, highest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bins:
+    """Bins: bin k holds edges[k-1] <= number < edges[k]; the first and last include values beyond the training range.
+
+    Args:
+        edges: the inner edges, increasing, after an optional logarithm.
+        closed: `right`: bin k holds edges[k-1] < number <= edges[k].
+    """
+
+    edges: tuple[float, ...]
+    logarithm: bool = False
+    closed: Literal["left", "right"] = "left"
+    kind: Literal["bins"] = "bins"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return len(self.edges) + 2
+
+    def ids(self, numbers: np.ndarray) -> np.ndarray:
+        """Local row ids [N] of numbers; NaN is missing."""
+        is_missing = np.isnan(numbers)
+        if self.logarithm:
+            numbers = signed_log(numbers)
+        bin_at_edge: Literal["left", "right"] = "right" if self.closed == "left" else "left"
+        bins = np.searchsorted(np.asarray(self.edges), numbers, side=bin_at_edge)
+        return np.where(is_missing, MISSING, bins + 1).astype(np.int32)
+
+
+def signed_log(numbers: np.ndarray) -> np.ndarray:
+    """The logarithm of 1 + |number| with the number's sign."""
+    return np.asarray(np.sign(numbers) * np.log1p(np.abs(numbers)))
+
+
+def fit_numbers(f: Numeric, numbers: np.ndarray) -> Scaling | Bins:
+    """Fit a field on the numbers of its training rows, which are overwritten.
+
+    A logarithm alone needs none of them; a field that is neither transformed nor binned only their
+    least and greatest.
+    """
+    if not len(numbers):
+        return Scaling(logarithm=f.transform == "log")
+    if f.transform == "log":
+        for chunk in scratch.chunk_slices(len(numbers)):
+            numbers[chunk] = signed_log(numbers[chunk])
+
+    low = float(numbers.min())
+    high = float(numbers.max())
+    if f.encoding == "value" and f.transform == "none":
+        if _is_constant((low + high) / 2, (high - low) / 2, 2):
+            high = low
+        return Scaling(clip=_widened(low, high))
+
+    mean = float(numbers.mean())
+    if _is_constant(mean, (high - low) / 2, len(numbers)):
+        numbers[:] = low
+        high = low
+        mean = low
+    if f.encoding != "value":
+        return _fit_bins(f, numbers, low, high)
+    if f.transform == "minmax":
+        return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
+    return _fit_standard(numbers, mean, low, high)
+
+
+def _fit_bins(f: Numeric, numbers: np.ndarray, low: float, high: float) -> Bins:
+    if f.encoding == "uniform":
+        edges = np.linspace(low, high, f.bins + 1)[1:-1]
+    else:
+        edges = quantile_edges(numbers, f.bins, f.point_masses)
+    distinct_edges = tuple(np.unique(edges).tolist())
+    return Bins(edges=distinct_edges, logarithm=f.transform == "log", closed=f.closed)
+
+
+def _fit_standard(numbers: np.ndarray, mean: float, low: float, high: float) -> Scaling:
+    """The scaler to mean 0 and standard deviation 1."""
+    # `numbers.std()` in place
+    numbers -= mean
+    numbers *= numbers
+    deviation = float(np.sqrt(numbers.sum() / len(numbers)))
+    if _is_constant(mean, deviation, len(numbers)):
+        return Scaling(shift=mean, clip=_widened(0.0, 0.0))
+    clip = _widened((low - mean) / deviation, (high - mean) / deviation)
+    return Scaling(shift=mean, scale=deviation, clip=clip)
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    """A range of training rows, widened on both sides by `RANGES_BEYOND` times its width, or times 1 if that is 0."""
+    beyond = RANGES_BEYOND * ((high - low) or 1.0)
+    return max(low - beyond, -FLOAT32_MAX), min(high + beyond, FLOAT32_MAX)
+
+
+def _is_constant(mean: float, deviation: float, count: int) -> bool:
+    """Whether numbers with this standard deviation differ by rounding alone, by the bound of scikit-learn's scaler."""
+    variance = deviation**2
+    epsilon = float(np.finfo(np.float64).eps)
+    return variance <= count * epsilon * variance + (count * mean * epsilon) ** 2
+
+
+def quantile_edges(numbers: np.ndarray, bins: int, point_masses: bool) -> np.ndarray:
+    """Inner edges of bins of equal counts, unsorted and with repetitions; the numbers are overwritten.
+
+    With `point_masses` a number in more than 1 / bins of the rows gets its own bin.
+    """
+    if not point_masses:
+        return _equal_count_edges(numbers, bins)
+
+    numbers.sort()
+    starts, ends = _long_runs(numbers, bins)
+    run_numbers = numbers[starts]
+    numbers_after_runs = numbers[ends[ends < len(numbers)]]
+    others = _without_runs(numbers, starts, ends)
+    bins_of_others = max(2, bins - len(starts))
+    edges_of_others = _equal_count_edges(others, bins_of_others) if len(others) else others
+    return np.concatenate([run_numbers, numbers_after_runs, edges_of_others])
+
+
+def _equal_count_edges(numbers: np.ndarray, bins: int) -> np.ndarray:
+    inner = np.linspace(0, 1, bins + 1)[1:-1]
+    return np.asarray(np.quantile(numbers, inner, overwrite_input=True))
+
+
+def _long_runs(numbers: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """The starts and ends of the runs of more than N / bins equal numbers among N sorted ones."""
+    # Such a run covers a multiple of N // bins.
+    candidates = np.unique(numbers[:: max(1, len(numbers) // bins)])
+    starts = np.searchsorted(numbers, candidates, side="left")
+    ends = np.searchsorted(numbers, candidates, side="right")
+    is_long = (ends - starts) * bins > len(numbers)
+    return starts[is_long], ends[is_long]
+
+
+def _without_runs(numbers: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The numbers that lie between some runs, moved together in place."""
+    length = 0
+    for start, end in zip([0, *ends], [*starts, len(numbers)], strict=True):
+        for chunk in scratch.chunk_slices(int(end - start)):
+            moved = numbers[start + chunk.start : start + chunk.stop]
+            numbers[length + chunk.start : length + chunk.stop] = moved
+        length += int(end - start)
+    return numbers[:length]
