@@ -18,7 +18,7 @@ from serving.hostile import ROW
 
 from fieldwise import FM, Bag, Categorical, ConfigError, Label, Numeric, Schema
 from fieldwise.explain import effects, explain
-from fieldwise.serving import Ranker, build_index, http, item_table
+from fieldwise.serving import Ranker, build_index, item_table, routes
 from fieldwise.serving.http import ServerSettings, create_app
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
@@ -440,9 +440,9 @@ def test_a_body_that_does_not_arrive_is_given_up(ranker):
 
 def test_only_so_many_explanations_wait(ranker, monkeypatch):
     app, go = patient_app(Service(ranker), max_waiting=2), threading.Event()
-    whole = http.explanations
+    whole = routes.explanations
     monkeypatch.setattr(
-        http, "explanations", lambda *given, **more: go.wait(120) and whole(*given, **more)
+        routes, "explanations", lambda *given, **more: go.wait(120) and whole(*given, **more)
     )
 
     async def ask():

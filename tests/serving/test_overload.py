@@ -13,7 +13,7 @@ from serving.conftest import make
 from serving.hostile import ROW
 
 from fieldwise import AFM, AutoInt
-from fieldwise.serving import batching, http
+from fieldwise.serving import batching, middleware, routes
 from fieldwise.serving.service import Service
 
 
@@ -66,7 +66,7 @@ def test_the_parts_of_a_body_are_freed_before_it_is_answered():
             freed.append(bytes(self))
 
     async def application(scope, receive, send):
-        answered.append((scope[http.BODY], sorted(freed)))
+        answered.append((scope[middleware.BODY], sorted(freed)))
 
     async def ask():
         texts = [b"a", b"b", b"c"]
@@ -78,7 +78,7 @@ def test_the_parts_of_a_body_are_freed_before_it_is_answered():
             pass
 
         scope = {"type": "http", "method": "POST", "path": "/v1/predict", "headers": []}
-        await http.RequestMiddleware(application, http.ServerSettings(), MagicMock())(
+        await middleware.RequestMiddleware(application, middleware.ServerSettings(), MagicMock())(
             scope, receive, send
         )
 
@@ -156,7 +156,7 @@ def test_only_where_pairs_are_measured_a_chunk_is_one_row(pairs, model, sizes, m
         results.append(frame.height)
         return [{} for _ in range(frame.height)]
 
-    monkeypatch.setattr(http, "explanations", explained)
+    monkeypatch.setattr(routes, "explanations", explained)
     app = patient_app(Service(make(model(embedding_dim=4))))
     assert asyncio.run(ask(app, "/v1/explain", {"rows": [ROW] * 23, "pairs": pairs})) == 200
     assert results == sizes

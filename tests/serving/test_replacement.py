@@ -21,7 +21,7 @@ from serving.test_http import rows_of
 
 from fieldwise import Bundle, BundleError
 from fieldwise.explain import explain
-from fieldwise.serving import Ranker, build_index, http, item_table, open_index
+from fieldwise.serving import Ranker, build_index, item_table, open_index, routes
 from fieldwise.serving.bodies import RecommendRequest
 from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.service import Service
@@ -294,7 +294,7 @@ def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
     assert wanted[old]["recommend"][0] != wanted[new]["recommend"][0]
     monkeypatch.setattr(old, "predict_all", held(old.predict_all))
     monkeypatch.setattr(old.cascade, "prepare", held(old.cascade.prepare))
-    monkeypatch.setattr(http, "explanations", held(http.explanations))
+    monkeypatch.setattr(routes, "explanations", held(routes.explanations))
 
     async def answered(name):
         live.service = old

@@ -1,0 +1,94 @@
+"""Prometheus metrics of a server."""
+
+import os
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from fieldwise.serving.replacement import Live
+from fieldwise.serving.stores import Stores
+
+SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
+"""The environment variable with the folder where prometheus_client keeps the metrics of several processes."""
+STORE_SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class Metrics:
+    """Prometheus metrics of one application."""
+
+    def __init__(self, live: Live, stores: Stores) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Requests answered.", "method", "path", "status")
+        self.recommended = self._counter("recommendations", "Recommendations made.", "ranked")
+        self.seen = self._counter("seen_items", "Items excluded because of the user's rows.")
+        self.degraded = self._counter(
+            "degraded", "Answers without a store's values.", "store", "reason"
+        )
+        self.store_refused = self._counter(
+            "store_refused",
+            "Requests refused because a store's values were missing.",
+            "store",
+            "reason",
+        )
+        self._store_failures = self._counter(
+            "store_failures", "Queries that failed.", "store", "reason"
+        )
+
+        self.seconds = Histogram(
+            "fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry
+        )
+        self.stage = Histogram(
+            "fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry
+        )
+        self._store_seconds = Histogram(
+            "fieldwise_store_seconds",
+            "Duration of a query.",
+            ("store",),
+            buckets=STORE_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+
+        self._replacements = Gauge(
+            "fieldwise_replacements",
+            "Bundles or indexes replaced since start, by all workers.",
+            multiprocess_mode="livemin",
+            registry=self.registry,
+        )
+        self._replacement_refused = Gauge(
+            "fieldwise_replacement_refused",
+            "1 while the newest on disk is refused.",
+            multiprocess_mode="livemax",
+            registry=self.registry,
+        )
+
+        live.on_change = self._set_replacements
+        self._set_replacements(live)
+        for lookup in stores.lookups:
+            lookup.observe = self._count_query
+
+    def exposition(self) -> bytes:
+        """The metrics in the text format; those of all processes together, if they share a folder."""
+        if not os.environ.get(SHARED_METRICS):
+            return generate_latest(self.registry)
+        all_processes = CollectorRegistry()
+        MultiProcessCollector(all_processes)  # type: ignore[no-untyped-call]
+        return generate_latest(all_processes)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"fieldwise_{name}_total", text, labels, registry=self.registry)
+
+    def _set_replacements(self, live: Live) -> None:
+        self._replacements.set(live.replaced)
+        self._replacement_refused.set(live.refused is not None)
+
+    def _count_query(self, store: str, state: str, seconds: float) -> None:
+        if state != "ok":
+            self._store_failures.labels(store, state).inc()
+        if state != "paused":
+            self._store_seconds.labels(store).observe(seconds)

@@ -1,0 +1,348 @@
+"""The routes: scoring, queries about the catalogue and users, the page, and the status for orchestrators."""
+
+from collections.abc import Callable, Coroutine
+from copy import deepcopy
+from functools import partial
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from prometheus_client import CONTENT_TYPE_LATEST
+from torch import nn
+
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.explain.effects import shown_fields, widest_first
+from fieldwise.scoring import PRERANK
+from fieldwise.serving import bodies
+from fieldwise.serving.app_state import AppState
+from fieldwise.serving.bodies import check_most, read_body
+from fieldwise.serving.browser import filled
+from fieldwise.serving.middleware import HEALTH
+from fieldwise.serving.rows import RequestError, values_of
+from fieldwise.serving.service import explanations
+from fieldwise.serving.settings import ServerSettings
+from fieldwise.serving.stores import REASON_TEXTS, Missing, StoreError
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+DOCS_CONTENT_SECURITY_POLICY = CONTENT_SECURITY_POLICY.replace(
+    "style-src 'self'", "style-src 'self' 'unsafe-inline'"
+).replace("img-src 'self'", "img-src 'self' data:")
+PAGE_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+ROWS_PER_EXPLANATION_CHUNK = 10
+REFUSED_WITHOUT_DETAILS = (
+    "the newest files were rejected: use the token for details, or see the server's log"
+)
+"""Paths are private."""
+
+MAX_LISTED = 100
+"""Users or items of a response."""
+Search = Annotated[str, Query(max_length=200)]
+Offset = Annotated[int, Query(ge=0, le=2**31)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
+AnyId = Annotated[str, Path(max_length=1000)]
+
+
+class BodyRoute(APIRoute):
+    """A route whose function reads the request and makes the response itself, without FastAPI's validation."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function of the route."""
+        return self.endpoint
+
+
+def _body(name: str) -> dict[str, Any]:
+    """The body of a request in the document."""
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def scoring_routes(state: AppState) -> APIRouter:
+    """Predictions, recommendations and explanations."""
+    routes = APIRouter(route_class=BodyRoute)
+    limits = state.limits
+    stores = state.stores
+    read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
+
+    async def enriched(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
+        service = state.live.service
+        items = service.item_rows if service.cascade else None
+        return await stores.rows(rows, service.bundle.schema.fields, items, missing=service.missing)
+
+    @routes.post(
+        "/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest")
+    )
+    async def predict(request: Request) -> Response:
+        """Score raw rows."""
+        body = await read(request, bodies.PredictRequest)
+        rows, degraded = await enriched(body.rows)
+        predictions = await state.predictions.ask(rows)
+        return state.answer({"predictions": predictions}, degraded)
+
+    @routes.post(
+        "/v1/recommend",
+        response_model=bodies.RecommendResponse,
+        openapi_extra=_body("RecommendRequest"),
+    )
+    async def recommend(request: Request) -> Response:
+        """The best items for a user in a context."""
+        body = await read(request, bodies.RecommendRequest)
+        check_most(limits.max_k, body.k or 1, "k")
+        check_most(limits.max_prerank, body.prerank, "prerank")
+        state.check_context(body.context)
+        service = state.live.service
+        body.context, degraded = await stores.context(
+            body.user, body.context, service.context_fields, missing=service.missing
+        )
+        recommended = await state.recommendations.ask(body)
+
+        state.metrics.recommended.labels(recommended["ranked"]).inc()
+        state.metrics.seen.inc(recommended["seen"])
+        for stage, milliseconds in recommended["milliseconds"].items():
+            state.metrics.stage.labels(stage).observe(milliseconds / 1000)
+        return state.answer(recommended, degraded)
+
+    @routes.post(
+        "/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest")
+    )
+    async def explain(request: Request) -> Response:
+        """Explain the scores of rows, or of items for a user."""
+        body = await read(request, bodies.ExplainRequest)
+        _check_explain_request(body, limits)
+        state.check_context(body.context)
+        degraded: list[Missing] = []
+        if body.rows:
+            body.rows, degraded = await enriched(body.rows)
+        service = state.live.service
+        if body.items:
+            body.context, degraded = await stores.context(
+                body.user, body.context, service.explained_fields, missing=service.missing
+            )
+
+        measures_pairs = body.pairs and not _has_pair_terms(service.bundle)
+        chunk_rows = 1 if measures_pairs else ROWS_PER_EXPLANATION_CHUNK  # pairs take long
+
+        def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
+            frame = service.explained_rows(body)
+            starts = range(0, frame.height, chunk_rows)
+            parts = [frame[start : start + chunk_rows] for start in starts]
+            return [partial(explanations, service.bundle, part, pairs=body.pairs) for part in parts]
+
+        return state.answer({"explanations": await state.explanations.run(chunks)}, degraded)
+
+    return routes
+
+
+def _check_explain_request(body: bodies.ExplainRequest, limits: ServerSettings) -> None:
+    """Check that a request has either rows, or items for a user, and not too many."""
+    if bool(body.rows) == bool(body.items):
+        raise RequestError("an explanation needs either rows or items: give one of the two", "rows")
+    if body.items:
+        check_most(limits.max_explained, len(body.items), "items")
+        return
+    if body.user is not None or body.context:
+        name = "context" if body.context else "user"
+        raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
+    check_most(limits.max_explained, len(body.rows), "rows")
+
+
+def _has_pair_terms(bundle: Bundle) -> bool:
+    """Whether the network of the main label has a term for each pair of fields, so that none need be measured."""
+    network = bundle.network
+    if bundle.schema.more_labels:
+        network = cast(nn.ModuleList, network.heads)[0]
+    return bool(getattr(network, "pair_terms", False))
+
+
+def query_routes(state: AppState) -> APIRouter:
+    """The directions of fields, similar items, and what the page shows of this server and its items."""
+    routes = APIRouter()
+    limits = state.limits
+    users = state.stores.users
+
+    @routes.get("/v1/effects", response_model=bodies.EffectsResponse)
+    async def effects() -> Any:
+        """The main label's mean prediction by value of each field, over the bundle's sample rows; computed once."""
+        service = state.live.service
+        chunks = [partial(service.effect, field) for field in shown_fields(service.bundle.schema)]
+        return {"effects": widest_first(await state.explanations.run(lambda: chunks))}
+
+    @routes.get("/v1/items/{id:path}/similar", response_model=bodies.SimilarResponse)
+    async def similar(
+        id: AnyId,  # noqa: A002 (the name in the path)
+        k: Annotated[int, Query(ge=1, json_schema_extra={"maximum": limits.max_k})] = 10,
+    ) -> Any:
+        """The items nearest to an item."""
+        check_most(limits.max_k, k, "k")
+        return {"items": await state.calls.ask(lambda: state.live.service.similar(id, k))}
+
+    @routes.get("/v1/about")
+    async def about() -> dict[str, Any]:
+        """Describe this server as its page needs it: bundles, labels, fields with usual values, items, users, limits.
+
+        `items` also says whether the server has a log of users' rows (`seen`), the rule of a
+        positive row in words (`positive`), and which items of a user's rows are excluded by default
+        (`exclude_seen`, as in a request).
+        """
+        service = state.live.service
+        about = dict(service.browser.about)
+        if about["items"] is not None:
+            about["items"] = about["items"] | {
+                "seen": service.log is not None,
+                "positive": service.log and service.log.positive,
+                "exclude_seen": service.exclude_seen,
+            }
+        about["users"] = None
+        if users is not None:
+            about["users"] = {"column": users.column, "count": users.store.count}
+        about["limits"] = {
+            "k": limits.max_k,
+            "rows": limits.max_rows,
+            "explained": limits.max_explained,
+            "prerank": PRERANK,
+        }
+        return about
+
+    @routes.get("/v1/items", response_model=bodies.CatalogueResponse)
+    async def items(
+        id: Annotated[list[str], Query(max_length=MAX_LISTED)] = [],  # noqa: A002, B006 (read, never written)
+        search: Search = "",
+        offset: Offset = 0,
+        limit: Limit = 10,
+    ) -> Any:
+        """Items by id (unknown ids are skipped), or items whose id starts with a text or whose title contains it."""
+        service = state.live.service
+        positions = service.browser.items(search, id)
+        return {
+            "items": service.items(positions[offset : offset + limit]),
+            "count": len(positions),
+        }
+
+    return routes
+
+
+def user_routes(state: AppState) -> APIRouter:
+    """What the page shows of users."""
+    routes = APIRouter()
+    users = state.stores.users
+
+    @routes.get("/v1/users", response_model=bodies.UsersResponse)
+    async def find_users(search: Search = "", offset: Offset = 0, limit: Limit = 10) -> Any:
+        """Users whose ids start with a text; none if the server cannot list users."""
+        if users is None:
+            return {"users": [], "count": 0}
+        if offset and users.store.count is None:
+            raise RequestError(
+                "offset must be 0, because this server's store does not count its users", "offset"
+            )
+        try:
+            ids, count = await users.search(search, offset, limit)
+        except StoreError as e:
+            raise RequestError(
+                f"the users' store {REASON_TEXTS[e.reason]}: try again later", "search", 503
+            ) from None
+        return {"users": ids, "count": count}
+
+    @routes.get("/v1/users/{id:path}", response_model=bodies.UserResponse)
+    async def user(id: AnyId) -> Any:  # noqa: A002 (the name in the path)
+        """A user's values of the models' fields."""
+        if users is None:
+            raise RequestError(
+                "this server has no users: give their fields as context", "user", 404
+            )
+        service = state.live.service
+        fields = service.browser.user_fields
+        store_columns = {*users.store.columns, users.column}
+        stored_fields = [field for field in fields if field.column in store_columns]
+        stored, degraded = await state.stores.context(
+            id, {}, stored_fields, missing=service.missing
+        )
+        answer = {
+            "id": id,
+            "fields": {column: filled(value) for column, value in stored.items()},
+            "position": users.store.position(id),
+            "degraded": degraded,
+        }
+        if service.log is not None:
+            latest = service.log.context(id)
+            context_fields = [
+                field for field in fields if field.column in latest and field.column not in stored
+            ]
+            context = values_of(latest, context_fields, "context", missing=service.missing)
+            answer["context"] = {column: filled(value) for column, value in context.items()}
+            answer["seen"] = len(service.log.used(id))
+        return answer
+
+    return routes
+
+
+def unlisted_routes(state: AppState) -> APIRouter:
+    """Routes outside the OpenAPI document: the document, the page, and the status for orchestrators and Prometheus.
+
+    A client without the server's token gets the document without examples, which are rows of the
+    bundle. The page's files run and load only what is from this server; they hold no data and need
+    no token.
+    """
+    routes = APIRouter(include_in_schema=False)
+    static = StaticFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
+
+    @routes.get(HEALTH)
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @routes.get("/readyz")
+    async def ready(request: Request) -> dict[str, Any]:
+        service = state.live.service
+        refused = state.live.refused
+        watcher = state.live.watched()
+        if not state.is_trusted(request):
+            if refused is not None:
+                refused = REFUSED_WITHOUT_DETAILS
+            watcher = watcher.partition(":")[0]
+        return service.status | {
+            "replaced": state.live.replaced,
+            "refused": refused,
+            "watcher": watcher,
+            "stores": await state.stores.states(),
+        }
+
+    @routes.get("/metrics")
+    async def exposition() -> Response:
+        return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    @routes.get("/openapi.json")
+    async def document(request: Request) -> Response:
+        document = request.app.openapi()
+        if state.is_trusted(request):
+            document = deepcopy(document)
+            examples = state.live.service.examples(min(2, state.limits.max_rows))
+            for path, example in examples.items():
+                body = document["paths"][path]["post"]["requestBody"]
+                body["content"]["application/json"]["example"] = example
+        root = request.scope.get("root_path", "").rstrip("/")
+        if root:
+            document = document | {"servers": [{"url": root}]}
+        return JSONResponse(document)
+
+    @routes.get("/docs")
+    @routes.get("/")
+    @routes.get("/page/{name}")
+    async def file(request: Request) -> Response:
+        name = request.path_params.get("name") or "index.html"
+        policy = CONTENT_SECURITY_POLICY
+        if request.scope["route"].path == "/docs":
+            name = "docs.html"
+            policy = DOCS_CONTENT_SECURITY_POLICY
+        response = await static.get_response(name, request.scope)
+        response.headers.update({**PAGE_HEADERS, "Content-Security-Policy": policy})
+        return response
+
+    return routes
