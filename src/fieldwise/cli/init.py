@@ -286,11 +286,12 @@ def _texts_of_one_number(schema: Schema, sample: "Sample", options: InitOptions)
     from fieldwise.data.read.chunked_table import TableFiles
     from fieldwise.schema.ids import kind_of_name
 
+    dtypes = sample.frame.schema  # which polars makes anew each time that it is asked for
     columns = {
         field.column
         for field in schema.fields
         if field.cell == "number"
-        and sample.frame.schema.get(field.column) == pl.Float64
+        and dtypes.get(field.column) == pl.Float64
         and kind_of_name(field.column) != "quantity"
     }
     if not columns:

@@ -210,7 +210,8 @@ class TableFiles:
                         wanted = wanted or chunk.columns
                         if not k and path != files[0]:
                             arrow_files.check_columns(path, chunk.columns, files[0], wanted)
-                        yield path, self.folders.add(chunk.select(wanted), path)
+                        in_order = chunk if chunk.columns == wanted else chunk.select(wanted)
+                        yield path, self.folders.add(in_order, path)
             elif kind == "libFM":
 
                 def rows() -> Iterator[tuple[Path, pl.DataFrame]]:

@@ -228,24 +228,18 @@ class TextFormat:
             return named
         if TEXT[suffix_of(path)[0]] == "\t":
             return "\t"
-        widths = dict[str, list[int]]()
         lines = [
             line.decode("utf-8-sig", "replace")
             for line in islice(self.source(path).lines(), _PROBED_LINES)
         ]
+        header_widths: dict[str, int] = {}
         for mark in SEPARATORS:
-            records = csv.reader(lines, delimiter=mark, skipinitialspace=True)
-            result = list[int]()
-            with suppress(csv.Error):  # a field that is too long
-                result.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
-            # The last record may go on.
-            widths[mark] = (
-                result[:-1] if records.line_num == _PROBED_LINES and len(result) > 1 else result
-            )
-            one = len(set(widths[mark])) == 1 and result[0] > 1
-            if one and (self.columns is None or result[0] == len(self.columns)):
+            widths = _record_widths(lines, mark)
+            header_widths[mark] = widths[0] if widths else 0
+            divides_evenly = len(set(widths)) == 1 and widths[0] > 1
+            if divides_evenly and (self.columns is None or widths[0] == len(self.columns)):
                 return mark
-        return max(reversed(SEPARATORS), key=lambda mark: widths[mark][0] if widths[mark] else 0)
+        return max(reversed(SEPARATORS), key=header_widths.__getitem__)
 
     def chunks(self, path: Path, size: int = CHUNK) -> Iterator[pl.DataFrame]:
         """The rows of a file as `delimited_chunks`; a wrong delimiter and a superfluous `columns` are errors too."""
@@ -269,6 +263,16 @@ class TextFormat:
                     f"columns are for text without a header, but the first line of {path} is one: omit them"
                 )
             yield chunk
+
+
+def _record_widths(lines: Sequence[str], separator: str) -> list[int]:
+    """The numbers of fields of the first records that are whole."""
+    records = csv.reader(lines, delimiter=separator, skipinitialspace=True)
+    widths: list[int] = []
+    with suppress(csv.Error):  # a field that is too long
+        widths.extend(len(record) for record in islice(records, _PROBED_RECORDS) if record)
+    may_go_on = records.line_num == _PROBED_LINES and len(widths) > 1
+    return widths[:-1] if may_go_on else widths
 
 
 MOST_COLUMNS = 100_000

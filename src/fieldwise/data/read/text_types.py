@@ -7,7 +7,6 @@ from typing import Any
 
 import polars as pl
 
-_BOOLEANS = {"true": True, "false": False}
 _ZEROS = r"^[+-]?0\d"
 _REWRITTEN = r"^(?:\+|-?0\d|-0)"
 """Begins whole numbers whose text is not that of their integer: +7, 007, -0."""
@@ -17,7 +16,8 @@ _LEAST_THOUSAND = 1000
 # A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
 _DIGITS = r"^[+-]?\d{16,}$"
 _LONG = 10**15
-_HEAD = 1000  # rows that show of most text that it is text
+_HEAD_ROWS = 1000
+"""They show of most text that it is text."""
 _TypeSoFar = type[pl.DataType] | None
 # each with the types so far that it may follow
 _NARROWEST: dict[type[pl.DataType], tuple[_TypeSoFar, ...]] = {
@@ -58,82 +58,104 @@ class TextTypes:
         self._named: dict[str, Path] = {}
 
     def add(self, chunk: pl.DataFrame, path: Path = Path()) -> pl.DataFrame:
-        """The next rows, of a file, typed by all values so far, these included; columns of other types are kept."""
-        if not self._types and chunk.height > _HEAD:
-            self.add(chunk.head(_HEAD), path)
-        texts = chunk.select(pl.col(pl.String))
-        nulls = (
-            dict(zip(texts.columns, texts.null_count().row(0), strict=True)) if texts.width else {}
-        )
-        unnamed = [name for name in texts.columns if name.strip() and name not in self._named]
-        self._named |= dict.fromkeys(
-            _columns_where(texts, {name: pl.col(name) == name for name in unnamed}), path
-        )
-        rest = []
-        for name, count in nulls.items():
-            if self._types.setdefault(name, None) != pl.String and count < chunk.height:
-                rest.append(name)
-        made: dict[str, pl.Series] = {}
-        for kind, before in _NARROWEST.items():
-            names = [name for name in rest if name not in made and self._types[name] in before]
-            if kind == pl.Float64:
+        """The next rows, of a file, typed by all values so far; columns of other types are kept.
+
+        In a wide table an expression takes longer than the values of a column. So one expression
+        stands for all columns of one kind, and the first row rules out most types of most columns.
+        """
+        if not self._types and chunk.height > _HEAD_ROWS:
+            self.add(chunk.head(_HEAD_ROWS), path)
+        texts = chunk
+        if any(dtype != pl.String for dtype in chunk.dtypes):
+            texts = chunk.select(pl.col(pl.String))
+        if not texts.width:
+            return self.typed(chunk)
+
+        self._note_names_among_values(texts, path)
+        null_counts = dict(zip(texts.columns, texts.null_count().row(0), strict=True))
+        undecided = []
+        for name, null_count in null_counts.items():
+            type_so_far = self._types.setdefault(name, None)
+            if type_so_far != pl.String and null_count < chunk.height:
+                undecided.append(name)
+
+        narrowed: dict[str, pl.Series] = {}
+        for dtype, types_before in _NARROWEST.items():
+            possible = _columns_by_first_row(texts, dtype) if undecided else set()
+            names = [
+                name
+                for name in undecided
+                if name not in narrowed and name in possible and self._types[name] in types_before
+            ]
+            if dtype == pl.Float64:
                 names = [name for name in names if not self._is_text(name)]
             # A value that the type cannot hold becomes null.
-            cast = texts.select(_cast(name, kind, strict=False) for name in names)
+            cast = texts.select(_cast(names, dtype, strict=False))
             fitting = {
                 column.name: column
                 for column in cast.iter_columns()
-                if column.null_count() == nulls[column.name]
+                if column.null_count() == null_counts[column.name]
             }
-            codes = self._codes(texts, fitting, kind)
-            for name, column in zip(
-                fitting, texts.select(list(fitting)).iter_columns(), strict=True
-            ):
-                made[name] = column if name in codes else fitting[name]
-        self._types |= {
-            name: type(made[name].dtype) if name in made else pl.String for name in rest
-        }
-        decimal = [
-            name
-            for name in rest
-            if self._types[name] == pl.Float64 and name not in self._no_thousands
-        ]
-        self._look_for_thousands(texts.select(decimal))
-        typed = chunk.with_columns(
-            column for name, column in made.items() if name not in self._thousands
-        )
-        return self.typed(typed)
+            narrowed |= fitting
+            for name in self._codes(texts, fitting, dtype):
+                narrowed[name] = texts.get_column(name)
+
+        for name in undecided:
+            self._types[name] = type(narrowed[name].dtype) if name in narrowed else pl.String
+        self._note_thousands(texts, undecided)
+        columns = [column for name, column in narrowed.items() if name not in self._thousands]
+        return self.typed(chunk.with_columns(columns))
 
     def _is_text(self, name: str) -> bool:
         """Whether a column's cells are kept as they are written."""
         return self._texts is None or name in self._texts
 
-    def _look_for_thousands(self, texts: pl.DataFrame) -> None:
+    def _note_names_among_values(self, texts: pl.DataFrame, path: Path) -> None:
+        """Note the columns one of whose values is the column's name."""
+        for column in texts.iter_columns():
+            name = column.name
+            if name.strip() and name not in self._named and (column == name).any():
+                self._named[name] = path
+
+    def _note_thousands(self, texts: pl.DataFrame, names: Sequence[str]) -> None:
         """Note of columns of numbers with fractions whether all of them may be thousands."""
-        plain = {name: ~pl.col(name).str.contains(PLAIN_OR_THOUSANDS) for name in texts.columns}
-        self._no_thousands.update(_columns_where(texts, plain))
-        self._thousands = self._thousands.union(texts.columns) - self._no_thousands
+        decimal = [
+            name
+            for name in names
+            if self._types[name] == pl.Float64 and name not in self._no_thousands
+        ]
+        is_other = ~pl.col(decimal).str.contains(PLAIN_OR_THOUSANDS)
+        self._no_thousands |= _columns_where(texts, decimal, is_other)
+        self._thousands = self._thousands.union(decimal) - self._no_thousands
 
     def _codes(
-        self, texts: pl.DataFrame, fitting: Mapping[str, pl.Series], kind: type[pl.DataType]
+        self, texts: pl.DataFrame, numbers: Mapping[str, pl.Series], dtype: type[pl.DataType]
     ) -> set[str]:
-        """The columns that are text although all values are numbers: some have leading zeros, or too many digits."""
-        if kind == pl.Boolean:
+        """The columns that are text although all values are numbers.
+
+        Some have leading zeros, or too many digits.
+        """
+        if dtype == pl.Boolean:
             return set()
-        patterns = {name: _REWRITTEN if self._is_text(name) else _ZEROS for name in fitting}
-        found = {name: pl.col(name).str.contains(pattern) for name, pattern in patterns.items()}
-        codes = set(_columns_where(texts, found))
-        if kind == pl.Float64:
-            many_digits = {name: pl.col(name).str.contains(_DIGITS) for name in fitting}
-            return (
-                codes | self._long.intersection(fitting) | set(_columns_where(texts, many_digits))
-            )
-        for name, column in fitting.items():
-            low = column.min()
-            high = column.max()
-            if not (int(low) > -_LONG and int(high) < _LONG) and name not in codes:  # type: ignore[arg-type]
+        kept_as_written = [name for name in numbers if self._is_text(name)]
+        others = [name for name in numbers if not self._is_text(name)]
+        is_rewritten = pl.col(kept_as_written).str.contains(_REWRITTEN)
+        has_zeros = pl.col(others).str.contains(_ZEROS)
+        codes = _columns_where(texts, kept_as_written, is_rewritten)
+        codes |= _columns_where(texts, others, has_zeros)
+        if dtype == pl.Float64:
+            names = list(numbers)
+            has_many_digits = pl.col(names).str.contains(_DIGITS)
+            codes |= self._long.intersection(names)
+            return codes | _columns_where(texts, names, has_many_digits)
+
+        for name, column in numbers.items():
+            low = int(column.min())  # type: ignore[arg-type]
+            high = int(column.max())  # type: ignore[arg-type]
+            is_long = low <= -_LONG or high >= _LONG
+            if is_long and name not in codes:
                 self._long.add(name)
-            if max(-int(low), int(high)) >= _LEAST_THOUSAND:  # type: ignore[arg-type]
+            if max(-low, high) >= _LEAST_THOUSAND:
                 self._no_thousands.add(name)
         return codes
 
@@ -158,12 +180,13 @@ class TextTypes:
     def typed(self, chunk: pl.DataFrame) -> pl.DataFrame:
         """Rows whose values are among those added, with the types so far."""
         schema = chunk.schema  # which polars makes anew each time that it is asked for
+        names_by_type: dict[type[pl.DataType], list[str]] = {dtype: [] for dtype in _NARROWEST}
+        for name, dtype in self._types.items():
+            is_narrowed = dtype in _NARROWEST and name not in self._thousands
+            if is_narrowed and schema.get(name) == pl.String:
+                names_by_type[dtype].append(name)  # type: ignore[index]
         return chunk.with_columns(
-            _cast(name, kind)
-            for name, kind in self._types.items()
-            if kind not in (None, pl.String)
-            and name not in self._thousands
-            and schema.get(name) == pl.String
+            _cast(names, dtype) for dtype, names in names_by_type.items() if names
         )
 
     def warn_of_header(self, path: Path) -> None:
@@ -193,17 +216,27 @@ class TextTypes:
             )
 
 
-def _columns_where(frame: pl.DataFrame, conditions: Mapping[str, pl.Expr]) -> list[str]:
-    """The columns in which a condition holds for any value."""
-    if not conditions:
-        return []
-    holds = frame.select(condition.any().alias(name) for name, condition in conditions.items()).row(
-        0
-    )
-    return [name for name, any_value in zip(conditions, holds, strict=True) if any_value]
+def _columns_where(frame: pl.DataFrame, names: Sequence[str], condition: pl.Expr) -> set[str]:
+    """Those of the columns in which a condition on `pl.col(names)` holds for any value."""
+    if not names:
+        return set()
+    holds = frame.select(condition.any()).row(0)
+    return {name for name, any_value in zip(names, holds, strict=True) if any_value}
 
 
-def _cast(name: str, kind: type[pl.DataType], *, strict: bool = True) -> pl.Expr:
-    if kind == pl.Boolean:
-        return pl.col(name).replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
-    return pl.col(name).cast(kind, strict=strict)
+def _columns_by_first_row(texts: pl.DataFrame, dtype: type[pl.DataType]) -> set[str]:
+    """The columns whose first cell is empty or a value of a type."""
+    first_cells = pl.DataFrame({"cell": texts.row(0)}, schema={"cell": pl.String})
+    cast = first_cells.select(_cast(["cell"], dtype, strict=False))
+    is_possible = cast.get_column("cell").is_not_null() | first_cells.get_column("cell").is_null()
+    return {name for name, possible in zip(texts.columns, is_possible, strict=True) if possible}
+
+
+def _cast(names: Sequence[str], dtype: type[pl.DataType], *, strict: bool = True) -> pl.Expr:
+    """Columns of text as another type; no Boolean but true and false is known."""
+    cells = pl.col(names)
+    if dtype != pl.Boolean:
+        return cells.cast(dtype, strict=strict)
+    is_true = cells == "true"
+    is_known = is_true | (cells == "false")
+    return pl.when(is_known).then(is_true)
