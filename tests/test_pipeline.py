@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import (
@@ -23,6 +24,7 @@ from fieldwise.runs.cache_key import data_key, data_settings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.raw_table import load_frame
+from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.cache import Cache
 
@@ -182,3 +184,72 @@ def test_the_digest_tells_other_rows_and_another_order():
     assert digest == rows_digest(frame.clone(), schema)
     assert digest != rows_digest(frame[::-1], schema)
     assert digest != rows_digest(frame.with_columns(1 - frame["liked"]), schema)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"split": {"kind": "leave-last-out", "user": "reader", "order": "day"}},
+        {"split": {"kind": "random", "drop_without_positive": "reader"}},
+        {
+            "split": {
+                "kind": "column",
+                "column": "reader",
+                "train": ["2.5", "2.50", "3.5"],
+                "valid": ["1.1"],
+                "test": ["1.10"],
+            }
+        },
+        {"target_encoding": {"columns": ["reader"]}},
+        {"history": {"user": "reader", "item": "film", "order": "day"}},
+        {
+            "negatives": {
+                "user": "reader",
+                "item": "film",
+                "parts": ["train", "valid", "test"],
+            }
+        },
+    ],
+    ids=["leave-last-out", "drop", "column", "target_encoding", "history", "negatives"],
+)
+def test_a_column_that_no_field_reads_has_the_values_of_its_file(settings, tmp_path):
+    """Ids 1.10 and 1.1 of a CSV are two, as in a Parquet file, also where only a split names their column."""
+    rng = np.random.default_rng(0)
+    readers = rng.choice(["1.1", "1.10", "2.5", "2.50", "3.5"], 300)
+    log = pl.DataFrame(
+        {
+            "reader": readers,
+            "film": [f"{k % 7}.{k}" for k in rng.integers(0, 90, 300)],
+            "device": rng.choice(["tv", "phone"], 300),
+            "day": np.arange(300),
+            "liked": np.where(np.isin(readers, ["2.5", "2.50"]), 0, rng.integers(0, 2, 300)),
+        }
+    )
+    if "negatives" in settings:
+        log = log.filter(pl.col("liked") == 1).head(60)
+    log.write_csv(tmp_path / "log.csv")
+    log.write_parquet(tmp_path / "log.parquet")
+    fields = [{"kind": "categorical", "name": "device"}]
+    if "target_encoding" in settings:
+        fields.append({"kind": "numeric", "name": "reader_mean_label"})
+    if "history" in settings:
+        fields += [
+            {"kind": "categorical", "name": "film"},
+            {"kind": "sequence", "name": "history", "shares": "film"},
+        ]
+
+    def prepared(file: str):
+        plain = {
+            "schema": {"label": {"column": "liked"}, "fields": fields},
+            "model": {"name": "lr"},
+            "data": {"path": str(tmp_path / file)},
+            **settings,
+        }
+        return prepare_recipe(Recipe.from_dict(plain, file), tmp_path)
+
+    from_csv = prepared("log.csv")
+    from_parquet = prepared("log.parquet")
+    assert from_csv.counts == from_parquet.counts
+    for name in ("train", "valid", "test"):
+        part = getattr(from_csv, name).frame
+        assert_frame_equal(part, getattr(from_parquet, name).frame.cast(part.select("film").schema))

@@ -29,7 +29,7 @@ from fieldwise import (
 from fieldwise.automatic.task import audit
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
-from fieldwise.data.encode.numbers import number_formats
+from fieldwise.data.encode.numbers import marks_sentences, number_formats
 from fieldwise.data.prepare.labels import positive_rows, read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.prepare.splits import split_table
@@ -113,9 +113,16 @@ def test_training_says_which_marks_were_read(capsys: pytest.CaptureFixture[str])
     prepared = prepare(frame, SCHEMA, split=RandomSplit(), seed=0)
     assert prepared.marks == {name: {"?": 20, "NULL": 20} for name in ("price", "paid")}
     Recommender(SCHEMA, FM(embedding_dim=2), verbose=True).fit(frame)
-    assert "column 'price': '?' in 20, 'NULL' in 20 cells read as missing" in "".join(
-        capsys.readouterr()
-    )
+    said = "".join(capsys.readouterr())
+    assert "2 columns ('price', 'paid'): '?' in 40, 'NULL' in 40 cells read as missing" in said
+
+
+def test_marks_of_many_columns_are_one_sentence_with_a_count() -> None:
+    marks = {f"x{k}": {"NA": k + 1} for k in range(2_000)} | {"age": {"?": 1}}
+    assert marks_sentences(marks) == [
+        "2,000 columns ('x0', 'x1', 'x2', 'x3', 'x4', ...): 'NA' in 2,001,000 cells read as missing",
+        "column 'age': '?' in 1 cell read as missing",
+    ]
 
 
 def test_a_single_row_may_hold_marks_and_amounts() -> None:

@@ -495,7 +495,10 @@ def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:
             path = None if data.path is None else str(Path(data.path).resolve())
             source = dataclasses.replace(data, path=path)
             read = partial(load_frame, data, Path())
-            frame = read(() if settings.schema is None else settings.schema.text_columns)
+            texts = () if settings.schema is None else settings.schema.text_columns
+            if settings.split is not None:
+                texts += settings.split.text_columns
+            frame = read(texts)
         else:
             path = IN_MEMORY if out is None else str(out.resolve() / TABLE)
             frame = as_table(data)

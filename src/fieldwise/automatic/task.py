@@ -242,7 +242,10 @@ def build_task(
             frame.drop(names_parts, strict=False), label=settings.label, positive=settings.positive
         )
         schema = inferred.schema
-        texts = [column for column in schema.text_columns if column in frame.columns]
+        named = schema.text_columns
+        if settings.split is not None:
+            named += settings.split.text_columns
+        texts = [column for column in dict.fromkeys(named) if column in frame.columns]
         if read is not None and any(frame.schema[column].is_numeric() for column in texts):
             frame = read(texts)
         note(

@@ -214,7 +214,7 @@ def _print_schema(options: InitOptions) -> None:
         raise ConfigError(
             f"--out - prints an inferred schema, found --schema {options.schema}: omit it"
         )
-    from fieldwise.data.encode.numbers import marks_sentence
+    from fieldwise.data.encode.numbers import marks_sentences
     from fieldwise.data.read.chunked_table import sample_table
 
     sample = sample_table(options.table, options.reading.text())
@@ -222,8 +222,8 @@ def _print_schema(options: InitOptions) -> None:
         guess = _inferred(sample, options)
     print(guess.to_toml())
     _say_sample(sample)
-    for column, marks in guess.marks.items():
-        say(f"missing: {marks_sentence(column, marks)}")
+    for sentence in marks_sentences(guess.marks):
+        say(f"missing: {sentence}")
     for doubt in guess.grouped_doubts().values():
         say(f"CHECK: {doubt}")
     suggest(
@@ -371,7 +371,7 @@ def _findings(
     guess: "Inference", sample: "Sample", split: str, options: InitOptions
 ) -> Iterator[str]:
     """The five lines about a table (label, user, item, time and split), and what the user must check."""
-    from fieldwise.data.encode.numbers import marks_sentence
+    from fieldwise.data.encode.numbers import marks_sentences
 
     label = guess.labels[0]
     said = label.rate is None or guess.only_positives or "% of the rows" in label.reason
@@ -392,8 +392,8 @@ def _findings(
         yield f"{side}: {column or found}{count}"
     yield f"time: {guess.schema.time or 'none found'}"
     yield f"split: {split}"
-    for column, marks in guess.marks.items():
-        yield f"missing: {marks_sentence(column, marks)}"
+    for sentence in marks_sentences(guess.marks):
+        yield f"missing: {sentence}"
     for doubt in guess.grouped_doubts().values():
         yield f"CHECK: {doubt}"
     for side, column in ids.items():

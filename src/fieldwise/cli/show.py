@@ -91,11 +91,11 @@ def say(sentence: str) -> None:
 
 def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
     """Say which marks were read as missing, and warn of repeated rows, of features that know labels, and of leaks."""
-    from fieldwise.data.encode.numbers import marks_sentence
+    from fieldwise.data.encode.numbers import marks_sentences
     from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 
-    for column, marks in prepared.marks.items():
-        say(marks_sentence(column, marks))
+    for sentence in marks_sentences(prepared.marks):
+        say(sentence)
     for sentence in repeat_sentences(prepared.counts):
         say(f"WARNING: {sentence}")
     for sentence in recipe.cautions(prepared):

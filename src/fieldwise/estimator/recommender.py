@@ -30,7 +30,7 @@ from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder, missing_marks
-from fieldwise.data.encode.numbers import marks_sentence
+from fieldwise.data.encode.numbers import marks_sentences
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import Preparation, SplitPart, check_columns
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
@@ -261,8 +261,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         complete, derived_counts = preparation.derived(parts)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **derived_counts}
-        for column, marks in missing_marks(rows.frame, schema).items():
-            self._say(marks_sentence(column, marks))
+        for sentence in marks_sentences(missing_marks(rows.frame, schema)):
+            self._say(sentence)
         for sentence in repeat_sentences(counts):
             if schema.time is not None:  # without times, equal rows may be different events
                 warnings.warn(sentence, stacklevel=2)

@@ -58,7 +58,7 @@ def prepare_recipe(
         return prepare_frame(recipe, as_table(frame))
     large = large_table(
         recipe.data,
-        text_columns=recipe.schema.text_columns,
+        text_columns=recipe.text_columns,
         reports=reports or NO_REPORTS,
         engine=engine,
     )
@@ -81,7 +81,7 @@ def prepare_recipe(
 
 def _prepare_uncached(recipe: Recipe, data_dir: Path, large: LargeTable | None) -> Prepared:
     if large is None:
-        frame = load_frame(recipe.data, data_dir, recipe.schema.text_columns)
+        frame = load_frame(recipe.data, data_dir, recipe.text_columns)
         return prepare_frame(recipe, frame, recipe.data.path)
     with scratch_folder() as folder:  # whose files have no names any more afterwards
         return large.prepared(recipe, data_dir, folder, folder.parent)
@@ -96,7 +96,7 @@ def _prepare_at_once(
     paths: Mapping[str, Path],
 ) -> Prepared:
     """Prepared data of a table in memory, which are cached if the disk has the space and no file has changed."""
-    frame = load_frame(recipe.data, data_dir, recipe.schema.text_columns)
+    frame = load_frame(recipe.data, data_dir, recipe.text_columns)
     lacking = lacking_space(cache.folder, _encoded_bytes(recipe.schema, frame) + table_bytes(frame))
     if lacking:
         cache.note(f"not stored in the cache: that needs {lacking}")

@@ -90,7 +90,7 @@ class LargeTable:
             limits = ChunkLimits.within(
                 self.memory // PREPARATION_MEMORY_FACTOR, PREPARATION_MEMORY_FACTOR
             )
-            text = recipe.data.text(recipe.schema.text_columns)
+            text = recipe.data.text(recipe.text_columns)
             files = find_files(Path(recipe.data.path))
             return open_files(files, text, limits, source_folder, self.reports)
 

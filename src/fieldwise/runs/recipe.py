@@ -79,6 +79,18 @@ class Recipe:
         """The seed of the split and negatives."""
         return self.seed if self.data_seed is None else self.data_seed
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns whose cells are read from text files as they are written: the schema's, and those named elsewhere.
+
+        Such as a split's column of users that is no field.
+        """
+        columns = list(self.schema.text_columns)
+        for settings in (self.split, self.negatives, self.history, self.target_encoding):
+            if settings is not None:
+                columns += settings.text_columns
+        return tuple(dict.fromkeys(columns))
+
     def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
         """Warnings of a protocol that leaks, for comparison with published figures only; counted in prepared rows."""
         sentences = []

@@ -97,7 +97,7 @@ def _memory_of_rows(recipe: Recipe, prepared: Prepared, program_mib: float) -> d
     raw_bytes = 0
     encoded_bytes = 0
     # Large tables are mapped; a training that makes the rows itself has them in memory.
-    if large_table(recipe.data, text_columns=recipe.schema.text_columns) is None:
+    if large_table(recipe.data, text_columns=recipe.text_columns) is None:
         raw_bytes = _raw_bytes(prepared)
         encoded_bytes = _encoded_bytes(prepared)
     train = prepared.train.table

@@ -1,6 +1,7 @@
 """Numbers as text: their formats with units, and the marks of missing values."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -230,7 +231,37 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
     return dict(counts.iter_rows())
 
 
-def marks_sentence(column: str, marks: Mapping[str, int]) -> str:
-    """Which marks of a column are read as missing, and in how many cells."""
-    shown = ", ".join(f"{mark!r} in {count:,}" for mark, count in marks.items())
-    return f"column {column!r}: {shown} {'cell' if sum(marks.values()) == 1 else 'cells'} read as missing"
+_NAMED_COLUMNS = 5
+"""Of the columns with the same marks, which are one sentence; a table may have thousands."""
+
+
+def marks_sentences(marks: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Which marks of each column are read as missing, and in how many cells; one sentence for equal marks.
+
+    >>> for sentence in marks_sentences({"age": {"?": 2}, "price": {"-": 3, "NA": 1}, "size": {"?": 1}}):
+    ...     print(sentence)
+    2 columns ('age', 'size'): '?' in 3 cells read as missing
+    column 'price': '-' in 3, 'NA' in 1 cells read as missing
+    """
+    columns_by_marks: dict[tuple[str, ...], list[str]] = {}
+    for column, counts in marks.items():
+        columns_by_marks.setdefault(tuple(sorted(counts)), []).append(column)
+
+    sentences = []
+    for columns in columns_by_marks.values():
+        counts = Counter[str]()
+        for column in columns:
+            counts.update(marks[column])
+        cells = ", ".join(f"{mark!r} in {count:,}" for mark, count in counts.most_common())
+        noun = "cell" if counts.total() == 1 else "cells"
+        sentences.append(f"{_named_columns(columns)}: {cells} {noun} read as missing")
+    return sentences
+
+
+def _named_columns(columns: Sequence[str]) -> str:
+    """The only column, or how many there are and the first of them."""
+    if len(columns) == 1:
+        return f"column {columns[0]!r}"
+    names = ", ".join(map(repr, columns[:_NAMED_COLUMNS]))
+    others = ", ..." if len(columns) > _NAMED_COLUMNS else ""
+    return f"{len(columns):,} columns ({names}{others})"

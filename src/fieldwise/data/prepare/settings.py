@@ -25,6 +25,11 @@ class _IdColumns:
         return replace(self, user=self.user or schema.user, item=self.item or schema.item)
 
     @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text."""
+        return tuple(column for column in (self.user, self.item) if column is not None)
+
+    @property
     def ids(self) -> tuple[str, str]:
         """The columns of users and of items."""
         if self.user is None or self.item is None:
@@ -116,6 +121,11 @@ class TargetEncoding:
             raise ConfigError(
                 f"target_encoding.prior_rows must not be negative, found {self.prior_rows:g}"
             )
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text."""
+        return self.columns
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -215,6 +225,11 @@ class RandomSplit(_Shares):
                 "one of the two"
             )
 
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text."""
+        return () if self.drop_without_positive is None else (self.drop_without_positive,)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSplit(_Shares):
@@ -233,6 +248,11 @@ class TimeSplit(_Shares):
 
     column: str | None = None
     kind: Literal["time"] = "time"
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text: none."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,6 +283,11 @@ class LeaveLastOutSplit:
         for name, least in (("valid_rows", 1), ("test_rows", 1), ("min_train", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text."""
+        return () if self.user is None else (self.user,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +327,11 @@ class ColumnSplit:
             raise ConfigError(
                 "stratify is for sampling validation rows: also give valid_share, or omit stratify"
             )
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that these settings name and read as text."""
+        return (self.column,)
 
 
 SplitSettings = RandomSplit | TimeSplit | LeaveLastOutSplit | ColumnSplit
