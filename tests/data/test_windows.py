@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise import Layout
-from fieldwise.data import table as module
-from fieldwise.data.table import EncodedTable, ShuffledRows, epoch_windows, read_spans, window_rows
+from fieldwise.data import shuffled_rows as module
+from fieldwise.data.shuffled_rows import ShuffledRows, epoch_windows, window_rows
+from fieldwise.data.table import EncodedTable, read_spans
 from fieldwise.layout import FieldLayout
 
 BAGS = (("tags", "mean"), ("seen", "sum"))
@@ -94,7 +95,7 @@ def test_several_windows_give_every_row_once_in_batches_of_todays_sizes(
     rows, size, window, blocks, data
 ):
     table = table_of(rows)
-    with mock.patch.object(module, "BLOCKS", blocks):
+    with mock.patch.object(module, "BLOCKS_PER_WINDOW", blocks):
         several(table, size, window, data)
 
 
@@ -124,7 +125,7 @@ def test_blocks_have_at_most_4096_rows_and_a_window_at_least_1024_of_them():
 
 
 def test_the_rows_of_a_window_come_from_so_many_blocks(monkeypatch):
-    monkeypatch.setattr(module, "BLOCKS", 16)
+    monkeypatch.setattr(module, "BLOCKS_PER_WINDOW", 16)
     windows, start = epoch_windows(1000, window=330, seed=5, epoch=2), 0
     assert len(windows) == 4
     results = list(chain.from_iterable(numbers(epoch(table_of(1000), 7, 330, number=2))))
@@ -151,7 +152,7 @@ def test_seed_and_epoch_alone_decide_the_order():
 def test_windows_of_a_table_of_more_than_a_gib(monkeypatch):
     table = table_of(1000)
     assert window_rows(table) == 1000
-    monkeypatch.setattr(module, "WHOLE_BYTES", table.nbytes - 1)
+    monkeypatch.setattr(module, "ONE_WINDOW_BYTES", table.nbytes - 1)
     monkeypatch.setattr(module, "WINDOW_BYTES", table.nbytes // 20)
     assert window_rows(table) == pytest.approx(50, abs=1)
     assert window_rows(table, 70) == 70
@@ -216,7 +217,7 @@ import numpy as np
 
 from fieldwise.data.reports import memory_mib
 from fieldwise.data.table import EncodedTable
-from fieldwise.data.table import ShuffledRows
+from fieldwise.data.shuffled_rows import ShuffledRows
 from fieldwise.layout import Layout
 from fieldwise.storage.machine import keep_freed_arrays
 

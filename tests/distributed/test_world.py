@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fieldwise import ConfigError, TrainingSettings
-from fieldwise.data.table import BatchShard
+from fieldwise.data.shuffled_rows import BatchShard
 from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.distributed.process_group import ProcessGroup, process_group
 from fieldwise.errors import LostProcessError

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.config import to_plain
-from fieldwise.data.table import BatchShard, EncodedTable, ShuffledRows, window_rows
+from fieldwise.data.shuffled_rows import BatchShard, ShuffledRows, window_rows
+from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.evaluation.metrics import METRICS

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fieldwise.data.table import EncodedTable, window_rows
+from fieldwise.data.shuffled_rows import window_rows
+from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.training.objective import Objective

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fieldwise.data.table import BatchShard, EncodedTable, batch_starts
+from fieldwise.data.shuffled_rows import BatchShard
+from fieldwise.data.table import EncodedTable, batch_starts
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
