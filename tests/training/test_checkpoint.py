@@ -26,8 +26,9 @@ from fieldwise import (
 )
 from fieldwise.models.build import build_network
 from fieldwise.training.checkpoint import CHECKPOINT, CheckpointFolder, Checkpoints
-from fieldwise.training.fit import SignalGuard, Training
+from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
+from fieldwise.training.signals import SignalGuard
 
 ALWAYS = 1e-9  # minutes: every step is due
 COMMON = {
@@ -451,7 +452,7 @@ def test_an_agreed_signal_acts_once_in_every_process_that_trains(noted):
 
     sync = SimpleNamespace(noted=[], agreed=False)
     guard = SignalGuard(sync, sync.noted)
-    guard._before[signal.SIGTERM] = handler
+    guard._handlers[signal.SIGTERM] = handler
     with guard:  # the others do not know of it yet
         sync.noted.extend(noted)
     assert handled == []

@@ -20,7 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -35,6 +35,7 @@ from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.files import cannot_write, try_lock
 from fieldwise.training.history import Evaluation
+from fieldwise.training.state import Stopped, TrainState
 
 if TYPE_CHECKING:
     from fieldwise.training.step import Step
@@ -51,7 +52,6 @@ NONE_LEFT = "no whole checkpoint is left: training begins anew"
 State = tuple[Mapping[str, Any], Mapping[str, Tensor]]
 """What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
 
-Stopped = Literal["patience", "epochs", "interrupted", "time"]
 COUNTED: dict[str, Callable[[Any], Any]] = {
     "epoch": int, "step": int, "without_gain": int, "position": float, "spent": float, "evaluated": bool
 }  # fmt: skip
@@ -305,25 +305,6 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
         )
         words.append((name, first, other))
     return words
-
-
-@dataclass(kw_only=True)
-class TrainState:
-    """What a run has reached between two steps, without weights, optimizer and generators."""
-
-    epoch: int = 0  # epochs begun
-    step: int = 0  # done in the last of them
-    position: float = 0.0  # epochs done, with their fraction
-    evaluated: bool = True  # whether the evaluation after that step, if there is one, is done
-    order: Tensor | None = None  # state of the generator of row orders when the epoch began
-    history: list[Evaluation] = field(default_factory=list)
-    best: tuple[Evaluation, dict[str, Tensor]] | None = None  # with its weights
-    without_gain: int = 0  # evaluations since
-    losses: list[Tensor] = field(default_factory=list)  # of the steps since the last evaluation
-    step_seconds: list[float] = field(default_factory=list)  # time in steps of each whole epoch
-    spent: float = 0.0  # of this epoch so far
-    started: float = field(default_factory=time.perf_counter)  # when the run began
-    stopped: Stopped | None = None  # what ended the run; None while it goes on
 
 
 def snapshot(reached: TrainState, step: "Step", *, copied: bool) -> State:

@@ -3,58 +3,54 @@
 Letters: N rows, R rows of the shared embedding table.
 """
 
-import math
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy import sparse
 from torch import nn
 
-from fieldwise.config import to_plain
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
-from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep, watched
-from fieldwise.training.history import Evaluation, History
-from fieldwise.training.objective import Objective, evaluate, monitored
-from fieldwise.training.optimizers import l2_strengths
-from fieldwise.training.step import base_score, move_to_device
+from fieldwise.training.history import History
+from fieldwise.training.objective import Objective
+from fieldwise.training.step import base_score
 
-if TYPE_CHECKING:
-    from fieldwise.training.fit import Training
+SHARED_VARIANCES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""Prior variances of all weights, scikit-learn's `C`; a prior is named by its number."""
+FIELD_FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Factors of the prior variances that the training rows suggest for each field."""
+FIELDS_PREFIX = "fields "
+"""Begins the name of a prior with one variance for each field; its factor follows."""
+GIVEN = "given"
+"""The name of the prior whose strength a setting gives."""
+NEGLIGIBLE_LOG_LIKELIHOOD = 20.0
+"""Weaker priors are not tried when the validation likelihood has fallen by e^20."""
+LEAST_SHARE_OF_PRIOR = 1e-4
+SHARES_OF_NETWORK = np.linspace(0.0, 1.0, 101)
+"""Those that are tried for a network in its mean with LR."""
 
-# prior variances of all weights: scikit-learn's `C`
-ALIKE = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-# factors of the variances that the training rows suggest for each field
-BY_FIELD = (0.1, 0.3, 1.0, 3.0, 10.0)
+# of the estimate of each field's variance
 LEAST_VARIANCE = 1e-3
 FIRST_VARIANCE = 0.3
 MOST_VARIANCE = 10.0
-ROUNDS = 8  # of the estimate of these variances
-# natural logarithm: weaker priors are not tried when the validation likelihood has fallen by e^20
-HOPELESS = 20.0
-LEAST_SHARE = 1e-4
-SHARES = np.linspace(0.0, 1.0, 101)  # of a network in its mean with LR
-# of L-BFGS
-DECREASE = 1e-10
-MOST_STEPS = 1_000
-MEMORY = 20
-# at the solution of a given prior; of priors that are weighed
-GRADIENT = 1e-6
-ROUGH_GRADIENT = 1e-5
-# names of priors; those of one variance are its number
-GIVEN = "given"
-FIELDS = "fields "
+VARIANCE_ROUNDS = 8
 
-CHUNK_ROWS = 1 << 16  # between chunks a deadline is asked
+# of L-BFGS; priors that are weighed need a rougher solution than a given one
+LBFGS_LEAST_DECREASE = 1e-10
+LBFGS_MOST_STEPS = 1_000
+LBFGS_MEMORY = 20
+LBFGS_GRADIENT = 1e-6
+LBFGS_ROUGH_GRADIENT = 1e-5
+
+CHUNK_ROWS = 1 << 16
+"""Between chunks of so many rows a deadline is asked."""
 
 OnProgress = Callable[[float | None], None]
 
@@ -70,19 +66,24 @@ def design_matrix(table: EncodedTable) -> Any:
     >>> design_matrix(table).toarray().tolist()
     [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
-    rows, singles = table.ids.shape
-    factors = np.ones((rows, singles))
-    factors[:, [f.kind == "value" for f in table.layout.fields if f.kind != "bag"]] = table.values
-    row = [np.repeat(np.arange(rows), singles)]
-    column = [table.ids.ravel()]
+    num_rows, num_singles = table.ids.shape
+    singles = [f for f in table.layout.fields if f.kind != "bag"]
+    factors = np.ones((num_rows, num_singles))
+    factors[:, [f.kind == "value" for f in singles]] = table.values
+
+    rows = [np.repeat(np.arange(num_rows), num_singles)]
+    columns = [table.ids.ravel()]
     values = [factors.ravel()]
     if table.bags_per_row:
-        means = torch.tensor([f.pooling == "mean" for f in table.layout.fields if f.kind == "bag"])
-        row.append(table.bags.segments.numpy() // table.bags_per_row)
-        column.append(table.bags.ids.numpy())
-        values.append(table.bags.shares(means).numpy())
-    places = np.concatenate(row), np.concatenate(column).astype(np.int64)
-    return sparse.csr_matrix((np.concatenate(values), places), shape=(rows, table.layout.num_rows))
+        bag_fields = [f for f in table.layout.fields if f.kind == "bag"]
+        is_mean = torch.tensor([f.pooling == "mean" for f in bag_fields])
+        rows.append(table.bags.segments.numpy() // table.bags_per_row)
+        columns.append(table.bags.ids.numpy())
+        values.append(table.bags.shares(is_mean).numpy())
+
+    coordinates = (np.concatenate(rows), np.concatenate(columns).astype(np.int64))
+    shape = (num_rows, table.layout.num_rows)
+    return sparse.csr_matrix((np.concatenate(values), coordinates), shape=shape)
 
 
 class _Rows:
@@ -99,33 +100,32 @@ class _Rows:
         self.noise = 0.5
 
     @cached_property
-    def parts(self) -> list[Any]:
+    def matrices(self) -> list[Any]:
         """The matrices, in order."""
-        rows = len(self.table)
-        if rows <= CHUNK_ROWS:
+        num_rows = len(self.table)
+        if num_rows <= CHUNK_ROWS:
             return [design_matrix(self.table)]
-        result = list[Any]()
-        for first in range(0, rows, CHUNK_ROWS):
+        matrices = list[Any]()
+        for first in range(0, num_rows, CHUNK_ROWS):
             self.on_progress(None)
-            result.append(
-                design_matrix(self.table.take(np.arange(first, min(first + CHUNK_ROWS, rows))))
-            )
-        return result
+            chunk = self.table.take(np.arange(first, min(first + CHUNK_ROWS, num_rows)))
+            matrices.append(design_matrix(chunk))
+        return matrices
 
     def scores(self, solution: np.ndarray) -> np.ndarray:
         """The scores [N] of weights and bias [R + 1]."""
-        result = list[np.ndarray]()
-        for x in self.parts:
-            if result:
+        scores = list[np.ndarray]()
+        for x in self.matrices:
+            if scores:
                 self.on_progress(None)
-            result.append(x @ solution[:-1] + solution[-1])
-        return np.concatenate(result)
+            scores.append(x @ solution[:-1] + solution[-1])
+        return np.concatenate(scores)
 
-    def sums(self, values: np.ndarray, parts: Sequence[Any]) -> np.ndarray:
+    def sums(self, values: np.ndarray, matrices: Sequence[Any]) -> np.ndarray:
         """The product [R] of such matrices, transposed, with values of the rows [N]."""
-        result = np.zeros(parts[0].shape[1])
+        result = np.zeros(matrices[0].shape[1])
         first = 0
-        for x in parts:
+        for x in matrices:
             if first:
                 self.on_progress(None)
             result += x.T @ values[first : first + x.shape[0]]
@@ -136,15 +136,19 @@ class _Rows:
         """Negative log-likelihoods [N]."""
         if self.binary:
             return np.asarray(np.logaddexp(0.0, scores) - self.y * scores)
-        result: np.ndarray = (scores - self.y) ** 2 / (2 * self.noise)
-        return result
+        losses: np.ndarray = (scores - self.y) ** 2 / (2 * self.noise)
+        return losses
+
+    def mean_square(self, scores: np.ndarray) -> float:
+        """The weighted mean of the squared residuals of a regression label."""
+        return float(np.average((scores - self.y) ** 2, weights=self.weight))
 
     def likelihood(self, scores: np.ndarray) -> float:
         """The log-likelihood of all rows; of a regression label with the residuals' variance that maximizes it."""
         if self.binary:
             return -float(self.weight @ self.losses(scores))
-        mean = float(np.average((scores - self.y) ** 2, weights=self.weight))
-        return -0.5 * float(self.weight.sum()) * float(np.log(max(mean, np.finfo(np.float64).tiny)))
+        variance = max(self.mean_square(scores), np.finfo(np.float64).tiny)
+        return -0.5 * float(self.weight.sum()) * float(np.log(variance))
 
     def slopes(self, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The first and second derivatives of `losses`."""
@@ -154,7 +158,7 @@ class _Rows:
         return (scores - self.y) / self.noise, np.full(len(scores), 1 / self.noise)
 
     def solution(
-        self, precision: np.ndarray, start: np.ndarray, gradient: float = ROUGH_GRADIENT
+        self, precision: np.ndarray, start: np.ndarray, gradient: float = LBFGS_ROUGH_GRADIENT
     ) -> np.ndarray:
         """The weights and the bias [R + 1] of the least loss with Gaussian priors of these precisions [R]."""
         from scipy.optimize import minimize  # imported here: takes a quarter of a second
@@ -162,23 +166,29 @@ class _Rows:
 
         total = self.weight.sum()
 
-        def loss(solution: np.ndarray) -> tuple[float, np.ndarray]:
+        def loss_and_gradient(solution: np.ndarray) -> tuple[float, np.ndarray]:
             scores = self.scores(solution)
             w = solution[:-1]
+            penalty = 0.5 * precision @ (w * w)
+            loss = float(self.weight @ self.losses(scores) + penalty) / total
+            self.on_progress(loss)
             slope = self.weight * self.slopes(scores)[0]
-            value = float(self.weight @ self.losses(scores) + 0.5 * precision @ (w * w)) / total
-            self.on_progress(value)
-            return value, np.append(
-                self.sums(slope, self.parts) + precision * w, slope.sum()
-            ) / total
+            slope_of_weights = self.sums(slope, self.matrices) + precision * w
+            return loss, np.append(slope_of_weights, slope.sum()) / total
 
-        limits = {"maxiter": MOST_STEPS, "gtol": gradient, "ftol": DECREASE, "maxcor": MEMORY}
-        # whose threads wait for each other, on a busy machine for seconds
+        options = {
+            "maxiter": LBFGS_MOST_STEPS,
+            "gtol": gradient,
+            "ftol": LBFGS_LEAST_DECREASE,
+            "maxcor": LBFGS_MEMORY,
+        }
+        # BLAS's threads wait for each other, on a busy machine for seconds
         with threadpool_limits(1, "blas"):
-            result: np.ndarray = minimize(
-                loss, start, jac=True, method="L-BFGS-B", options=limits
-            ).x
-        return result
+            minimum = minimize(
+                loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options
+            )
+        solution: np.ndarray = minimum.x
+        return solution
 
 
 def _targets(table: EncodedTable, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
@@ -198,7 +208,8 @@ class LRSolution(NamedTuple):
     history: History | None = None
 
 
-_last: list[tuple[Any, Any, Objective, LRSolution]] = []  # of the rows that were used last
+_last_solution: list[tuple[Any, Any, Objective, LRSolution]] = []
+"""Of the rows that were used last: weak references to them, the objective and the solution."""
 
 
 class Regression:
@@ -233,83 +244,106 @@ class Regression:
         return _Rows(self.train, self.objective, self.on_progress)
 
     def solve(
-        self, valid: EncodedTable | History, each: Callable[[np.ndarray], None] | None = None
+        self,
+        valid: EncodedTable | History,
+        on_solution: Callable[[np.ndarray], None] | None = None,
     ) -> LRSolution:
-        """Solve for the priors in turn and weigh them on the validation rows; `each` is called with their scores.
+        """Solve for the priors in turn and weigh them on the validation rows; `on_solution` gets their scores.
 
-        Priors of one kind become weaker until the likelihood has fallen far below its maximum.
-        Given an earlier result its priors are solved for. Without `each` the result for the rows
-        that were used last is taken: searches make many.
+        Priors of one family become weaker until the likelihood has fallen far below its maximum.
+        Given an earlier result its priors are solved for. Without `on_solution` the result for the
+        rows that were used last is taken: searches make many.
         """
-        for train, judged, objective, solved in _last if each is None else []:
-            if train() is self.train and judged() is valid and objective == self.objective:
-                return solved
+        if on_solution is None:
+            for train_ref, valid_ref, objective, solution in _last_solution:
+                same_rows = train_ref() is self.train and valid_ref() is valid
+                if same_rows and objective == self.objective:
+                    return solution
+
         if not isinstance(valid, History):
             rows = _Rows(valid, self.objective, self.on_progress)
-            for kind in [(GIVEN,)] if self.l2 is not None else [ALIKE, BY_FIELD]:
-                start = self.start()
-                best = -np.inf
-                for number in kind:
-                    name = (
-                        f"{FIELDS}{number:g}"
-                        if kind is BY_FIELD
-                        else f"{number:g}"
-                        if kind is ALIKE
-                        else GIVEN
-                    )
-                    start = self._solved(name, start)
-                    scores = rows.scores(start)
-                    self.likelihoods[name] = likelihood = rows.likelihood(scores)
-                    if each is not None:
-                        each(scores)
-                    best = max(best, likelihood)
-                    if likelihood < best - HOPELESS:
-                        break
+            for priors in self._families_of_priors():
+                self._solve_family(priors, rows, on_solution)
         result = self.result(valid)
         if self.l2 is None:
-            _last[:] = [(weakref.ref(self.train), weakref.ref(valid), self.objective, result)]
+            _last_solution[:] = [
+                (weakref.ref(self.train), weakref.ref(valid), self.objective, result)
+            ]
         return result
+
+    def _families_of_priors(self) -> list[list[str]]:
+        """Names of priors, in each family from the strongest to the weakest."""
+        if self.l2 is not None:
+            return [[GIVEN]]
+        shared = [f"{variance:g}" for variance in SHARED_VARIANCES]
+        by_field = [f"{FIELDS_PREFIX}{factor:g}" for factor in FIELD_FACTORS]
+        return [shared, by_field]
+
+    def _solve_family(
+        self,
+        priors: Sequence[str],
+        rows: _Rows,
+        on_solution: Callable[[np.ndarray], None] | None,
+    ) -> None:
+        """Solve for priors in turn, each from the solution before, until validation rows become unlikely."""
+        solution = self.start()
+        best = -np.inf
+        for prior in priors:
+            solution = self._solution_of(prior, solution)
+            scores = rows.scores(solution)
+            likelihood = rows.likelihood(scores)
+            self.likelihoods[prior] = likelihood
+            if on_solution is not None:
+                on_solution(scores)
+            best = max(best, likelihood)
+            if likelihood < best - NEGLIGIBLE_LOG_LIKELIHOOD:
+                break
 
     def result(self, valid: EncodedTable | History) -> LRSolution:
         """The mean of the solutions so far, in the shares of an earlier result if given; or the best constant."""
         shares = valid.priors if isinstance(valid, History) else self.shares
         if not shares:
             return LRSolution(shares, self.start())
-        results = [share * self._solved(name, self.start()) for name, share in shares.items()]
-        return LRSolution(shares, np.asarray(np.sum(results, axis=0)))
+        parts = [share * self._solution_of(name, self.start()) for name, share in shares.items()]
+        return LRSolution(shares, np.asarray(np.sum(parts, axis=0)))
 
     @property
     def shares(self) -> dict[str, float]:
         """The share of each prior in the mean: in proportion to the likelihood of the validation rows."""
         best = max(self.likelihoods.values(), default=0.0)
-        shares = {name: float(np.exp(result - best)) for name, result in self.likelihoods.items()}
-        shares = {name: share for name, share in shares.items() if share > LEAST_SHARE}
-        return {name: share / sum(shares.values()) for name, share in shares.items()}
+        relative = {
+            name: float(np.exp(likelihood - best)) for name, likelihood in self.likelihoods.items()
+        }
+        relevant = {name: share for name, share in relative.items() if share > LEAST_SHARE_OF_PRIOR}
+        total = sum(relevant.values())
+        return {name: share / total for name, share in relevant.items()}
 
     def start(self) -> np.ndarray:
         """Weights of 0 and the best constant score [R + 1]."""
-        result: np.ndarray = np.zeros(self.layout.num_rows + 1)
-        result[-1] = base_score(
-            *_targets(self.train, self.objective), binary=self.objective.task == "binary"
-        )
-        return result
+        y, weight = _targets(self.train, self.objective)
+        start: np.ndarray = np.zeros(self.layout.num_rows + 1)
+        start[-1] = base_score(y, weight, binary=self.objective.task == "binary")
+        return start
 
-    def _solved(self, name: str, start: np.ndarray) -> np.ndarray:
-        if name in self._solutions:
-            return self._solutions[name]
-        if name == GIVEN:
+    def _solution_of(self, prior: str, start: np.ndarray) -> np.ndarray:
+        """The solution [R + 1] for a prior, searched from `start` if it is not known yet."""
+        if prior not in self._solutions:
+            gradient = LBFGS_GRADIENT if prior == GIVEN else LBFGS_ROUGH_GRADIENT
+            self._solutions[prior] = self.rows.solution(self._precision(prior), start, gradient)
+        return self._solutions[prior]
+
+    def _precision(self, prior: str) -> np.ndarray:
+        """The precision of each weight [R] that a prior has."""
+        if prior == GIVEN:
             assert self.l2 is not None, "its strength is given"
-            precision = np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
-        elif name.startswith(FIELDS):
-            precision = 1 / (float(name.removeprefix(FIELDS)) * self._variances)
-        else:
-            if self.objective.task == "regression":
-                # this sets the variance of the residuals too, before the first solution
-                _ = self._variances
-            precision = np.full(self.layout.num_rows, 1 / float(name))
-        gradient = GRADIENT if name == GIVEN else ROUGH_GRADIENT
-        self._solutions[name] = self.rows.solution(precision, start, gradient)
-        return self._solutions[name]
+            return np.full(self.layout.num_rows, self.l2 * self.rows.weight.sum())
+        if prior.startswith(FIELDS_PREFIX):
+            precision: np.ndarray = 1 / (float(prior.removeprefix(FIELDS_PREFIX)) * self._variances)
+            return precision
+        if self.objective.task == "regression":
+            # this sets the variance of the residuals too, before the first solution
+            _ = self._variances
+        return np.full(self.layout.num_rows, 1 / float(prior))
 
     @cached_property
     def _variances(self) -> np.ndarray:
@@ -320,139 +354,29 @@ class Regression:
         Values that no row has do not count.
         """
         rows = self.rows
-        places = [f.all_rows() for f in self.layout.fields if f.shares is None]
+        num_weights = self.layout.num_rows
         squares = [
-            sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape) for x in rows.parts
+            sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape)
+            for x in rows.matrices
         ]
-        seen = (
-            np.sum(
-                [np.bincount(x.indices, minlength=self.layout.num_rows) for x in rows.parts], axis=0
-            )
-            > 0
-        )
-        result = np.full(self.layout.num_rows, FIRST_VARIANCE)
+        counts = [np.bincount(x.indices, minlength=num_weights) for x in rows.matrices]
+        seen = np.sum(counts, axis=0) > 0
+        weights_by_field = [f.all_rows() for f in self.layout.fields if f.shares is None]
+
+        variances = np.full(num_weights, FIRST_VARIANCE)
         solution = self.start()
-        for _ in range(ROUNDS):
+        for _ in range(VARIANCE_ROUNDS):
             if not rows.binary:
-                rows.noise = (
-                    float(np.average((rows.scores(solution) - rows.y) ** 2, weights=rows.weight))
-                    or 1.0
-                )
-            solution = rows.solution(1 / result, solution)
-            information = rows.sums(rows.weight * rows.slopes(rows.scores(solution))[1], squares)
-            moments = solution[:-1] ** 2 + 1 / (information + 1 / result)
-            for place in places:
-                if seen[place].any():
-                    result[place] = np.clip(
-                        moments[place][seen[place]].mean(), LEAST_VARIANCE, MOST_VARIANCE
-                    )
-        return result
-
-
-class ExactFit:
-    """A fit of a network of first-order weights alone, in place (`optimizer = "lbfgs"`); others are a ConfigError.
-
-    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`.
-    Each solution is an evaluation and an epoch of the result; the mean is the last one, and the one
-    that is kept. Callbacks are called at every step of a solution.
-    """
-
-    def __init__(self, run: "Training") -> None:
-        check_solvable(run.train.layout, run.objective)
-        self.of = run
-        self.first = first_order_of(run.network)
-        if len(list(run.network.parameters())) != len(list(self.first.parameters())):
-            result = type(run.network).__name__
-            raise ConfigError(
-                f"optimizer = 'lbfgs' solves a regression, found {result}: set 'adam'"
-            )
-        self.began = time.perf_counter()
-        self.steps = 0
-        self.evaluations = list[Evaluation]()
-        self.loss = math.nan
-        self.monitor = monitored(run.settings, run.objective, grouped=run.valid_group is not None)
-        l2 = (
-            l2_strengths(run.network, run.settings.l2)["first_order.embedding.weight"]
-            if run.settings.l2
-            else None
-        )
-        self.regression = Regression(run.train, run.objective, self._on_progress, l2=l2)
-
-    def run(self) -> History:
-        """Solve, and set the network to the mean."""
-        start = TrainingStart(
-            epochs=2 if self.regression.l2 is not None else len(ALIKE) + len(BY_FIELD) + 1,
-            steps=1,
-            rows=len(self.of.train),
-            monitor=self.monitor,
-            refit=isinstance(self.of.valid, History),
-            settings={
-                **self.of.about,
-                "seed": self.of.seed,
-                "training": to_plain(self.of.settings),
-            },
-        )
-        return watched(self.of.callbacks, start, self._history)
-
-    def _history(self) -> History:
-        valid = self.of.valid
-        network = self.of.network
-        stopped: Literal["converged", "interrupted", "time"] = "converged"
-        try:
-            result = self.regression.solve(valid, self._solved)
-        except (KeyboardInterrupt, OutOfTime) as e:
-            if isinstance(valid, History):
-                raise
-            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            result = self.regression.result(valid)
-        set_first_order(self.first, result.solution)
-        move_to_device(self.of.settings.device, network)
-        network.eval()
-        best = self._evaluated()
-        return History(
-            epochs=len(self.evaluations) + 1,
-            best=best,
-            evaluations=(*self.evaluations, best),
-            seconds=best.seconds,
-            monitor=self.monitor,
-            stopped=stopped,
-            priors=result.priors,
-            rows=len(self.of.train),
-        )
-
-    def _on_progress(self, loss: float | None, rows: int = 0) -> None:
-        if loss is None:
-            for one in self.of.callbacks:
-                one.on_part()
-            return
-        self.steps = self.steps + 1
-        self.loss = loss
-        for one in self.of.callbacks:
-            one.on_step(
-                TrainingStep(self.steps, len(self.evaluations) + 1, rows, torch.tensor(self.loss))
-            )
-
-    def _solved(self, scores: np.ndarray) -> None:
-        self._on_progress(self.loss, len(self.of.train))
-        result = self._evaluated(scores)
-        self.evaluations.append(result)
-        values = [one.metrics[self.monitor] for one in self.evaluations]
-        best = max(values) if METRICS[self.monitor].higher else min(values)
-        for one in self.of.callbacks:
-            one.on_evaluation(result, values[-1] == best)
-
-    def _evaluated(self, scores: np.ndarray | None = None) -> Evaluation:
-        of = self.of
-        metrics = dict[str, float]()
-        by_loss = self.monitor == "loss"
-        if not isinstance(of.valid, History):
-            metrics = evaluate(
-                of.network, of.valid, of.objective, of.valid_group, loss=by_loss, scores=scores
-            )
-        seconds = time.perf_counter() - self.began
-        return Evaluation(
-            epoch=len(self.evaluations) + 1.0, learning_rate=0.0, seconds=seconds, metrics=metrics
-        )
+                rows.noise = rows.mean_square(rows.scores(solution)) or 1.0
+            solution = rows.solution(1 / variances, solution)
+            curvature = rows.slopes(rows.scores(solution))[1]
+            information = rows.sums(rows.weight * curvature, squares)
+            moments = solution[:-1] ** 2 + 1 / (information + 1 / variances)
+            for weights in weights_by_field:
+                if seen[weights].any():
+                    mean = moments[weights][seen[weights]].mean()
+                    variances[weights] = np.clip(mean, LEAST_VARIANCE, MOST_VARIANCE)
+        return variances
 
 
 def share_in_mean(
@@ -467,16 +391,15 @@ def share_in_mean(
     if isinstance(valid, History):
         return 1.0 if valid.network_share is None else valid.network_share
     rows = _Rows(valid, objective)
-    of_network, of_lr = (
-        score_batches(part, valid.batches(SCORING_BATCH)) for part in (network, lr)
-    )
+    scores_of_network = score_batches(network, valid.batches(SCORING_BATCH))
+    scores_of_lr = score_batches(lr, valid.batches(SCORING_BATCH))
 
     def likelihood(share: float) -> float:
-        return rows.likelihood(share * of_network + (1 - share) * of_lr)
+        return rows.likelihood(share * scores_of_network + (1 - share) * scores_of_lr)
 
-    likelihoods = np.array([likelihood(share) for share in SHARES])
+    likelihoods = np.array([likelihood(share) for share in SHARES_OF_NETWORK])
     weights = np.exp(likelihoods - likelihoods.max())
-    share = round(float(np.average(SHARES, weights=weights)), 2)
+    share = round(float(np.average(SHARES_OF_NETWORK, weights=weights)), 2)
     return share if likelihood(share) > likelihood(1.0) else 1.0
 
 
@@ -492,17 +415,17 @@ def check_solvable(layout: Layout, objective: Objective) -> None:
 
 def first_order_of(network: nn.Module) -> FirstOrder:
     """The network's first-order weights and bias; a ConfigError if it lacks either."""
-    first = getattr(network, "first_order", None)
-    if not isinstance(first, FirstOrder) or first.bias is None:
+    first_order = getattr(network, "first_order", None)
+    if not isinstance(first_order, FirstOrder) or first_order.bias is None:
         raise ConfigError(
             f"a regression has first-order weights and a bias, which {type(network).__name__} has not"
         )
-    return first
+    return first_order
 
 
-def set_first_order(first: FirstOrder, solution: np.ndarray) -> None:
+def set_first_order(first_order: FirstOrder, solution: np.ndarray) -> None:
     """Set first-order weights and bias to a solution [R + 1]."""
     with torch.no_grad():
-        first.embedding.weight.copy_(torch.from_numpy(solution[:-1])[:, None])
-        assert first.bias is not None, "checked before"
-        first.bias.fill_(float(solution[-1]))
+        first_order.embedding.weight.copy_(torch.from_numpy(solution[:-1])[:, None])
+        assert first_order.bias is not None, "checked before"
+        first_order.bias.fill_(float(solution[-1]))

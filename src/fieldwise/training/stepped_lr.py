@@ -5,22 +5,24 @@ Letters: R rows of the shared embedding table.
 
 import dataclasses
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FirstOrder
-from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStep
+from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.history import History
+from fieldwise.training.objective import Objective
 from fieldwise.training.regression import LRSolution
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.step import start_at_base_rate
 
-if TYPE_CHECKING:
-    from fieldwise.training.fit import Training
-
 LR_RATE = 0.003  # Adam's: LR's by default on tables of many values
+
+TrainLR = Callable[[FirstOrder, EncodedTable | History, TrainingSettings], History]
+"""Trains LR in place, on the training rows of a run."""
 
 
 def settings_of_lr(settings: TrainingSettings) -> TrainingSettings:
@@ -49,7 +51,8 @@ def settings_of_lr(settings: TrainingSettings) -> TrainingSettings:
     )
 
 
-_last: list[tuple[Any, Any, Any, LRSolution]] = []  # of the rows that were used last
+_last_solution: list[tuple[Any, Any, Any, LRSolution]] = []
+"""Of the rows that were used last: weak references to them, how it was trained, and the solution."""
 
 
 class SteppedLR:
@@ -57,11 +60,29 @@ class SteppedLR:
 
     Callbacks hear of its steps as of those of `Regression`. It has checkpoints of its own, beside
     the network's, so that a killed run resumes where it was.
+
+    Args:
+        train: the run's training rows.
+        objective: the run's objective.
+        settings: the run's settings, from which LR's follow.
+        seed: the run's seed.
+        train_lr: trains LR in place.
     """
 
-    def __init__(self, run: "Training") -> None:
-        self.of = run
-        self._found: LRSolution | None = None
+    def __init__(
+        self,
+        train: EncodedTable,
+        objective: Objective,
+        settings: TrainingSettings,
+        seed: int,
+        train_lr: TrainLR,
+    ) -> None:
+        self.train = train
+        self.objective = objective
+        self.settings = settings_of_lr(settings)
+        self.seed = seed
+        self.train_lr = train_lr
+        self._solution: LRSolution | None = None
 
     def solve(self, valid: EncodedTable | History) -> LRSolution:
         """Train LR; given an earlier result instead of validation rows, its training is repeated.
@@ -71,55 +92,32 @@ class SteppedLR:
         Errors:
             KeyboardInterrupt, OutOfTime: training was ended; `result` has what it reached.
         """
-        run = self.of
-        settings = settings_of_lr(run.settings)
-        how = run.objective, settings, run.seed
-        for train, judged, known, solved in _last:
-            if train() is run.train and judged() is valid and known == how:
-                return solved
-        network = FirstOrder(run.train.layout)
-        checkpoints = run.checkpoints
-        if checkpoints is not None:
-            checkpoints = dataclasses.replace(
-                checkpoints, name=f"{checkpoints.name}-lr", always=True
-            )
-        training = dataclasses.replace(
-            run,
-            network=network,
-            valid=_of_lr(valid),
-            settings=settings,
-            valid_group=None,
-            callbacks=[_StepsOfLR(run)],
-            checkpoints=checkpoints,
-        )
-        history = training.run()
-        self._found = LRSolution({}, _solution(network), history)
+        conditions = (self.objective, self.settings, self.seed)
+        for train_ref, valid_ref, last_conditions, solution in _last_solution:
+            same_rows = train_ref() is self.train and valid_ref() is valid
+            if same_rows and last_conditions == conditions:
+                return solution
+
+        network = FirstOrder(self.train.layout)
+        history = self.train_lr(network, _of_lr(valid), self.settings)
+        self._solution = LRSolution({}, _weights_and_bias(network), history)
         if history.stopped == "interrupted":
             raise KeyboardInterrupt
         if history.stopped == "time":
             raise OutOfTime
-        _last[:] = [(weakref.ref(run.train), weakref.ref(valid), how, self._found)]
-        return self._found
+        _last_solution[:] = [
+            (weakref.ref(self.train), weakref.ref(valid), conditions, self._solution)
+        ]
+        return self._solution
 
     def result(self, valid: EncodedTable | History) -> LRSolution:
         """What an ended training has reached: the best weights so far, or the best constant."""
-        if self._found is None:
-            network = FirstOrder(self.of.train.layout)
-            start_at_base_rate(network, self.of.train, self.of.objective)
-            self._found = LRSolution(
-                {}, _solution(network), valid.lr if isinstance(valid, History) else None
-            )
-        return self._found
-
-
-class _StepsOfLR(Callback):
-    """Passes LR's steps on to the callbacks of a run."""
-
-    def __init__(self, run: "Training") -> None:
-        self.run = run
-
-    def on_step(self, step: TrainingStep) -> None:
-        self.run.on_lr_progress(step.loss)
+        if self._solution is None:
+            network = FirstOrder(self.train.layout)
+            start_at_base_rate(network, self.train, self.objective)
+            history = valid.lr if isinstance(valid, History) else None
+            self._solution = LRSolution({}, _weights_and_bias(network), history)
+        return self._solution
 
 
 def _of_lr(valid: EncodedTable | History) -> EncodedTable | History:
@@ -130,9 +128,9 @@ def _of_lr(valid: EncodedTable | History) -> EncodedTable | History:
     return valid.lr
 
 
-def _solution(network: FirstOrder) -> np.ndarray:
+def _weights_and_bias(network: FirstOrder) -> np.ndarray:
     """Weights and bias [R + 1]."""
     assert network.bias is not None, "LR has a bias"
     weights = network.embedding.weight.detach().cpu().numpy()[:, 0]
-    result: np.ndarray = np.append(weights, np.float32(network.bias.item()))
-    return result
+    solution: np.ndarray = np.append(weights, np.float32(network.bias.item()))
+    return solution
