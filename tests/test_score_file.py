@@ -30,7 +30,7 @@ from fieldwise import (
 )
 from fieldwise.bundle import score_file as module
 from fieldwise.bundle.score_file import score_file
-from fieldwise.data.read import chunked_table
+from fieldwise.data.read import sliced_table
 from fieldwise.data.read.tables import write_table
 from fieldwise.data.reports import ShownReports
 
@@ -94,7 +94,7 @@ def test_reports_count_all_rows(bundle: Bundle, rows: pl.DataFrame, tmp_path: Pa
 def test_several_files_are_scored_in_the_order_of_their_names(
     subtests, bundle, rows, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(chunked_table, "_WHOLE", 1000)  # text is read in chunks, too
+    monkeypatch.setattr(sliced_table, "_WHOLE", 1000)  # text is read in chunks, too
     for kind in ("parquet", "arrow", "csv", "csv.gz"):
         with subtests.test(kind=kind):
             folder = tmp_path / kind

@@ -14,7 +14,7 @@ from serving.test_store_rows import UNREADABLE_ROWS
 from benchmarks.chaos.outcome import Outcome, judge
 from benchmarks.chaos.target import result, served, start
 from benchmarks.chaos.witness import BAD_USERS
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.serving.stores import load_table, open_store
 
 PATIENT = 2.0  # seconds

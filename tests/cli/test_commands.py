@@ -843,8 +843,8 @@ def test_every_optimizer_can_be_described(done, recipe):
 
 def test_inference_says_how_many_rows_of_a_large_table_it_saw(done, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fieldwise.data.read.chunked_table.WHOLE", 1000)
-    monkeypatch.setattr("fieldwise.data.read.chunked_table.MOST_ROWS", 3000)
+    monkeypatch.setattr("fieldwise.data.read.table_sample.WHOLE", 1000)
+    monkeypatch.setattr("fieldwise.data.read.table_sample.MOST_ROWS", 3000)
     frame = pl.DataFrame(
         {"x": [f"v{k % 7}" for k in range(9_000)], "click": [k % 2 for k in range(9_000)]}
     )

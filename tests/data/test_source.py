@@ -22,16 +22,12 @@ from polars.testing import assert_frame_equal
 
 from fieldwise import DataError, MissingExtraError, SchemaError, as_table, infer_schema
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read import chunked_table
+from fieldwise.data.read import sliced_table, table_files, table_sample
 from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter, binary_chunks, map_rows
-from fieldwise.data.read.chunked_table import (
-    SlicedTable,
-    naming_lines,
-    open_files,
-    open_table,
-    sample_table,
-    whole_table,
-)
+from fieldwise.data.read.load_table import open_files, open_table, whole_table
+from fieldwise.data.read.row_numbers import naming_lines
+from fieldwise.data.read.sliced_table import SlicedTable
+from fieldwise.data.read.table_sample import sample_table
 from fieldwise.data.read.text_files import ByteSource, TextFormat, read_delimited
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import Reports
@@ -51,7 +47,7 @@ def zst(content: bytes) -> bytes:
 def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> None:
     rows = pl.DataFrame({"n": range(50_000), "text": [f"t{k % 7}" for k in range(50_000)]})
     rows.write_parquet(tmp_path / "log.parquet", row_group_size=5000)
-    with mock.patch("fieldwise.data.read.chunked_table.open_table", wraps=open_table) as opened:
+    with mock.patch("fieldwise.data.read.load_table.open_table", wraps=open_table) as opened:
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
         with mock.patch(
@@ -243,7 +239,7 @@ def test_text_in_chunks_is_the_text_as_a_whole(tmp_path, contents, size, packing
         assert result.write_csv() == expected.write_csv(), "-0.0 too"
         if len(files) == 1:
             assert_frame_equal(open_table(files[0], text), expected)
-        with mock.patch.object(chunked_table, "_WHOLE", -1):
+        with mock.patch.object(sliced_table, "_WHOLE", -1):
             table = SlicedTable(folder / f"[0-9].csv{packing}", text)
         assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
         parts = list(table.slices(expected.columns[::-1], 2))
@@ -396,9 +392,9 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    check = chunked_table.file_listing.check_unchanged
+    check = table_files.file_listing.check_unchanged
     monkeypatch.setattr(
-        chunked_table.file_listing, "check_unchanged", lambda states: (change(), check(states))
+        table_files.file_listing, "check_unchanged", lambda states: (change(), check(states))
     )
 
 
@@ -430,7 +426,7 @@ def test_a_memory_too_small_for_one_chunk_says_what_is_needed(tmp_path):
 MEMORY = """
 import sys, tempfile, threading, time
 from pathlib import Path
-from fieldwise.data.read.chunked_table import open_table
+from fieldwise.data.read.load_table import open_table
 
 def anonymous():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
@@ -515,8 +511,8 @@ def test_a_file_whose_content_is_the_same_has_not_changed(tmp_path, monkeypatch,
 
 @pytest.fixture
 def _small(monkeypatch):
-    monkeypatch.setattr(chunked_table, "WHOLE", 1000)
-    monkeypatch.setattr(chunked_table, "MOST_ROWS", 3000)
+    monkeypatch.setattr(table_sample, "WHOLE", 1000)
+    monkeypatch.setattr(table_sample, "MOST_ROWS", 3000)
 
 
 @pytest.mark.usefixtures("_small")

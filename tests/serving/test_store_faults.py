@@ -10,7 +10,7 @@ import pytest
 from serving.asgi import patient_app, talking
 from serving.servers import PASSWORD, QUOTED, postgres_server, redis_server
 
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, StoreError, Stores, TableStore, load_table, open_store
 

@@ -10,7 +10,7 @@ import pytest
 from serving.asgi import patient_app, talking
 
 from fieldwise import FM, Categorical, ConfigError, Label, Numeric, Schema
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import (
     UNREADABLE,

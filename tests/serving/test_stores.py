@@ -10,7 +10,7 @@ import pytest
 from serving.servers import PASSWORD, QUOTED, until
 
 from fieldwise import ConfigError, DataError
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.serving.stores import UNREADABLE, Lookup, TableStore, load_table, open_store
 
 NAMES = [

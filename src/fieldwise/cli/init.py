@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from fieldwise.data.infer.label import LabelCandidate
     from fieldwise.data.infer.schema import Inference
-    from fieldwise.data.read.chunked_table import Sample
+    from fieldwise.data.read.table_sample import Sample
 
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 _NONE = "-"
@@ -95,7 +95,8 @@ def run(options: InitOptions) -> None:
         _print_schema(options)
         return
     from fieldwise.data.infer.schema import suggest_split
-    from fieldwise.data.read.chunked_table import renumbering_rows, sample_table
+    from fieldwise.data.read.row_numbers import renumbering_rows
+    from fieldwise.data.read.table_sample import sample_table
 
     file = find_files(options.table)[0]
     text = options.reading.text()
@@ -215,7 +216,7 @@ def _print_schema(options: InitOptions) -> None:
             f"--out - prints an inferred schema, found --schema {options.schema}: omit it"
         )
     from fieldwise.data.encode.numbers import marks_sentences
-    from fieldwise.data.read.chunked_table import sample_table
+    from fieldwise.data.read.table_sample import sample_table
 
     sample = sample_table(options.table, options.reading.text())
     with options.reading.lines(options.table):
@@ -283,7 +284,7 @@ def _texts_of_one_number(schema: Schema, sample: "Sample", options: InitOptions)
     import polars as pl
 
     from fieldwise.data.read.arrow_files import ChunkLimits
-    from fieldwise.data.read.chunked_table import TableFiles
+    from fieldwise.data.read.table_files import TableFiles
     from fieldwise.schema.ids import kind_of_name
 
     dtypes = sample.frame.schema  # which polars makes anew each time that it is asked for

@@ -200,7 +200,7 @@ class Reading:
 
         Cells of `text_columns` are read from text as they are written (`Schema.text_columns`).
         """
-        from fieldwise.data.read.chunked_table import whole_table
+        from fieldwise.data.read.load_table import whole_table
 
         return whole_table(path, self.text(text_columns))
 
@@ -208,7 +208,7 @@ class Reading:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
         if path is None:
             return nullcontext()
-        from fieldwise.data.read.chunked_table import naming_lines
+        from fieldwise.data.read.row_numbers import naming_lines
 
         return naming_lines(path, self.text())
 

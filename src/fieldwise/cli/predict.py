@@ -54,7 +54,7 @@ def run(
     """
     from fieldwise.bundle.score_file import SpreadScores, score_file
     from fieldwise.bundle.unknown_ids import MOST_ROWS_CHECKED, unknown_id_doubts
-    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.data.read.sliced_table import SlicedTable
     from fieldwise.data.read.tables import TableWriter
     from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
 
@@ -366,7 +366,7 @@ def run_load(options: LoadOptions) -> None:
 
     It replaces a table of this name; servers read the old one until the new is complete.
     """
-    from fieldwise.data.read.chunked_table import SlicedTable
+    from fieldwise.data.read.sliced_table import SlicedTable
     from fieldwise.serving.stores import load_table, open_store
 
     store = open_store(options.to, options.id_column)

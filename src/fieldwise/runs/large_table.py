@@ -18,8 +18,9 @@ from fieldwise.data.read.arrow_files import (
     bytes_per_row,
     estimated_bytes,
 )
-from fieldwise.data.read.chunked_table import TableFiles, open_files
 from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
+from fieldwise.data.read.load_table import open_files
+from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine

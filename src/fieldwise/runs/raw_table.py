@@ -9,8 +9,9 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.prepare.prepared import Preparation, Prepared
 from fieldwise.data.read.arrow_files import MappedRows
-from fieldwise.data.read.chunked_table import naming_lines, open_table
+from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.public_sets import PUBLIC_SETS
+from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings

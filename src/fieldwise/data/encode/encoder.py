@@ -22,7 +22,7 @@ from fieldwise.data.encode.numbers import marked_numbers, marks_in
 from fieldwise.data.encode.numeric import Bins, Scaling
 from fieldwise.data.encode.serialise import FieldEntry, read_entry, write_entry
 from fieldwise.data.encode.vocabulary import MISSING, UNKNOWN, Vocabulary
-from fieldwise.data.read.chunked_table import counting_from
+from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError

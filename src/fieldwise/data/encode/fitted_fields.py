@@ -21,7 +21,7 @@ from fieldwise.data.encode.vocabulary import (
     Hashing,
     Vocabulary,
 )
-from fieldwise.data.read.chunked_table import counting_from
+from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField

@@ -19,7 +19,7 @@ from fieldwise.data.infer.profile import (
     text_facts,
 )
 from fieldwise.data.prepare.ordering import mixed_units, parse_timestamps
-from fieldwise.data.read.chunked_table import MOST_POSITIONS, vector_length
+from fieldwise.data.read.vectors import MOST_POSITIONS, vector_length
 from fieldwise.schema import Bag, Categorical, Field, Numeric, Role, Sequence, split_number_format
 from fieldwise.schema.ids import (
     HISTORIES,

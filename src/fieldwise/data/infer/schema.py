@@ -25,15 +25,11 @@ from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_date
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.read.chunked_table import (
-    Sample,
-    is_position,
-    renumbering_rows,
-    sample_table,
-    vector_length,
-)
+from fieldwise.data.read.row_numbers import renumbering_rows
+from fieldwise.data.read.table_sample import Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
+from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import MISSING_MARKS, Field, Label, Numeric, Schema
 from fieldwise.schema.ids import (

@@ -15,7 +15,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import missing_as_null
 from fieldwise.data.encode.numbers import is_mark, marked_numbers, without_marked_numbers
-from fieldwise.data.read.chunked_table import counting_from
+from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Role, Schema
 from fieldwise.storage import scratch

@@ -35,7 +35,7 @@ from fieldwise.data.prepare.settings import (
 )
 from fieldwise.data.prepare.splits import rank_texts, split_table
 from fieldwise.data.read.arrow_files import MappedRows, join_rows, map_rows, table_bytes, take_rows
-from fieldwise.data.read.chunked_table import counting_from, renumbering_rows
+from fieldwise.data.read.row_numbers import counting_from, renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks
 from fieldwise.distributed.engine import Engine, Task

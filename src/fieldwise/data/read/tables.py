@@ -16,9 +16,10 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.arrow_files import with_narrow_decimals
-from fieldwise.data.read.chunked_table import open_table, with_positions
 from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
+from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.vectors import with_positions
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 from fieldwise.storage.forks import computing

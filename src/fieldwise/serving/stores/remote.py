@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read.chunked_table import SlicedTable
+from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.errors import ConfigError, FieldwiseError, first_line
 from fieldwise.scoring.items import checked_ids
 from fieldwise.serving.rows import plain_table

@@ -1,0 +1,140 @@
+"""A table of files that is read in slices, in order."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from fieldwise.data.read import arrow_files
+from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.file_listing import find_files, kind_of
+from fieldwise.data.read.load_table import open_table
+from fieldwise.data.read.table_files import TableFiles
+from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_types import TextTypes
+from fieldwise.data.read.vectors import (
+    VectorLengths,
+    as_lists,
+    is_position,
+    position_columns,
+    vector_length,
+)
+from fieldwise.errors import DataError
+
+_WHOLE = 1 << 28
+"""Bytes of text, about, that are read at once."""
+_PROBED_ROWS = 100
+"""The first rows, by which a binary file's lists are vectors."""
+
+
+class SlicedTable:
+    """A table of one file or several that is read in slices, in order.
+
+    Of Parquet and Arrow files only the requested columns are read. Text of more than about 256 MiB
+    is read twice: all of a column's values determine its type.
+
+    Args:
+        path: a file, a folder or a pattern, as for `as_table`.
+        text: how delimited text is written.
+
+    After construction:
+        files: the files, in order.
+        empty: the table without its rows: names and types of all columns.
+    """
+
+    def __init__(self, path: Path, text: TextFormat | None = None) -> None:
+        self.path = path
+        self.files = find_files(path)
+        text = text or TextFormat()
+        self._frame: pl.DataFrame | None = None
+        self._row_count: int | None = None
+        self._vector_lengths: dict[str, int] = {}
+        kind = kind_of(self.files[0])
+        is_binary = kind in ("Parquet", "Arrow IPC")
+        if not is_binary and sum(map(arrow_files.estimated_bytes, self.files)) <= _WHOLE:
+            self._frame = open_table(path, text)
+            self.empty = self._frame.clear()
+            return
+
+        self._source = TableFiles(self.files, text)
+        if is_binary:
+            self.empty = self._empty_binary()
+        elif kind == "libFM":
+            _, first_chunk = next(iter(self._source.chunks(_limits(1))))
+            self.empty = first_chunk.clear()
+        elif self._source.types is not None:
+            self._read_types(self._source.types)
+
+    def _empty_binary(self) -> pl.DataFrame:
+        """A table of Parquet or Arrow files without its rows; notes its vectors by its first rows."""
+        schema = arrow_files.common_schema(
+            {file: arrow_files.binary_schema(file) for file in self.files}
+        )
+        if any(dtype.is_nested() for dtype in schema.values()):
+            lengths = VectorLengths()
+            for _, chunk in self._source.chunks(_limits(_PROBED_ROWS)):
+                lengths.add(chunk.head(_PROBED_ROWS))
+                if chunk.height:
+                    break
+            self._vector_lengths = lengths.common
+        positions = position_columns(schema, self._vector_lengths)
+        empty = as_lists(schema.to_frame().with_columns(positions.values()))
+        return self._source.folders.typed(empty, self.files[0])
+
+    def _read_types(self, types: TextTypes) -> None:
+        """Read all text once, for the types of its columns and the number of its rows."""
+        self._row_count = 0
+        for file, chunk in self._source.whole_chunks(_limits(1 << 20)):
+            self._row_count += chunk.height
+            self.empty = types.add(chunk, file).clear()
+
+    def count(self) -> int:
+        """Number of rows, from the files' metadata where they have them."""
+        if self._frame is not None:
+            return self._frame.height
+        if self._row_count is not None:
+            return self._row_count
+        return sum(map(arrow_files.count_rows, self.files))
+
+    def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+        """All rows with these columns, in slices of at most `rows` rows.
+
+        Errors:
+            DataError: a file is truncated, or has changed.
+        """
+        if self._frame is not None:
+            if self._frame.height:
+                yield from self._frame.select(columns).iter_slices(rows)
+            return
+
+        vector_of_position: dict[str, str] = {}
+        for name in columns:
+            vector = is_position(name, self._vector_lengths)
+            if vector is not None:
+                vector_of_position[name] = vector
+        lengths = {name: self._vector_lengths[name] for name in vector_of_position.values()}
+        read_columns = list(dict.fromkeys(vector_of_position.get(name, name) for name in columns))
+        for path, chunk in self._source.chunks(_limits(rows), read_columns):
+            if self._source.types is not None:
+                chunk = self._source.types.typed(chunk.select(read_columns))
+            _check_vectors(chunk, lengths, path)
+            positions = position_columns(chunk.schema, lengths)
+            whole = as_lists(chunk.with_columns(positions[name] for name in vector_of_position))
+            yield from whole.select(columns).iter_slices(rows)
+
+
+def _check_vectors(chunk: pl.DataFrame, lengths: Mapping[str, int], path: Path) -> None:
+    """Refuse rows of a file in which a vector has another length than in the first rows."""
+    for name, length in lengths.items():
+        column = chunk.get_column(name)
+        if vector_length(column) != length and column.null_count() < len(column):
+            raise DataError(
+                f"vectors must have one length: column {name!r} begins with {length} numbers a cell, and "
+                f"{path} has cells with another number; correct them"
+            )
+
+
+def _limits(rows: int) -> ChunkLimits:
+    """Limits for slices of a number of rows."""
+    return ChunkLimits(memory=sys.maxsize, chunk_rows=rows)
