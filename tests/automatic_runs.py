@@ -1,9 +1,9 @@
 """Makes runs of `auto` short: few models, few epochs, few trials. Tests of its command share it."""
 
 from fieldwise import Recipe
-from fieldwise.automatic import trials
+from fieldwise.automatic import search
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trials import TITLES
+from fieldwise.automatic.trial import TITLES
 
 
 def shorten(patch, most=2):
@@ -17,4 +17,4 @@ def shorten(patch, most=2):
     for name in set(TITLES) - {"lr", "fm"}:
         patch.delitem(TITLES, name)
     patch.setattr(AutoTask, "recipe", recipe)
-    patch.setattr(trials, "MOST_TRIALS", most)
+    patch.setattr(search, "MAX_TRIALS", most)

@@ -33,7 +33,7 @@ from fieldwise import (
     TrainingSettings,
     WideDeep,
 )
-from fieldwise.automatic.trials import features
+from fieldwise.automatic.trees import features
 from fieldwise.bundle import standalone
 from fieldwise.bundle.export import export_bundle
 from fieldwise.config import to_plain

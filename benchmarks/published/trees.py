@@ -16,7 +16,7 @@ import lightgbm
 import numpy as np
 import torch
 
-from fieldwise.automatic.trials import features, left_out
+from fieldwise.automatic.trees import features, left_out
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics

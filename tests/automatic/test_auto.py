@@ -26,10 +26,11 @@ from fieldwise import (
     prepare_recipe,
     train_recipe,
 )
-from fieldwise.automatic import trials
+from fieldwise.automatic import schedule, search, trial, trials
+from fieldwise.automatic.budget import Deadline
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
-from fieldwise.automatic.trials import Deadline, Trial, calibrated
+from fieldwise.automatic.trial import Trial, calibrated, fit_trial
 from fieldwise.evaluation.calibration import Platt, fit_platt
 
 MINUTES = 30.0  # more than any of these runs takes, so that none depends on the machine
@@ -265,7 +266,7 @@ def test_a_number_is_predicted_too_and_the_constant_is_its_mean(log):
 
 @pytest.mark.usefixtures("few_models")
 def test_models_without_time_or_package_are_skipped_with_a_note(log, monkeypatch):
-    monkeypatch.setattr(trials, "seconds_of", lambda *_: 1e6)
+    monkeypatch.setattr(schedule, "seconds_of", lambda *_: 1e6)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     said: list[str] = []
     result = run(log, said)
@@ -283,25 +284,24 @@ def test_models_without_time_or_package_are_skipped_with_a_note(log, monkeypatch
 
 @pytest.mark.usefixtures("few_models")
 def test_a_training_out_of_time_ends_at_its_best(log, monkeypatch):
-    monkeypatch.setattr(trials, "Deadline", lambda _: Deadline(0.0))
+    monkeypatch.setattr(schedule, "Deadline", lambda _: Deadline(0.0))
     result = run(log)
     assert {line.stopped for line in result.lines if line.model in ("LR", "FM")} == {"time"}
 
 
 @pytest.mark.usefixtures("few_models")
 def test_a_choice_that_is_no_better_than_the_constant_is_warned_about(log, monkeypatch):
-    fit = trials.fit_one
-
     def untrained(title, *given):
         """A training that ended before its first step: nearly the constant, and not to the last digit."""
-        one = fit(title, *given)
-        flat = trials.constant(given[1]).valid + 1e-9
-        value = trials.constant(given[1]).value * (1 - 1e-9)
+        one = fit_trial(title, *given)
+        flat = trial.constant(given[1]).valid + 1e-9
+        value = trial.constant(given[1]).value * (1 - 1e-9)
         return dataclasses.replace(one, valid=flat, value=value, stopped="time")
 
-    monkeypatch.setattr(trials, "fit_one", untrained)
+    for module in (schedule, search):
+        monkeypatch.setattr(module, "fit_trial", untrained)
     monkeypatch.setattr(
-        trials, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here"))
+        schedule, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here"))
     )
     hurried = run(log)
     patient = dataclasses.replace(
@@ -327,12 +327,12 @@ def test_ctrl_c_keeps_the_trained_models(log, monkeypatch, tmp_path):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trials, "seconds_of", interrupt)
+    monkeypatch.setattr(schedule, "seconds_of", interrupt)
     result = run(log, out=tmp_path / "out")
     assert result.interrupted
     assert result.chosen.model == "LR"
     Bundle.load(tmp_path / "out" / "bundle")
-    monkeypatch.setattr(trials, "fit_one", interrupt)
+    monkeypatch.setattr(schedule, "fit_trial", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(log)
 
@@ -419,7 +419,7 @@ def test_too_few_rows_of_a_class_are_one_sentence(log):
 def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     line = Platt(slope=0.5, intercept=0.1)
     monkeypatch.setattr(
-        "fieldwise.automatic.trials.calibrated", lambda _, z, **__: (line.logit(z), line)
+        "fieldwise.automatic.trial.calibrated", lambda _, z, **__: (line.logit(z), line)
     )
     result = run(log)
     test = log.sort("timestamp").tail(200)
@@ -481,9 +481,8 @@ def test_a_run_that_took_all_its_epochs_is_a_warning(made):
 
 @pytest.mark.usefixtures("few_models")
 def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch):
-    monkeypatch.setattr(
-        "fieldwise.automatic.trials.seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0
-    )
+    for module in (schedule, search):
+        monkeypatch.setattr(module, "seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
     monkeypatch.setattr(
         "fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1])
     )

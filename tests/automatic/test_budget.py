@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from fieldwise.automatic import trials
-from fieldwise.automatic.trials import (
-    Clock,
+from fieldwise.automatic import budget, trial
+from fieldwise.automatic.budget import (
     Deadline,
     Probe,
     PrunedTrial,
-    Trial,
     TrialDeadline,
     admitted,
     allotted,
 )
+from fieldwise.automatic.settings import Clock
+from fieldwise.automatic.trial import Trial
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation
 
@@ -27,7 +27,7 @@ STEP = TrainingStep(1, 1, 100, torch.tensor(0.5))
 def now(monkeypatch):
     """A clock that the test moves: `now[0]` are its seconds."""
     seconds = [100.0]
-    monkeypatch.setattr(trials.time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(budget.time, "perf_counter", lambda: seconds[0])
     return seconds
 
 
@@ -46,10 +46,10 @@ def test_the_seconds_of_a_trial_include_its_scoring(now, monkeypatch):
         now[0] += 2.0
         return Trial(title=title, raw=raw, valid=np.zeros(1), value=0.5, **facts)
 
-    monkeypatch.setattr(trials, "fit_recipe", fit)
-    monkeypatch.setattr(trials, "_judged", judged)
+    monkeypatch.setattr(trial, "fit_recipe", fit)
+    monkeypatch.setattr(trial, "evaluated_trial", judged)
     task = SimpleNamespace(prepared=SimpleNamespace(encoder=None, train=None, valid=None))
-    assert trials.fit_one("FM", None, task, None).seconds == 7.0
+    assert trial.fit_trial("FM", None, task, None).seconds == 7.0
 
 
 def test_a_clock_counts_from_its_beginning():

@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwise.automatic import trials
-from fieldwise.automatic.trials import TITLES, Clock, Trial, seconds_on_all
+from fieldwise.automatic import schedule, trials
+from fieldwise.automatic.settings import Clock
+from fieldwise.automatic.trial import TITLES, Trial, seconds_on_all
 
 COSTS = {"lr": 0.5, "fm": 1.0, "afm": 1.0, "finalmlp": 1.0}
 
@@ -20,14 +21,14 @@ class Run:
         patch.setattr(
             trials, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0)
         )
-        patch.setattr(trials, "recipes_for", lambda *_: {name: name for name in seconds})
-        patch.setattr(trials, "fit_one", self.fit)
-        patch.setattr(trials, "seconds_of", lambda recipe, _: COSTS[recipe])
-        patch.setattr(trials, "Deadline", lambda seconds: seconds)
-        patch.setattr(trials, "_trees", lambda *_: None)
-        patch.setattr(trials, "_search", self.search)
-        patch.setattr(trials, "_train_again", lambda _: None)
-        self.tried = trials.try_models(
+        patch.setattr(schedule, "recipes_for", lambda *_: {name: name for name in seconds})
+        patch.setattr(schedule, "fit_trial", self.fit)
+        patch.setattr(schedule, "seconds_of", lambda recipe, _: COSTS[recipe])
+        patch.setattr(schedule, "Deadline", lambda seconds: seconds)
+        patch.setattr(schedule, "train_trees", lambda *_: None)
+        patch.setattr(schedule, "search_settings", self.search)
+        patch.setattr(schedule, "train_again", lambda _: None)
+        self.tried = schedule.try_models(
             self.problem, "x", self.clock, reserve=0.0, note=self.said.append
         )
 
@@ -79,7 +80,7 @@ def test_time_that_holds_a_trial_is_kept(monkeypatch):
 
 
 def test_nothing_is_kept_where_the_best_could_not_be_trained_again(monkeypatch):
-    monkeypatch.setattr(trials, "DEFAULTS_SHARE", 0.9)
+    monkeypatch.setattr(schedule, "DEFAULTS_SHARE", 0.9)
     none = Run(monkeypatch, {"lr": 1.0, "fm": 90.0, "afm": 90.0, "finalmlp": 90.0}, budget=100.0)
     # 9.9 s are kept, but training FM again would take 1.4 * 29.7 + 2 s.
     assert none.allowed["fm"] == pytest.approx(29.7)

@@ -18,7 +18,7 @@ from fieldwise import (
     Schema,
     Sequence,
 )
-from fieldwise.automatic.trials import features, fit_trees, left_out
+from fieldwise.automatic.trees import features, fit_trees, left_out
 
 FIELDS = (
     Categorical("a"),

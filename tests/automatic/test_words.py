@@ -11,7 +11,8 @@ from fieldwise.automatic import trials
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trials import Trial, Trials
+from fieldwise.automatic.trial import TITLES, Trial
+from fieldwise.automatic.trials import Trials
 
 MINUTES = 30.0
 
@@ -48,7 +49,7 @@ def test_a_trial_is_said_with_its_length_and_its_seconds(
 
 def test_a_search_of_one_trial_and_an_exact_model_trained_again(log, monkeypatch):
     shorten(monkeypatch, most=1)
-    monkeypatch.delitem(trials.TITLES, "fm")
+    monkeypatch.delitem(TITLES, "fm")
 
     def recipe_without_training_settings(task, model, name):
         return Recipe.from_dict({**task.settings, "model": model}, name)

@@ -9,7 +9,7 @@ import pytest
 from automatic_runs import shorten
 from cli.test_bad_input import refused
 
-from fieldwise.automatic import trials
+from fieldwise.automatic import schedule
 from fieldwise.automatic.settings import Clock
 
 
@@ -95,7 +95,7 @@ def test_the_clock_starts_with_the_command_and_ctrl_c_saves(fieldwise, log, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fieldwise.automatic.run.Clock", clock)
-    monkeypatch.setattr(trials, "seconds_of", interrupt)
+    monkeypatch.setattr(schedule, "seconds_of", interrupt)
     log.write_csv("clicks.csv")
     before = time.perf_counter()
     code, _, err = fieldwise("auto", "clicks.csv", "--minutes", 20, "--out", "o")

@@ -18,7 +18,7 @@ from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.storage.files import check_output
 
 if TYPE_CHECKING:
-    from fieldwise.automatic.run import AutoResult
+    from fieldwise.automatic.result import AutoResult
 
 SERVER = ("uvicorn", "fastapi", "prometheus_client")
 MODELS = ("lr", "fm", "afm", "autoint", "autoint-plus", "inttower")

@@ -1,0 +1,487 @@
+"""The result of a run: its leaderboard on the test rows, in figures, sentences and tables."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.automatic.task import Finding
+from fieldwise.automatic.trial import ALL_ROWS, CONSTANT, TITLES, TREES, Trial
+from fieldwise.bundle.bundle import Bundle
+from fieldwise.config import to_plain
+from fieldwise.data.prepare.prepared import SplitPart
+from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
+from fieldwise.evaluation.calibration import NORMAL_975, calibration_error
+from fieldwise.evaluation.metrics import shown_name
+from fieldwise.evaluation.ranking import delong
+from fieldwise.evaluation.slices import Interval
+from fieldwise.runs.leaderboard import replicates_for
+from fieldwise.runs.recipe import Recipe
+from fieldwise.schema import Schema
+
+BASELINES = (CONSTANT, TITLES["lr"], TREES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One trial on the test rows.
+
+    Args:
+        model: title of the trial.
+        chosen: whether this trial is the bundle.
+        all_rows: whether it was trained on training and validation rows, unlike the others.
+        valid: logloss or RMSE on the validation rows, by which the choice was made.
+        metrics: `auc` and `logloss`, or `rmse`.
+        calibration_error: expected calibration error; None for a regression label.
+        against: for each baseline and metric, the difference, paired by row.
+        calibrated: whether its probabilities have a Platt scaling fitted on validation rows.
+        epochs: of the `Trial`, as `seconds`, `stopped`, `parameters` and `changes`.
+        network_share: of the trained network in its mean with LR: 0 is LR alone, 1 no mean.
+    """
+
+    model: str
+    chosen: bool
+    all_rows: bool
+    valid: float
+    metrics: Mapping[str, Interval]
+    calibration_error: float | None
+    against: Mapping[str, Mapping[str, Interval]]
+    calibrated: bool
+    epochs: int
+    seconds: float
+    stopped: str
+    network_share: float
+    parameters: int
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AutoResult:
+    """Result of `auto`.
+
+    Args:
+        best: bundle of the chosen model.
+        schema: schema of the columns that the models read.
+        recipe: recipe that trains the chosen model again on the same rows.
+        lines: the leaderboard on the test rows, a line per trial, best first. The choice was made
+            on validation rows.
+        test_rows: number of test rows.
+        findings: findings of the audit of columns.
+        notes: for each column that is not a field, the reason.
+        skipped: for each model that was not trained, by its title, the reason.
+        late: titles of those of them that were left out for time.
+        learned: titles of the trials that are significantly better than the constant on validation
+            rows.
+        trials: number of trials of the search.
+        seconds: duration of the whole run.
+        folder: folder of the result; None if nothing was written.
+        report: path of the report about the chosen model; None if there is none.
+        interrupted: whether Ctrl-C ended the run early.
+    """
+
+    best: Bundle
+    schema: Schema
+    recipe: Recipe
+    lines: tuple[Line, ...]
+    test_rows: int
+    findings: tuple[Finding, ...]
+    notes: Mapping[str, str]
+    skipped: Mapping[str, str]
+    late: tuple[str, ...]
+    learned: tuple[str, ...]
+    trials: int
+    seconds: float
+    folder: Path | None = None
+    report: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def leaderboard(self) -> pl.DataFrame:
+        """One row per trial, best on test rows first: metrics, 95 % intervals, differences from the baselines.
+
+        `X_low` and `X_high` are the interval of X, `X_less_BASE` a paired difference.
+        """
+        rows = []
+        for line in self.lines:
+            row: dict[str, Any] = {
+                "model": line.model,
+                "chosen": line.chosen,
+                "all_rows": line.all_rows,
+                f"valid_{self.metric}": line.valid,
+            }
+            for name, interval in line.metrics.items():
+                row |= _interval_columns(name, interval)
+            for baseline, differences in line.against.items():
+                for name, interval in differences.items():
+                    row |= _interval_columns(f"{name}_less_{baseline.lower()}", interval)
+            if line.calibration_error is not None:
+                row["calibration_error"] = line.calibration_error
+            row |= {
+                "calibrated": line.calibrated,
+                "epochs": line.epochs,
+                "seconds": line.seconds,
+                "stopped": line.stopped,
+                "network_share": line.network_share,
+                "parameters": line.parameters,
+            }
+            rows.append(row)
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    @property
+    def binary(self) -> bool:
+        """Whether the label is binary."""
+        return self.schema.label.task == "binary"
+
+    @property
+    def metric(self) -> str:
+        """Metric of the choice and of the leaderboard's order."""
+        return "logloss" if self.binary else "rmse"
+
+    @property
+    def chosen(self) -> Line:
+        """The line of the bundle's model."""
+        return next(line for line in self.lines if line.chosen)
+
+    @property
+    def judged(self) -> Line:
+        """The line of the bundle's model trained on the training rows only, like the other trials."""
+        return self.line(self.chosen.model.removesuffix(f", {ALL_ROWS}")) or self.chosen
+
+    def line(self, model: str) -> Line | None:
+        """The line of a model by its title; None if there is none."""
+        return next((line for line in self.lines if line.model == model), None)
+
+    @property
+    def legend(self) -> str:
+        """An explanation of the leaderboard's columns, in two or three sentences."""
+        lower = "Lower RMSE is better"
+        intervals = "The intervals are"
+        ece = ""
+        if self.binary:
+            lower = "Lower logloss is better, higher AUC"
+            intervals = "AUC has DeLong intervals, logloss"
+            ece = " ECE: expected calibration error."
+        return (
+            f"{lower}; a difference whose interval contains 0 is not significant. {intervals} bootstrap intervals over "
+            f"test rows ({replicates_for(self.test_rows)} replicates), with differences paired by row.{ece}"
+        )
+
+    def sentences(self) -> list[str]:
+        """The leaderboard's conclusions as sentences."""
+        return [
+            self._choice_sentence(),
+            *self._baseline_sentences(),
+            *self._refit_sentences(),
+            *self._doubt_sentences(),
+            *self._training_sentences(),
+            *self._skipped_sentences(),
+        ]
+
+    def _choice_sentence(self) -> str:
+        """Why the model was chosen."""
+        line = self.judged
+        metric = shown_name(self.metric)
+        networks = [
+            other
+            for other in self.lines
+            if other.model not in (CONSTANT, TREES) and not other.all_rows
+        ]
+        lowest = min(networks, key=lambda network: network.valid)
+        why = f"has the best {metric} of the networks on validation rows ({line.valid:.4f})"
+        if lowest is not line:
+            why = (
+                f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
+                "there, which is not significantly better, and is more complex"
+            )
+        return f"{line.model} {why}; the {self.test_rows:,} test rows were evaluated once, after this choice"
+
+    def _baseline_sentences(self) -> list[str]:
+        """How the model compares with each baseline."""
+        line = self.judged
+        sentences = []
+        for baseline in BASELINES:
+            if baseline in line.against:
+                difference = _difference_words(line.against[baseline], self.metric)
+                sentences.append(f"{line.model} against {_with_article(baseline)}: {difference}")
+        return sentences
+
+    def _refit_sentences(self) -> list[str]:
+        """That the bundle was trained on more rows than the other models."""
+        line = self.judged
+        if self.chosen is line:
+            return []
+        value = self.chosen.metrics[self.metric].value
+        value_before = line.metrics[self.metric].value
+        return [
+            f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
+            f"{shown_name(self.metric)} {value:.4f}, not {value_before:.4f}. The other models have learned from the "
+            f"training rows alone: compare them with {line.model}"
+        ]
+
+    def _doubt_sentences(self) -> list[str]:
+        """Warnings that the model learned nothing, less than LightGBM, or could learn more."""
+        line = self.judged
+        metric = shown_name(self.metric)
+        sentences = []
+        guess = self.line(CONSTANT)
+        if line.model not in self.learned and guess is not None:
+            trees_learned = TREES in self.learned
+            but_trees = f", but {TREES} is" if trees_learned else ""
+            remedy = "use more rows or other columns, or check whether the data changes over time"
+            if self.late or line.stopped == "time" or trees_learned:
+                remedy = "give more minutes"
+            sentences.append(
+                f"CHECK {line.model}: NOTHING WAS LEARNED, on validation rows it is not significantly better than a "
+                f"constant ({metric} {line.valid:.4f}, not {guess.valid:.4f}){but_trees}: {remedy}"
+            )
+        trees = self.line(TREES)
+        if trees is not None and trees.valid < line.valid:
+            sentences.append(
+                f"on validation rows {TREES} was better ({metric} {trees.valid:.4f}, not {line.valid:.4f}), but "
+                "a bundle can only hold a fieldwise model"
+            )
+        if line.stopped == "time":
+            sentences.append(
+                f"the time for {line.model} ended its training: more minutes may improve it"
+            )
+        if line.stopped == "epochs":
+            all_epochs = "its only epoch" if line.epochs == 1 else f"all its {line.epochs} epochs"
+            sentences.append(
+                f"{line.model} ended after {all_epochs}, and more may improve it: raise training.epochs in the recipe"
+            )
+        return sentences
+
+    def _training_sentences(self) -> list[str]:
+        """What is special about the model: its mean with LR, changed settings, a calibration."""
+        line = self.judged
+        sentences = []
+        if self.best.mean_sentence is not None:
+            sentences.append(self.best.mean_sentence)
+        if line.changes:
+            changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
+            sentences.append(f"the search changed {changes}")
+        if line.calibrated:
+            figures = self.best.about["calibration"]["figures"]["test rows"][self.schema.label.name]
+            before = figures["before"]["logloss"]
+            after = figures["after"]["logloss"]
+            sentences.append(
+                "its probabilities are calibrated by Platt scaling on validation rows: test logloss "
+                f"{before:.4f} without it, {after:.4f} with it, as in the leaderboard"
+            )
+        return sentences
+
+    def _skipped_sentences(self) -> list[str]:
+        """Which models were not trained, and why."""
+        sentences = [f"{title} was left out: {why}" for title, why in self.skipped.items()]
+        if self.late:
+            sentences.append(
+                f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too"
+            )
+        return sentences
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "chosen": self.chosen.model,
+            "folder": None if self.folder is None else str(self.folder),
+            "report": None if self.report is None else str(self.report),
+            "seconds": round(self.seconds, 1),
+            "interrupted": self.interrupted,
+            "trials": self.trials,
+            "findings": to_plain(self.findings),
+            "no_fields": dict(self.notes),
+            "skipped": dict(self.skipped),
+            "left_out_for_time": list(self.late),
+            "learned": self.judged.model in self.learned,
+            "leaderboard": {
+                "task": self.schema.label.task,
+                "metric": self.metric,
+                "rows": self.test_rows,
+                "replicates": replicates_for(self.test_rows),
+                "lines": to_plain(self.lines),
+            },
+            "recipe": self.recipe.to_dict(),
+        }
+
+    def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
+        """The leaderboard as text: its headers and a row per trial; `short` shows ± half the interval's width."""
+        interval_head = "±" if short else "[95 %]"
+        difference_head = "minus" if short else f"{shown_name(self.metric)} minus"
+        compared = {baseline for line in self.lines for baseline in line.against}
+        baselines = [baseline for baseline in BASELINES if baseline in compared]
+
+        rows = []
+        for line in self.lines:
+            row = {"model": f"* {line.model}" if line.chosen else line.model}
+            for name, interval in line.metrics.items():
+                row[f"{shown_name(name)} {interval_head}"] = _cell(interval, short=short)
+            for baseline in baselines:
+                difference = ""
+                if baseline in line.against:
+                    interval = line.against[baseline][self.metric]
+                    difference = _cell(interval, "+", short=short)
+                row[f"{difference_head} {_with_article(baseline)}"] = difference
+            if line.calibration_error is not None:
+                row["ECE"] = f"{line.calibration_error:.4f}"
+            row["seconds"] = f"{line.seconds:.1f}"
+            rows.append(row)
+        return list(rows[0]), [list(row.values()) for row in rows]
+
+    def to_markdown(self) -> str:
+        """The leaderboard and its conclusions as Markdown."""
+        heads, rows = self.rows()
+        cells = [heads, ["---"] * len(heads), *rows]
+        table = "\n".join("| " + " | ".join(row) + " |" for row in cells)
+        about = f"{self.test_rows:,} test rows; \\* the bundle's model. {self.legend}"
+        conclusions = "\n".join(f"- {sentence}." for sentence in self.sentences())
+        parts = ["# Leaderboard", table.replace(" *", " \\*"), about, conclusions]
+
+        columns = [f"- {finding.sentence}." for finding in self.findings]
+        audited = {finding.column for finding in self.findings}
+        for column, why in self.notes.items():
+            if column not in audited:
+                columns.append(f"- not a field: {column}: {why}")
+        if columns:
+            parts += ["## Columns", "\n".join(columns)]
+        return "\n\n".join(parts) + "\n"
+
+    def __repr__(self) -> str:
+        heads, rows = self.rows(short=True)
+        table = [heads, *rows]
+        widths = [max(len(row[k]) for row in table) for k in range(len(heads))]
+        lines = []
+        for row in table:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            lines.append("  ".join(cells).rstrip())
+        return "\n".join([*lines, *self.sentences()])
+
+
+def _interval_columns(name: str, interval: Interval) -> dict[str, float]:
+    """A value and the ends of its interval, by the name of their column."""
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _with_article(baseline: str) -> str:
+    return f"a {CONSTANT}" if baseline == CONSTANT else baseline
+
+
+def _cell(interval: Interval, sign: str = "", *, short: bool = False) -> str:
+    """A value with its interval, or with half the interval's width."""
+    value = f"{interval.value:{sign}.4f}"
+    if short:
+        return f"{value} ±{(interval.high - interval.low) / 2:.4f}"
+    return f"{value} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+
+
+def _difference_words(differences: Mapping[str, Interval], metric: str) -> str:
+    """A difference in words, for a metric where lower is better."""
+    difference = differences[metric]
+    word = "no significant difference"
+    if difference.high < 0:
+        word = "better"
+    elif difference.low > 0:
+        word = "worse"
+    auc = ""
+    if "auc" in differences:
+        auc = f", AUC {_cell(differences['auc'], '+')}"
+    return f"{word} ({shown_name(metric)} {_cell(difference, '+')}{auc})"
+
+
+def build_leaderboard(
+    trials: Sequence[Trial], chosen: Trial, test: SplitPart, *, binary: bool, seed: int
+) -> tuple[Line, ...]:
+    """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
+    scores = [trial.score(test) for trial in trials]
+    comparison = _Comparison(test, scores, binary=binary, seed=seed)
+    baselines = []
+    for title in BASELINES:
+        baselines += [k for k, trial in enumerate(trials) if trial.title == title]
+
+    lines = []
+    for k, trial in enumerate(trials):
+        # A trial on all rows is not compared with the baselines, which were trained on the
+        # training rows only.
+        against = {}
+        if not trial.on_all_rows:
+            for baseline in baselines:
+                if baseline != k:
+                    against[trials[baseline].title] = comparison.differences(k, baseline)
+        error = calibration_error(comparison.y, sigmoid(scores[k])) if binary else None
+        line = Line(
+            model=trial.title,
+            chosen=trial is chosen,
+            all_rows=trial.on_all_rows,
+            valid=trial.value,
+            metrics=comparison.metrics(k),
+            calibration_error=error,
+            against=against,
+            calibrated=trial.calibration is not None,
+            epochs=trial.epochs,
+            seconds=round(trial.seconds, 2),
+            stopped=trial.stopped,
+            network_share=1.0 if trial.trained is None else trial.trained.bundle.network_share,
+            parameters=trial.parameters,
+            changes=dict(trial.changes),
+        )
+        lines.append(line)
+    return tuple(sorted(lines, key=lambda line: line.metrics[comparison.metric].value))
+
+
+class _Comparison:
+    """Intervals of several scores' metrics on the same rows, and of their differences, paired by row."""
+
+    def __init__(
+        self, test: SplitPart, scores: Sequence[np.ndarray], *, binary: bool, seed: int
+    ) -> None:
+        self.y = np.asarray(test.main, dtype=np.float64)
+        self.metric: MetricName = "logloss" if binary else "rmse"
+        self._scores = scores
+        metric_of = logloss_from_logits if binary else rmse
+        self._values = [metric_of(self.y, score) for score in scores]
+        self._replicates = resampled(
+            self.y,
+            np.stack(scores),
+            self.metric,
+            replicates=replicates_for(len(self.y)),
+            seed=seed,
+        )
+        positives = int(self.y.sum())
+        negatives = int((1 - self.y).sum())
+        self._has_auc = binary and min(positives, negatives) > 1
+
+    def metrics(self, k: int) -> dict[str, Interval]:
+        """The metrics of one score, with DeLong's interval of AUC, clipped to 0 and 1."""
+        by_name: dict[str, Interval] = {}
+        if self._has_auc:
+            # Compared with equal scores, whose AUC is .5 for any rows.
+            test = delong(self.y, self._scores[k], np.zeros(len(self.y)))
+            reach = NORMAL_975 * test.standard_error
+            low = max(0.0, test.first - reach)
+            high = min(1.0, test.first + reach)
+            by_name["auc"] = Interval(value=test.first, low=low, high=high)
+        by_name[self.metric] = _bootstrap_interval(self._values[k], self._replicates[:, k])
+        return by_name
+
+    def differences(self, k: int, baseline: int) -> dict[str, Interval]:
+        """The metrics of one score minus those of another."""
+        by_name: dict[str, Interval] = {}
+        if self._has_auc:
+            test = delong(self.y, self._scores[k], self._scores[baseline])
+            reach = NORMAL_975 * test.standard_error
+            by_name["auc"] = Interval(
+                value=test.difference, low=test.difference - reach, high=test.difference + reach
+            )
+        by_name[self.metric] = _bootstrap_interval(
+            self._values[k] - self._values[baseline],
+            self._replicates[:, k] - self._replicates[:, baseline],
+        )
+        return by_name
+
+
+def _bootstrap_interval(value: float, replicates: np.ndarray) -> Interval:
+    result = estimate([value], replicates)
+    return Interval(value=result.value, low=result.low, high=result.high)

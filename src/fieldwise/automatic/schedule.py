@@ -1,0 +1,247 @@
+"""Training within the time budget: all models and LightGBM with defaults, then a short search, without test rows."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+from fieldwise.automatic.budget import Deadline, Probe, admitted, allotted
+from fieldwise.automatic.search import search_settings
+from fieldwise.automatic.settings import Clock, Note
+from fieldwise.automatic.task import AutoTask
+from fieldwise.automatic.trees import MAX_BAG_VALUES, fit_trees, left_out
+from fieldwise.automatic.trial import (
+    ALL_ROWS,
+    TITLES,
+    TREES,
+    evaluated_trial,
+    fit_trial,
+    network_scores,
+    seconds_on_all,
+)
+from fieldwise.automatic.trials import Trials
+from fieldwise.display import counted
+from fieldwise.errors import FieldwiseError, MissingExtraError
+from fieldwise.runs.pipeline import fit_again, fit_recipe
+from fieldwise.runs.recipe import Recipe
+from fieldwise.training.history import STOPPED
+
+TOWERS = ("dssm", "inttower")
+DEFAULTS_SHARE = 0.6
+"""Of the training time, for models with default settings; the rest is for the search."""
+LR_SHARE = 0.15
+"""The maximum of the training time for LR."""
+TREES_SHARE = 0.25
+"""The maximum of the time of models with default settings for LightGBM."""
+LEAST_REFIT_SHARE = 0.7
+"""Of the estimated time for a second training, because the estimate is generous: with less it does not begin."""
+
+
+def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Note) -> Trials:
+    """The trials that could be trained until `reserve` seconds before the end; Ctrl-C ends it with those so far."""
+    tried = Trials(task, clock, reserve, note)
+    try:
+        train_defaults(tried, recipes_for(task, stem))
+        if not tried.interrupted:
+            search_settings(tried)
+        if not tried.interrupted:
+            train_again(tried)
+    except KeyboardInterrupt:
+        if not tried.networks:
+            raise
+        tried.interrupted = True
+    return tried
+
+
+def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
+    """Recipes with default settings, by model name, of all models that can be trained on the schema's fields."""
+    roles = {field.role for field in task.schema.fields}
+    has_both_sides = {"user", "item"} <= roles
+    names = [name for name in TITLES if has_both_sides or name not in TOWERS]
+    if len(task.schema.fields) < 2:
+        names = ["lr"]  # the others need pairs of fields
+
+    recipes = {}
+    for name in names:
+        model: dict[str, Any] = {"name": name}
+        if name == "inttower" and task.schema.label.task == "regression":
+            model["cir_weight"] = 0.0  # its contrastive loss needs a binary label
+        recipes[name] = task.recipe(model, f"{stem}/{name}")
+    return recipes
+
+
+def train_defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
+    """Train LR, LightGBM and then the other models with default settings, the cheapest first."""
+    seconds = max(tried.left * LR_SHARE, 1.0)
+    tried.note(
+        f"{max(tried.left, 0):.0f} s for training: LR may take {seconds:.0f} s, and {1 - DEFAULTS_SHARE:.0%} of the "
+        "rest is kept for the search after the models; time that a model does not use goes to the next one"
+    )
+    recipe = recipes.pop("lr")
+    tried.add(fit_trial(TITLES["lr"], recipe, tried.task, Deadline(seconds)), seconds)
+    if tried.interrupted:
+        return
+
+    seconds_for_search = tried.left * (1 - DEFAULTS_SHARE)
+    train_trees(tried, max((tried.left - seconds_for_search) * TREES_SHARE, 1.0))
+    costs = _epoch_costs(tried, recipes)
+    _train_cheapest_first(tried, recipes, costs, seconds_for_search)
+    for name, cost in costs.items():
+        if tried.interrupted:
+            tried.skip(TITLES[name], "the run was interrupted before")
+        else:
+            why = (
+                f"an epoch takes about {cost:.2g} s, too long for the {max(tried.left, 0):.0f} s that "
+                "are left"
+            )
+            tried.skip(TITLES[name], why, for_time=True)
+
+
+def _epoch_costs(tried: Trials, recipes: dict[str, Recipe]) -> dict[str, float]:
+    """The estimated seconds of an epoch of each model that can be trained; skips the others."""
+    costs: dict[str, float] = {}
+    for name, recipe in recipes.items():
+        if tried.left <= max(costs.values(), default=0.0):
+            why = f"{max(tried.left, 0):.0f} s are left, too few to try it"
+            tried.skip(TITLES[name], why, for_time=True)
+            continue
+        try:
+            costs[name] = seconds_of(recipe, tried.task)
+        except FieldwiseError as e:
+            tried.skip(TITLES[name], str(e))
+    return costs
+
+
+def _train_cheapest_first(
+    tried: Trials, recipes: dict[str, Recipe], costs: dict[str, float], seconds_for_search: float
+) -> None:
+    """Train the models that fit into the time; they are removed from `costs`."""
+    while costs and not tried.interrupted:
+        names = admitted(costs, tried.left - seconds_for_search)
+        if not names and seconds_for_search:
+            seconds_for_search = 0.0  # an untried model has priority over the search
+            names = admitted(costs, tried.left)
+        if not names:
+            break
+
+        name = names[0]
+        seconds = allotted([costs[other] for other in names], tried.left - seconds_for_search)
+        del costs[name]
+        try:
+            trial = fit_trial(TITLES[name], recipes[name], tried.task, Deadline(seconds))
+        except FieldwiseError as e:
+            tried.skip(TITLES[name], str(e))
+        else:
+            tried.add(trial, seconds)
+        if costs:
+            seconds_for_search = _still_kept(tried, seconds_for_search)
+
+
+def _still_kept(tried: Trials, seconds_for_search: float) -> float:
+    """The seconds that stay kept, before the next model, for the search and the last training.
+
+    With too few for one trial of the search, and the last training after it, no trial begins; with
+    less than `LEAST_REFIT_SHARE` of the last training of the best model, it does not begin.
+    """
+    best = tried.networks[:2]
+    least_trial_seconds = min(trial.seconds for trial in best) / 2
+    if seconds_for_search >= max(map(seconds_on_all, best)) + least_trial_seconds:
+        return seconds_for_search
+
+    refit_seconds = seconds_on_all(best[0])
+    kept = 0.0
+    if seconds_for_search >= LEAST_REFIT_SHARE * refit_seconds:
+        kept = min(seconds_for_search, refit_seconds)
+    freed = seconds_for_search - kept
+    if freed >= 1:
+        tried.note(
+            f"the {seconds_for_search:.0f} s kept for the search hold no trial: {freed:.0f} s go to the next models"
+        )
+    return kept
+
+
+def train_trees(tried: Trials, seconds: float) -> None:
+    """Train LightGBM, if it is installed."""
+    task = tried.task
+    prepared = task.prepared
+    seed = task.settings["seed"]
+    try:
+        trees = fit_trees(prepared.train, prepared.valid, task.schema, seed=seed, seconds=seconds)
+    except MissingExtraError as e:
+        tried.skip(TREES, str(e))
+        return
+    trial = evaluated_trial(
+        TREES,
+        partial(trees.score, schema=task.schema),
+        task,
+        seconds=trees.seconds,
+        epochs=trees.trees,
+        stopped=trees.stopped,
+        parameters=trees.leaves,
+    )
+    tried.add(trial, seconds)
+    omitted = left_out(prepared.train)
+    if omitted:
+        tried.note(
+            f"{TREES} does not read {', '.join(omitted)}: a history, or a bag with more than {MAX_BAG_VALUES} values"
+        )
+
+
+def seconds_of(recipe: Recipe, task: AutoTask) -> float:
+    """Estimated seconds of an epoch of a recipe, from a few steps."""
+    probe = Probe()
+    prepared = task.prepared
+    fit_recipe(recipe, prepared.encoder, prepared.train, prepared.valid, (probe,))
+    return probe.seconds_per_epoch
+
+
+def train_again(tried: Trials) -> None:
+    """Train the chosen model on training and validation rows together, for its best epochs, unless time is too short.
+
+    It keeps the calibration of the first training, which was fitted on rows that the network had
+    not learned from.
+    """
+    chosen = tried.chosen
+    seconds_left = tried.left
+    seconds_needed = seconds_on_all(chosen)
+    not_again = f"{chosen.title} is not trained again on training and validation rows"
+    if seconds_left < LEAST_REFIT_SHARE * seconds_needed:
+        tried.note(
+            f"{not_again}: that takes about {seconds_needed:.0f} s, and {max(seconds_left, 0):.0f} s are left"
+        )
+        return
+
+    recipe = chosen.network.recipe
+    training = dataclasses.replace(recipe.training, refit=True)
+    first = dataclasses.replace(
+        chosen.network, recipe=dataclasses.replace(recipe, training=training)
+    )
+    prepared = tried.task.prepared
+    try:
+        again = fit_again(first, prepared.train, prepared.valid, (Deadline(seconds_left),))
+    except FieldwiseError as e:
+        tried.note(f"{not_again}: {e}")
+        return
+    stopped = again.history.stopped
+    if again.refit is None:
+        if stopped == "interrupted":
+            tried.interrupted = True
+        tried.note(
+            f"{chosen.title} was not trained to the end on training and validation rows: {STOPPED[stopped]}"
+        )
+        return
+
+    tried.on_all = dataclasses.replace(
+        chosen,
+        title=f"{chosen.title}, {ALL_ROWS}",
+        raw=partial(network_scores, again),
+        trained=again,
+        seconds=chosen.seconds + again.refit.seconds,
+        parameters=again.parameters,
+    )
+    length = counted(again.refit.best.epoch, "epoch")
+    if stopped == "converged":
+        length = "solved exactly"
+    tried.note(
+        f"{chosen.title} is chosen and trained again on all {again.refit.rows:,} training and validation rows: "
+        f"{length}, {again.refit.seconds:.1f} s"
+    )
