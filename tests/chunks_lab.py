@@ -20,7 +20,8 @@ from fieldwise import (
     Sequence,
     TimeSplit,
 )
-from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart
+from fieldwise.data.prepare.preparation import Preparation
+from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, SplitSettings, TargetEncoding
 from fieldwise.data.read.arrow_files import MappedRows
 

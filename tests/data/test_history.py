@@ -26,7 +26,7 @@ from fieldwise import (
     load_recipe,
 )
 from fieldwise.cli import run
-from fieldwise.data.prepare.derived import add_histories, check_history
+from fieldwise.data.prepare.histories import add_histories, check_history
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import HistorySettings
 

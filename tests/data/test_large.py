@@ -106,14 +106,14 @@ def test_no_cache_leaves_no_file(
 def test_an_interrupted_preparation_goes_on(log, whole, cache, said, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(
-            "fieldwise.data.prepare.prepared.group_codes",
+            "fieldwise.data.prepare.preparation.group_codes",
             lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert cache.entries() == []
     monkeypatch.setattr(
-        "fieldwise.data.prepare.prepared.split_table",
+        "fieldwise.data.prepare.preparation.split_table",
         lambda *_: pytest.fail("rows are split again"),
     )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
@@ -125,7 +125,7 @@ def full(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "last", ["fieldwise.data.prepare.prepared.write_facts", "fieldwise.storage.cache.seal"]
+    "last", ["fieldwise.data.prepare.preparation.write_facts", "fieldwise.storage.cache.seal"]
 )
 def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     last, log, whole, cache, said, monkeypatch
@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     # too little for all
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr(
-        "fieldwise.data.prepare.prepared.split_table",
+        "fieldwise.data.prepare.preparation.split_table",
         lambda *_: pytest.fail("rows are divided again"),
     )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
@@ -163,7 +163,7 @@ def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(tmp_path, 
     simulate(30_000, users=300, items=100).with_columns(wide=pl.lit("x" * 400)).write_csv(log)
     for error, stays in ((DataError("as if a row were wrong"), False), (KeyboardInterrupt(), True)):
         with monkeypatch.context() as patch:
-            patch.setattr("fieldwise.data.prepare.prepared.split_table", Mock(side_effect=error))
+            patch.setattr("fieldwise.data.prepare.preparation.split_table", Mock(side_effect=error))
             with pytest.raises(type(error)):
                 prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
         assert bool(list(cache.folder.glob(".making/*/source/rows/*.arrow"))) == stays
@@ -175,7 +175,8 @@ def test_text_that_was_read_stays_after_a_kill_and_not_after_an_error(tmp_path, 
 
 def test_clearing_the_cache_removes_interrupted_preparations(log, cache, monkeypatch):
     monkeypatch.setattr(
-        "fieldwise.data.prepare.prepared.Encoder.fit", lambda *_, **__: pytest.fail("as if killed")
+        "fieldwise.data.prepare.preparation.Encoder.fit",
+        lambda *_, **__: pytest.fail("as if killed"),
     )
     with pytest.raises(pytest.fail.Exception):
         prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)

@@ -20,8 +20,9 @@ from fieldwise import (
     TimeSplit,
 )
 from fieldwise.cli.show import row_counts
-from fieldwise.data.prepare.derived import add_target_encoding, sample_negatives
+from fieldwise.data.prepare.negatives import sample_negatives
 from fieldwise.data.prepare.settings import PARTS, TargetEncoding
+from fieldwise.data.prepare.target_encoding import add_target_encoding
 
 
 def a_log(rows: int = 3000, users: int = 50, items: int = 120, seed: int = 0) -> pl.DataFrame:

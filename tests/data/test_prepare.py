@@ -23,7 +23,8 @@ from fieldwise import (
     Sequence,
 )
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import Preparation, Prepared, SplitPart, group_codes
+from fieldwise.data.prepare.preparation import Preparation
+from fieldwise.data.prepare.prepared import Prepared, SplitPart, group_codes
 
 PARTS = ("train", "valid", "test")
 BY_PART = ColumnSplit(column="part")

@@ -33,14 +33,10 @@ from fieldwise.data.encode.numeric import quantile_edges
 from fieldwise.data.encode.text_counts import frequent_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare import ordering
+from fieldwise.data.prepare.file_tasks import counted_files, encode_file
 from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.prepared import (
-    Preparation,
-    counted_files,
-    encode_file,
-    link_results,
-    read_prepared,
-)
+from fieldwise.data.prepare.preparation import Preparation, link_results
+from fieldwise.data.prepare.prepared import read_prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import MappedRows, RowsWriter
 from fieldwise.data.reports import Reports
@@ -145,7 +141,7 @@ def test_a_stage_that_cannot_be_flushed_is_told(
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("fieldwise.data.prepare.prepared.sync_tree", full)
+    monkeypatch.setattr("fieldwise.data.prepare.preparation.sync_tree", full)
     with pytest.raises(DataError, match="the disk is full: cannot write"):
         run(tmp_path)
 

@@ -13,12 +13,13 @@ from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.infer.schema import Inference, infer_schema, suggest_split
-from fieldwise.data.prepare.derived import add_target_encoding
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.prepare.prepared import Prepared, check_columns
+from fieldwise.data.prepare.preparation import check_columns
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit, TargetEncoding
 from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.runs.data import prepare_recipe

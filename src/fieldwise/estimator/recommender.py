@@ -32,7 +32,8 @@ from fieldwise.config import changed, nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder, missing_marks
 from fieldwise.data.encode.numbers import marks_sentences
 from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.prepared import Preparation, SplitPart, check_columns
+from fieldwise.data.prepare.preparation import Preparation, check_columns
+from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.data.prepare.row_fingerprints import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out

@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.prepare.prepared import Prepared, SplitPart, is_begun
+from fieldwise.data.prepare.preparation import is_begun
+from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import (
     ChunkLimits,

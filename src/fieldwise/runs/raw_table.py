@@ -7,7 +7,8 @@ from typing import Any
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.prepare.prepared import Preparation, Prepared
+from fieldwise.data.prepare.preparation import Preparation
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.read.arrow_files import MappedRows
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.public_sets import PUBLIC_SETS

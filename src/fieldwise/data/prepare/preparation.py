@@ -1,0 +1,440 @@
+"""Preparing a raw table: encoded training, validation and test rows, in memory or in a folder.
+
+The order is: label, split, target encoding, histories, negatives, encoder. A table in memory is one
+chunk. A larger one is processed chunk by chunk, and an engine counts and encodes its rows a file at
+a time on any machines, which all see the folder. Results are put together in the order of the rows,
+so that they are equal to the bit, whoever does the work.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.encoder import Encoder, check_table, missing_marks
+from fieldwise.data.prepare.file_tasks import counted_files, encoded_files
+from fieldwise.data.prepare.histories import add_histories, check_history
+from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
+from fieldwise.data.prepare.negatives import with_negatives
+from fieldwise.data.prepare.prepared import (
+    ENCODER,
+    GROUP,
+    ROWS_FOLDER,
+    Prepared,
+    SplitPart,
+    encode_table,
+    group_codes,
+    read_encoder,
+    read_part,
+    write_facts,
+)
+from fieldwise.data.prepare.row_fingerprints import count_repeats
+from fieldwise.data.prepare.settings import (
+    PARTS,
+    HistorySettings,
+    NegativeSampling,
+    SplitSettings,
+    TargetEncoding,
+)
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
+from fieldwise.data.read.arrow_files import MappedRows, join_rows, take_rows
+from fieldwise.data.read.row_numbers import renumbering_rows
+from fieldwise.data.reports import NO_REPORTS, Reports
+from fieldwise.distributed.engine import Engine
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.schema import Schema
+from fieldwise.storage import scratch
+from fieldwise.storage.arrays import map_array, write_array
+from fieldwise.storage.files import (
+    LOCK,
+    cannot_write,
+    disk_is_full,
+    new_file,
+    sync_tree,
+    write_atomically,
+)
+from fieldwise.storage.scratch import MemoryBudget
+
+DONE = "{}.done"
+"""Facts of a finished stage, as JSON."""
+TARGETS = "{}.targets.npy"
+SCRATCH = "scratch"
+SOURCE = "source"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
+
+    With a folder each finished stage stays there, and it holds at the end what `read_prepared`
+    reads. A stage that was begun and not finished begins again, but not the reading of text; the
+    result is the same as if not interrupted.
+
+    Args:
+        seed: seed of the split, the negatives and the folds; the same seed, table and settings give
+            the same result.
+        negatives: for logs with only positives.
+        history: for a column of each row's earlier items of its user; a sampled negative has its
+            positive's history.
+        target_encoding: for columns of target-encoded categories.
+        folder: of this preparation alone, from which all rows are mapped; it exists. None: they are
+            in memory.
+        chunk_rows: gives how many rows of a table are processed at once; given with a folder.
+        reports: receives the phases and their rows.
+        engine: machines that do what can be done file by file, and see the folder; None: this
+            process.
+    """
+
+    schema: Schema
+    split: SplitSettings
+    seed: int
+    negatives: NegativeSampling | None = None
+    history: HistorySettings | None = None
+    target_encoding: TargetEncoding | None = None
+    folder: Path | None = None
+    chunk_rows: Callable[[pl.DataFrame], int] | None = None
+    reports: Reports = NO_REPORTS
+    engine: Engine | None = None
+
+    def run(self, source: Callable[[Path], MappedRows]) -> Prepared:
+        """Prepared data; stages that are finished in the folder are not done again.
+
+        `source` reads the raw table, if it needs to with files in a folder that it may create.
+        """
+        if self.folder is not None:
+            return self._run_in_folder(source, self.folder)
+        table = source(Path())
+        parts, dropped = self._split_rows(table)
+        marks = missing_marks(table.frame, self.schema)
+        rows, counts = self.derived(parts)
+        encoder, encoded, unseen = self.encode(rows)
+        counts = {**dropped, **counts}
+        return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
+
+    def _run_in_folder(self, source: Callable[[Path], MappedRows], folder: Path) -> Prepared:
+        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-flusher") as thread:
+            facts = self._facts("rows")
+            flushed = None
+            if facts is None:
+                facts = self._write_rows(source)
+                # while the rows are used
+                flushed = thread.submit(self._finish, "rows", flush=True, **facts)
+            targets = {name: map_array(folder / TARGETS.format(name)) for name in PARTS}
+            rows = {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
+            encoder, encoded, unseen = self.encode(rows)
+            self.reports.begin("finishing the preparation")
+            if flushed is not None:
+                flushed.result()
+        counts = facts["counts"]
+        marks = facts["marks"]
+        write_facts(folder, counts, unseen, marks)
+        return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
+
+    def encode(
+        self, rows: Mapping[str, LabelledRows]
+    ) -> tuple[Encoder, dict[str, SplitPart], dict[str, dict[str, float]]]:
+        """An encoder fitted on `train`, the encoded parts, and `Prepared.unseen`."""
+        encoder = self._fitted_encoder(rows["train"].frame)
+        parts = {}
+        unseen = {}
+        for name, part in rows.items():
+            parts[name], unseen_shares = self._encoded_part(encoder, name, part)
+            if name != "train":
+                unseen[name] = unseen_shares
+        return encoder, parts, unseen
+
+    def _fitted_encoder(self, train: pl.DataFrame) -> Encoder:
+        if self._facts("encoder") is not None:
+            return read_encoder(self._path(ENCODER))
+        with self._phase("vocabularies and scales", train):
+            counted = None
+            if self.engine is not None:
+                counted = counted_files(self._mapped("train"), self.schema, self.engine)
+            encoder = Encoder.fit(train, self.schema, counted=counted)
+        if self.folder is not None:
+            write_atomically(self._path(ENCODER), encoder.to_json().encode())
+            self._finish("encoder")
+        return encoder
+
+    def _encoded_part(
+        self, encoder: Encoder, name: str, part: LabelledRows
+    ) -> tuple[SplitPart, dict[str, float]]:
+        """A part with its encoded rows, and the share of unknown values of its fields (none for `train`)."""
+        weight = None if part.weight is None else part.weight.astype(np.float32)
+        if self.folder is None:
+            with self._phase(f"encoding {name} rows", part.frame):
+                table = encode_table(encoder, part.frame, part.y, weight)
+                groups = group_codes(part.frame, self.schema)
+                unseen = {} if name == "train" else encoder.unseen_in(table)
+            return SplitPart(part.frame, table, groups), unseen
+
+        facts = self._facts(name)
+        if facts is None:
+            with self._phase(f"encoding {name} rows", part.frame):
+                chunks = None
+                if self.engine is not None:
+                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
+                folder = self._path(name)
+                table = encode_table(encoder, part.frame, part.y, weight, folder, chunks)
+                groups = group_codes(part.frame, self.schema)
+                unseen = {} if name == "train" else encoder.unseen_in(table)
+                if groups is not None:
+                    with new_file(self._path(GROUP.format(name))) as file:
+                        write_array(file, groups)
+            facts = {"unseen": unseen}
+            self._finish(name, **facts)
+        return read_part(self.folder, name), facts["unseen"]
+
+    def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, Any]:
+        """Write the rows of each part with all columns, and their targets; returns `Prepared.counts` and `marks`."""
+        with self._scratch_folder() as scratch_folder:
+            table = source(self._path(SOURCE))
+            self.reports.begin("labels, split and rows of each part", table.frame.height)
+            with self._budget(scratch_folder, table.frame).active():
+                marks = missing_marks(table.frame, self.schema)
+                parts, dropped = self._split_rows(table)
+                self.reports.add(sum(dropped.values()))
+                del table
+                # its place on disk is free again
+                shutil.rmtree(self._path(SOURCE), ignore_errors=True)
+                rows, counts = self.derived(parts)
+                for name, part in rows.items():
+                    # else they are written already
+                    if self._adds_to_rows:
+                        chunks = (part.frame[at] for at in scratch.chunk_slices(part.frame.height))
+                        join_rows(chunks, self._path(ROWS_FOLDER.format(name)))
+                    with new_file(self._path(TARGETS.format(name))) as file:
+                        write_array(file, part.y)
+        return {"counts": {**dropped, **counts}, "marks": marks}
+
+    @property
+    def _adds_to_rows(self) -> bool:
+        """Whether rows or columns are added to the parts after the split."""
+        additions = (self.negatives, self.history, self.target_encoding)
+        return any(settings is not None for settings in additions)
+
+    def _split_rows(self, table: MappedRows) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+        """The rows of each part with their targets, and how many rows the labels' rules and the split drop.
+
+        What will be added to the rows is checked here already. In a folder, rows to which nothing
+        is added are written there at once, and files of the table that hold rows of one part alone
+        are moved.
+        """
+        schema = self.schema
+        self._check(table.frame)
+        frame = with_event_label(table.frame, schema, self.negatives is not None)
+        rows = read_labels(frame, schema.labels, missing=schema.missing)
+        with renumbering_rows(rows.kept):
+            split = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
+
+        folders: dict[str, Path] = {}
+        if self.folder is not None:
+            folders = {name: self.folder / ROWS_FOLDER.format(name) for name in PARTS}
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+        if self._adds_to_rows:
+            folders = {}
+        # else some rows were dropped, or a label was added
+        files = table.files if rows.frame is table.frame else ()
+
+        parts = {}
+        for name in PARTS:
+            numbers = getattr(split, name)
+            part = take_rows(rows.frame, numbers, folders.get(name), files, self.reports.add)
+            parts[name] = LabelledRows(part, scratch.take(rows.y, numbers))
+        dropped = {"dropped_by_label": rows.dropped}
+        if split.dropped:
+            dropped["dropped_by_split"] = split.dropped
+        return parts, dropped
+
+    def _check(self, frame: pl.DataFrame) -> None:
+        """Check that a table has what the schema and the settings name."""
+        check_columns(frame.columns, self.schema)
+        new_columns: list[str] = []
+        if self.history is not None:
+            check_history(frame, self.schema, self.history)
+            new_columns.append(self.history.column)
+        if self.target_encoding is not None:
+            if self.negatives is not None:
+                raise ConfigError(
+                    "target_encoding needs the label of every row, found [negatives] too: remove one of them"
+                )
+            check_target_encoding(frame, self.schema, self.target_encoding)
+            new_columns += self.target_encoding.made
+        check_table(frame, self.schema, made_later=new_columns)
+
+    def derived(
+        self, rows: Mapping[str, LabelledRows]
+    ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+        """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
+        schema = self.schema
+        frames = {name: part.frame for name, part in rows.items()}
+        targets = {name: part.y for name, part in rows.items()}
+        main_targets = {name: part.main for name, part in rows.items()}
+        weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
+        counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
+
+        if self.target_encoding is not None:
+            frames = add_target_encoding(frames, main_targets, self.target_encoding, seed=self.seed)
+        if self.history is not None:
+            order = self.history.order or schema.time
+            assert order is not None, "checked before the split"
+            # Before sampling negatives: an item that a user never used is not an event of that
+            # user.
+            frames = add_histories(
+                frames,
+                main_targets,
+                self.history.of_schema(schema),
+                order=order,
+                order_format=schema.format_of(order),
+            )
+        if self.negatives is not None:
+            if weights:
+                raise ConfigError(
+                    "a sampled negative has no weight: omit the rows' weights or the negatives"
+                )
+            negatives = self.negatives.of_schema(schema)
+            frames, targets, sampled = with_negatives(frames, targets, schema, negatives, self.seed)
+            counts |= sampled
+
+        _check_weights(weights)
+        for name, y in targets.items():
+            _check_classes(name, y[weights[name] > 0] if name in weights else y, schema)
+        counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
+        complete = {
+            name: LabelledRows(frame, targets[name], weight=weights.get(name))
+            for name, frame in frames.items()
+        }
+        return complete, counts
+
+    def _path(self, name: str = "") -> Path:
+        assert self.folder is not None, "stages have a folder"
+        return self.folder / name
+
+    def _mapped(self, name: str) -> MappedRows:
+        return MappedRows.of_folder(self._path(ROWS_FOLDER.format(name)))
+
+    def _facts(self, stage: str) -> dict[str, Any] | None:
+        """What a finished stage has stated; None if it is not finished, or there is no folder."""
+        if self.folder is None:
+            return None
+        try:
+            facts: dict[str, Any] = json.loads(self._path(DONE.format(stage)).read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        return facts
+
+    def _finish(self, stage: str, *, flush: bool = False, **facts: Any) -> None:
+        """Note in the folder that a stage is finished; `flush`: with the rows of all parts on disk."""
+        if flush:
+            try:
+                for name in PARTS:
+                    sync_tree(self._path(ROWS_FOLDER.format(name)))
+            except OSError as e:
+                raise cannot_write(self._path(), e) from e
+        write_atomically(self._path(DONE.format(stage)), json.dumps(facts).encode())
+
+    @contextmanager
+    def _scratch_folder(self) -> Iterator[Path]:
+        """A context with a new folder for scratch files."""
+        folder = self._path(SCRATCH)
+        shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+        try:
+            folder.mkdir()
+            yield folder
+        except Exception as e:
+            # which a killed process leaves for the next one
+            shutil.rmtree(self._path(SOURCE), ignore_errors=True)
+            if isinstance(e, OSError):
+                raise cannot_write(self._path(), e) from e
+            raise
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _budget(self, scratch_folder: Path, frame: pl.DataFrame) -> MemoryBudget:
+        """How many rows of a table are processed at once, with scratch files in a folder."""
+        chunk_rows = None if self.chunk_rows is None else self.chunk_rows(frame)
+        return MemoryBudget(scratch_folder, chunk_rows, self.reports.add)
+
+    @contextmanager
+    def _phase(self, name: str, frame: pl.DataFrame) -> Iterator[None]:
+        """A context of a phase, in which a table's rows are processed in chunks if there is a folder."""
+        self.reports.begin(name, frame.height)
+        if self.folder is None:
+            yield
+            return
+        with self._scratch_folder() as folder, self._budget(folder, frame).active():
+            yield
+
+
+def check_columns(columns: Collection[str], schema: Schema) -> None:
+    """Check that a table has the schema's time, group, id and key columns."""
+    named = [(what, getattr(schema, what)) for what in ("time", "user", "item", "group")]
+    named += [("keys", key) for key in schema.keys]
+    for what, column in named:
+        if column is not None and column not in columns:
+            raise SchemaError(
+                f"the schema's {what} must be in the table: {column!r} is not; {nearest(column, columns)}"
+            )
+
+
+def _check_weights(weights: Mapping[str, np.ndarray]) -> None:
+    """Check that the rows of each part with weights do not all weigh nothing."""
+    for name, weight in weights.items():
+        if not weight.any():
+            raise DataError(
+                f"some {name} row must have a weight above 0, but the weights of all {len(weight)} are zero: give "
+                "rows of every class a weight, or use another split"
+            )
+
+
+def _check_classes(part: str, y: np.ndarray, schema: Schema) -> None:
+    """Check that a part's targets [N, T] hold both classes of each binary label."""
+    for label, target in zip(schema.labels, y.T, strict=True):
+        positives = int((target > 0.5).sum())
+        if label.task != "binary" or positives not in (0, len(y)):
+            continue
+        if positives:
+            only_class = "positive"
+            remedy = "or, in a log of positives only, add [negatives]"
+        else:
+            only_class = "negative"
+            remedy = "or add rows of the other class"
+        raise DataError(
+            f"the {part} rows must hold both classes: all {len(y)} are {only_class} by the rule of label "
+            f"{label.name!r}; check the rule, use another split, {remedy}"
+        )
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a stage of an earlier preparation in a folder is finished."""
+    return any(folder.glob(DONE.format("*")))
+
+
+def link_results(folder: Path, to: Path) -> None:
+    """Give the results of a folder another place, on the same disk and without copies; they stay where they are.
+
+    File systems without links have them moved.
+    """
+    unfinished = (DONE.format("*"), TARGETS.format("*"), LOCK)
+    for path in sorted(folder.rglob("*")):
+        new = to / path.relative_to(folder)
+        if path.is_dir():
+            new.mkdir()
+        elif not any(map(path.match, unfinished)):
+            try:
+                os.link(path, new)
+            except OSError as e:
+                if disk_is_full(e):
+                    raise
+                path.rename(new)

@@ -1,0 +1,192 @@
+"""Target encoding: the mean label of each category, such as an item's mean rating, as a numeric column."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.settings import TargetEncoding
+from fieldwise.data.prepare.splits import rank_texts
+from fieldwise.data.read.arrow_files import join_rows
+from fieldwise.errors import DataError, SchemaError
+from fieldwise.schema import Schema
+from fieldwise.storage import scratch
+
+
+def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
+    """Check that a table can be target-encoded, and that a field reads each new column."""
+    label_columns = {label.column for label in schema.labels}
+    for name, new_name in zip(settings.columns, settings.made, strict=True):
+        if name not in frame.columns:
+            raise DataError(
+                f"target_encoding needs column {name!r}, which the table does not have: {nearest(name, frame.columns)}"
+            )
+        if name in label_columns:
+            raise SchemaError(
+                f"target_encoding must not encode the label's column {name!r}: choose another column"
+            )
+        if new_name in frame.columns:
+            raise DataError(
+                f"target_encoding makes column {new_name!r}, but the table has one already: read the table's own "
+                "without [target_encoding], or rename it"
+            )
+        if new_name not in schema.columns:
+            raise SchemaError(
+                f"a field must read the encoded column: the schema has none of column {new_name!r}; add "
+                f'{{ kind = "numeric", name = "{new_name}" }}'
+            )
+
+
+def add_target_encoding(
+    frames: Mapping[str, pl.DataFrame],
+    targets: Mapping[str, np.ndarray],
+    settings: TargetEncoding,
+    *,
+    seed: int,
+) -> dict[str, pl.DataFrame]:
+    """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
+    encoded = dict(frames)
+    random_folds = _random_folds(frames["train"].height, settings.folds, seed)
+    for column, new_column in zip(settings.columns, settings.made, strict=True):
+        codes, categories = _category_codes(frames, column)
+        for name, frame in frames.items():
+            sources = [source for source in _means_over(name, settings) if source in frames]
+            is_out_of_fold = name == "train" and settings.source == "train"
+            folds = random_folds if is_out_of_fold else None
+            label_sums = _LabelSums.of(
+                _joined([codes[source] for source in sources], np.int32),
+                _joined([targets[source] for source in sources], np.float64),
+                folds,
+                categories=categories,
+                fold_count=settings.folds if is_out_of_fold else 1,
+            )
+            means = (
+                label_sums.means(
+                    codes[name][at], None if folds is None else folds[at], settings.prior_rows
+                )
+                for at in scratch.chunk_slices(frame.height)
+            )
+            joined = join_rows(pl.DataFrame({new_column: chunk}).fill_nan(None) for chunk in means)
+            encoded[name] = encoded[name].with_columns(joined.to_series())
+    return encoded
+
+
+def _random_folds(rows: int, folds: int, seed: int) -> np.ndarray:
+    """The fold of each row [N] int64, of nearly equal sizes."""
+    numbers = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
+    np.random.default_rng(seed).shuffle(numbers)
+    for at in scratch.chunk_slices(rows):
+        numbers[at] %= folds
+    return numbers
+
+
+def _category_codes(
+    frames: Mapping[str, pl.DataFrame], column: str
+) -> tuple[dict[str, np.ndarray], int]:
+    """The category of each row of all parts, 0 for a missing one, and the number of categories with it."""
+    # As text, the cells of parts of other types are equal.
+    texts = (
+        as_text(frame[column][at]).to_frame()
+        for frame in frames.values()
+        for at in scratch.chunk_slices(frame.height)
+    )
+    ranks, counts = rank_texts(join_rows(texts).to_series())
+    ends = np.cumsum([frame.height for frame in frames.values()])
+    codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
+    return codes, len(counts)
+
+
+def _means_over(part: str, settings: TargetEncoding) -> tuple[str, ...]:
+    """The parts whose rows a part's mean labels are over."""
+    if settings.source == "train":
+        return ("train",)
+    if settings.source == "own-side" and part != "test":
+        return ("train", "valid")
+    return (part,)
+
+
+def _joined(arrays: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+    """The values of all arrays; a single one as it is."""
+    return arrays[0] if len(arrays) == 1 else scratch.concatenate(arrays, dtype)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _LabelSums:
+    """Rows and sums of labels by category, and of these by fold, which leave out a row's own fold.
+
+    Shape:
+        category_rows, category_sums: [categories].
+        cell_rows, cell_sums: [categories * F], by category and fold; zeros without folds.
+        fold_rows, fold_sums: [F]; a fold without rows if there are no folds, which leaves out
+            nothing.
+    """
+
+    rows: np.float64
+    label_sum: np.float64
+    category_rows: np.ndarray
+    category_sums: np.ndarray
+    cell_rows: np.ndarray
+    cell_sums: np.ndarray
+    fold_rows: np.ndarray
+    fold_sums: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        codes: np.ndarray,
+        y: np.ndarray,
+        folds: np.ndarray | None,
+        *,
+        categories: int,
+        fold_count: int,
+    ) -> Self:
+        """The sums over rows of these categories, labels and folds [M].
+
+        Labels are added in the order of the rows, so that chunks do not matter.
+        """
+        category_rows = np.zeros(categories, np.int64)
+        category_sums = np.zeros(categories)
+        cell_rows = np.zeros(categories * fold_count, np.int64)
+        cell_sums = np.zeros(categories * fold_count)
+        fold_rows = np.zeros(fold_count, np.int64)
+        fold_sums = np.zeros(fold_count)
+        for at in scratch.chunk_slices(len(codes)):
+            category_rows += np.bincount(codes[at], minlength=categories)
+            np.add.at(category_sums, codes[at], y[at])
+            if folds is not None:
+                cells = codes[at].astype(np.int64) * fold_count + folds[at]
+                cell_rows += np.bincount(cells, minlength=len(cell_rows))
+                np.add.at(cell_sums, cells, y[at])
+                fold_rows += np.bincount(folds[at], minlength=fold_count)
+                np.add.at(fold_sums, folds[at], y[at])
+        return cls(
+            rows=np.float64(len(y)),
+            label_sum=np.float64(y.sum()),
+            category_rows=category_rows,
+            category_sums=category_sums,
+            cell_rows=cell_rows,
+            cell_sums=cell_sums,
+            fold_rows=fold_rows,
+            fold_sums=fold_sums,
+        )
+
+    def means(self, codes: np.ndarray, folds: np.ndarray | None, prior_rows: float) -> np.ndarray:
+        """The mean label of each row's category [M] over the other folds' rows; NaN for a category without rows.
+
+        `prior_rows` with the overall mean are added to every category.
+        """
+        left_out = np.zeros(len(codes), np.int64) if folds is None else folds
+        cells = codes.astype(np.int64) * len(self.fold_rows) + left_out
+        # a single training row leaves none in the other folds
+        with np.errstate(invalid="ignore", divide="ignore"):
+            overall_means = (self.label_sum - self.fold_sums) / (self.rows - self.fold_rows)
+            overall = overall_means[left_out]
+            weight = self.category_rows[codes] - self.cell_rows[cells] + prior_rows
+            label_sums = self.category_sums[codes] - self.cell_sums[cells] + prior_rows * overall
+            means = label_sums / weight
+        is_known = (weight > 0) & (codes > 0)
+        return np.asarray(np.where(is_known, means, np.nan))
