@@ -296,10 +296,10 @@ def _thinned(
     if len(x) <= MOST_POINTS:
         return x, y
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-    some = np.unique(
+    tick_numbers = np.unique(
         np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1)
     )
-    return x[some], y[some]
+    return x[tick_numbers], y[tick_numbers]
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -350,19 +350,19 @@ def dot_chart(
     left = 10 + LETTER * max(map(len, shown), default=0)
     bottom = TOP + height * len(shown)
     svg = _root(WIDTH, bottom + 22, title)
-    place = _scale(span, left + 8, WIDTH - 20)
+    to_x = _scale(span, left + 8, WIDTH - 20)
     _draw_scale(
-        svg, place, TOP, bottom, {tick: f"{tick:g}{unit}" for tick in nice_ticks(*span, about=4)}
+        svg, to_x, TOP, bottom, {tick: f"{tick:g}{unit}" for tick in nice_ticks(*span, about=4)}
     )
     if rule is not None:
-        _line(svg, "rule", place(rule), place(rule), TOP, bottom)
+        _line(svg, "rule", to_x(rule), to_x(rule), TOP, bottom)
     for k, (name, value) in enumerate(zip(shown, values, strict=True)):
         y = TOP + height * (k + 0.5)
         colour = _colour(0 if colours is None else int(colours[k]))
         _text(svg, left, y + 4, name, "tick", anchor="end")
         if low is not None and high is not None:
-            _line(svg, f"reach {colour}", place(float(low[k])), place(float(high[k])), y, y)
-        _add(svg, "circle", f"dot {colour}", cx=place(float(value)), cy=y, r=4)
+            _line(svg, f"reach {colour}", to_x(float(low[k])), to_x(float(high[k])), y, y)
+        _add(svg, "circle", f"dot {colour}", cx=to_x(float(value)), cy=y, r=4)
     return _chart(svg)
 
 

@@ -49,10 +49,10 @@ class Settings:
         for name in settings:
             if name not in known:
                 raise ConfigError(unknown_setting(cls.__name__, name, known))
-        made = super().__new__(cls)
+        instance = super().__new__(cls)
         # A tuple: a copied set may have another order and hash.
-        object.__setattr__(made, "_given", tuple(sorted(settings)))
-        return made
+        object.__setattr__(instance, "_given", tuple(sorted(settings)))
+        return instance
 
     def __post_init__(self) -> None:
         convert_settings(self)
@@ -313,9 +313,11 @@ def toml_tables(text: str) -> dict[str, Any]:
     level: list[Any] = [result]
     for _ in range(MOST_LEVELS):
         level = [
-            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
         ]
-        level = [one for one in level if isinstance(one, (dict, list))]
+        level = [value for value in level if isinstance(value, (dict, list))]
     if level:
         raise deep
     return result

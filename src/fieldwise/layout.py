@@ -204,10 +204,12 @@ class Bags:
         every = list(parts)
         if len(every) == 1:
             return every[0]
-        weights = [one.weights for one in every if one.weights is not None]
-        lengths = torch.cat([one.lengths for one in every])
+        weights = [bags.weights for bags in every if bags.weights is not None]
+        lengths = torch.cat([bags.lengths for bags in every])
         return cls.of(
-            torch.cat([one.ids for one in every]), lengths, torch.cat(weights) if weights else None
+            torch.cat([bags.ids for bags in every]),
+            lengths,
+            torch.cat(weights) if weights else None,
         )
 
     @cached_property

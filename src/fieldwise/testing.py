@@ -205,8 +205,12 @@ def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> Non
     network = _randomized(settings, layout).train()
     batch = random_batch(layout, 24)
     label = (torch.arange(batch.size) % 2).float()
-    own: Any = getattr(network, "forward_with_auxiliary", None)  # as in the training loop
-    logit, auxiliary = (network(batch), 0.0) if own is None else own(batch, label)
+    with_auxiliary: Any = getattr(
+        network, "forward_with_auxiliary", None
+    )  # as in the training loop
+    logit, auxiliary = (
+        (network(batch), 0.0) if with_auxiliary is None else with_auxiliary(batch, label)
+    )
     loss = F.binary_cross_entropy_with_logits(logit, label) + auxiliary
     assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
     loss.backward()  # type: ignore[no-untyped-call]
@@ -221,9 +225,9 @@ def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> Non
 
 
 def _a_seed_decides_the_weights(settings: ModelSettings, layout: Layout) -> None:
-    one, two = (build_network(settings, layout, 3).state_dict() for _ in range(2))
-    for name in one:
-        assert torch.equal(one[name], two[name]), (
+    first, second = (build_network(settings, layout, 3).state_dict() for _ in range(2))
+    for name in first:
+        assert torch.equal(first[name], second[name]), (
             f"one seed must give the same weights, but {name} differs"
         )
 

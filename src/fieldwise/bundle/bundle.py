@@ -323,9 +323,9 @@ class Bundle:
         network = build_network(
             self.settings, encoder.layout, 0, labels=labels, in_mean=in_mean
         ).eval()
-        kept = kept_rows(network, self.network)
+        rows_kept = kept_rows(network, self.network)
         network.load_state_dict(
-            {name: tensor.cpu()[kept.get(name, ...)] for name, tensor in tensors.items()}
+            {name: tensor.cpu()[rows_kept.get(name, ...)] for name, tensor in tensors.items()}
         )
         return dataclasses.replace(
             self, encoder=encoder, network=network.to(device_of(self.network))
@@ -524,10 +524,10 @@ def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:
     one user's.
     """
     keys = [k for k in schema.row_keys if k in frame.columns]
-    some = np.unique(
+    numbers = np.unique(
         np.linspace(0, frame.height - 1, min(SAMPLE_ROWS, frame.height)).astype(np.int64)
     )
-    return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[some]
+    return frame.select(list(dict.fromkeys([*keys, *schema.columns])))[numbers]
 
 
 def bundle_origin(folder: Path) -> dict[str, Any]:
@@ -620,12 +620,12 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None
     Of long tables a random sample is compared. None: a table without a column that identifies rows,
     or an old bundle.
     """
-    kept = bundle.about.get(TRAINED_ROWS)
-    if not isinstance(kept, Mapping):
+    saved = bundle.about.get(TRAINED_ROWS)
+    if not isinstance(saved, Mapping):
         return None
     try:
-        sketch = RowFingerprints.from_plain(kept)
-        usual = float(kept["valid_share"])
+        sketch = RowFingerprints.from_plain(saved)
+        usual = float(saved["valid_share"])
     except (LookupError, TypeError, ValueError):
         return None
     if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
@@ -659,8 +659,8 @@ class WarmStart:
 
     def caution(self) -> str | None:
         """A warning about rows that the bundle may have been trained on; None if it held them out."""
-        kept = {"test": self.same_test_rows, "validation": self.same_valid_rows}
-        unkept = " and ".join(name for name, same in kept.items() if not same)
+        same_rows = {"test": self.same_test_rows, "validation": self.same_valid_rows}
+        unkept = " and ".join(name for name, same in same_rows.items() if not same)
         if not unkept:
             return None
         return (
@@ -762,11 +762,13 @@ def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> 
             number = name.split(".", 2)[1]
             head = f"heads.{number}."
             label = old[int(number)]
-        own = name.removeprefix(head)
-        if own == SHARED:
-            results[name] = own
+        name_below = name.removeprefix(head)
+        if name_below == SHARED:
+            results[name] = name_below
         elif label in new:
-            results[name] = own if len(new) == 1 else f"heads.{new.index(label)}.{own}"
+            results[name] = (
+                name_below if len(new) == 1 else f"heads.{new.index(label)}.{name_below}"
+            )
     return results
 
 

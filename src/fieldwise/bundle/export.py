@@ -120,8 +120,10 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         differences = []
         for rows in (slice(0, 1), slice(1, None), slice(None)):
             result = run(table.batch(rows)[0])
-            own = expected[rows]
-            differences.append(np.max(np.abs(result - own) / np.maximum(1.0, np.abs(own))))
+            expected_rows = expected[rows]
+            differences.append(
+                np.max(np.abs(result - expected_rows) / np.maximum(1.0, np.abs(expected_rows)))
+            )
         difference = float(np.max(differences))  # NaN if one is
         if not difference <= TOLERANCE:
             raise DataError(
@@ -226,15 +228,15 @@ def _onnx(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
         raise MissingExtraError(
             f"an export to ONNX needs {e.name}: pip install 'fieldwise[onnx]'"
         ) from None
-    made = torch.onnx.export(
+    program = torch.onnx.export(
         _program(network, table),
         dynamo=True,
         verbose=False,
         input_names=list(Batch._fields),
         output_names=["logit"],
     )
-    assert made is not None, "dynamo returns one"
-    made.save(str(path))
+    assert program is not None, "dynamo returns one"
+    program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [given.name for given in session.get_inputs()]
 

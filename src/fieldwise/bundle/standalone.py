@@ -51,7 +51,9 @@ def predict(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
         str(HERE / "model.onnx"), providers=["CPUExecutionProvider"]
     )
     arrays = encode(rows)
-    (logit,) = session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()})
+    (logit,) = session.run(
+        None, {tensor.name: arrays[tensor.name] for tensor in session.get_inputs()}
+    )
     return predictions(logit)
 
 
@@ -86,13 +88,13 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
             if field["kind"] in LISTS:
                 segments += [len(bags)] * len(result)
                 weights += [1 / len(result) if field["pooling"] == "mean" else 1.0] * len(result)
-                bags.append([_table_row(field, one) for one in result])
+                bags.append([_table_row(field, cell) for cell in result])
             else:
                 ids[-1].append(_table_row(field, result[0]))
     return {
         "ids": np.array(ids, np.int32).reshape(len(rows), -1),
         "values": np.array(values, np.float32).reshape(len(rows), -1),
-        "bag_ids": np.array([one for bag in bags for one in bag], np.int32),
+        "bag_ids": np.array([cell for bag in bags for cell in bag], np.int32),
         "bag_segments": np.array(segments, np.int64),
         "bag_weights": np.array(weights, np.float32),
     }
@@ -120,18 +122,20 @@ def _fields() -> list[dict[str, Any]]:
     """The fields with their fitted parts, and where in the shared table the runs of their rows begin."""
     entries = json.loads((HERE / "encoder.json").read_text("utf-8"))["fields"]
     places = json.loads((HERE / "layout.json").read_text("utf-8"))["fields"]
-    own = {
+    fields_of_rows = {
         entry["field"]["name"]: {"fitted": entry["fitted"]}
         for entry in entries
         if "fitted" in entry
     }
-    for one in own.values():
+    for one in fields_of_rows.values():
         if one["fitted"]["kind"] == "vocabulary":
             one["rows"] = _rows(one["fitted"]["values"])
     results = []
     for field, place in zip((entry["field"] for entry in entries), places, strict=True):
         runs = [(0, place["offset"]), *place["extents"]]
-        results.append({**own[field.get("shares") or field["name"]], **field, "runs": runs})
+        results.append(
+            {**fields_of_rows[field.get("shares") or field["name"]], **field, "runs": runs}
+        )
     return results
 
 
@@ -177,7 +181,7 @@ def _cell(field: Mapping[str, Any], value: Any) -> tuple[list[int], float | None
     many = (
         value if isinstance(value, list | tuple) else (_text(value) or "").split(field["separator"])
     )
-    texts = [text for one in many if (text := (_text(one) or "").strip(WHITE))]
+    texts = [text for cell in many if (text := (_text(cell) or "").strip(WHITE))]
     newest = texts if field.get("max_length") is None else texts[-field["max_length"] :]
     return [_row(field, text) for text in newest] or [MISSING], None
 
@@ -262,12 +266,14 @@ def _number(value: Any, form: str | None) -> float:
     elif isinstance(value, dt.time):
         number = float(value.hour * 3600 + value.minute * 60 + value.second)
     elif isinstance(value, dt.date):
-        at = (
+        position = (
             value
             if isinstance(value, dt.datetime)
             else dt.datetime(value.year, value.month, value.day)
         )
-        number = float((at.replace(tzinfo=at.tzinfo or dt.UTC) - EPOCH) // dt.timedelta(seconds=1))
+        number = float(
+            (position.replace(tzinfo=position.tzinfo or dt.UTC) - EPOCH) // dt.timedelta(seconds=1)
+        )
     elif value is None or isinstance(
         value, bool | int | float | Decimal | np.bool_ | np.integer | np.floating
     ):

@@ -48,7 +48,9 @@ def done_here(work: Work, task: str) -> str:
             done: dict[str, Any] = {"answer": work(json.loads(task))}
         except FieldwiseError as e:
             done = {"error": type(e).__name__, "sentence": str(e)}
-    done["warnings"] = [str(one.message) for one in caught if one.category is UserWarning]
+    done["warnings"] = [
+        str(warning.message) for warning in caught if warning.category is UserWarning
+    ]
     return json.dumps(done)
 
 
@@ -134,8 +136,8 @@ def _done_by_ray(work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
     context.execution_options.preserve_order = True
     ahead = TASKS_AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
     left = iter(tasks)
-    while some := list(islice(left, len(tasks) if isinstance(tasks, Sequence) else ahead)):
-        items = [{"task": json.dumps(task)} for task in some]
+    while next_tasks := list(islice(left, len(tasks) if isinstance(tasks, Sequence) else ahead)):
+        items = [{"task": json.dumps(task)} for task in next_tasks]
         rows = ray.data.from_items(items, override_num_blocks=len(items))
         done = rows.map(lambda row: {"answer": done_here(work, row["task"])}, num_cpus=1)
         yield from (answered(row["answer"]) for row in done.iter_rows())

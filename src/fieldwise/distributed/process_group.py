@@ -118,22 +118,24 @@ def explained_loss(size: int) -> Iterator[None]:
 @contextlib.contextmanager
 def process_group() -> Iterator[ProcessGroup | None]:
     """A context in which this process is one of several, of which only process 0 prints; None if it is alone."""
-    if (place := DistributedEnvironment.read()) is None:
+    if (environment := DistributedEnvironment.read()) is None:
         yield None
         return
     with contextlib.ExitStack() as stack:
-        stack.enter_context(explained_loss(place.world_size))
-        if place.rank > 0:
+        stack.enter_context(explained_loss(environment.world_size))
+        if environment.rank > 0:
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
             stack.enter_context(contextlib.redirect_stderr(nowhere))
         if not dist.is_initialized():  # Ray Train has set it up
-            _init_process_group(place.world_size)
+            _init_process_group(environment.world_size)
             stack.push(_leave_group)
         # a launcher may show each process its own GPU alone; one for two is found later
         if torch.cuda.is_available():
-            torch.cuda.set_device(place.local_rank % torch.cuda.device_count())
-        yield ProcessGroup(rank=place.rank, size=place.world_size, local_rank=place.local_rank)
+            torch.cuda.set_device(environment.local_rank % torch.cuda.device_count())
+        yield ProcessGroup(
+            rank=environment.rank, size=environment.world_size, local_rank=environment.local_rank
+        )
 
 
 def _leave_group(

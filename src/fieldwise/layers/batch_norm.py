@@ -39,11 +39,11 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         # statistics are not in 16 bits
         input = input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001
         with torch.no_grad():
-            own = input.shape[0]
-            mean_C = input.sum(0) / max(own, 1)
+            rows_here = input.shape[0]
+            mean_C = input.sum(0) / max(rows_here, 1)
             squares_C = (input - mean_C).square().sum(0)
             every_P3C = group.all_gather(
-                torch.stack([torch.full_like(mean_C, own), mean_C, squares_C])
+                torch.stack([torch.full_like(mean_C, rows_here), mean_C, squares_C])
             )
             rows_P1 = every_P3C[:, 0, :1]
             means_PC = every_P3C[:, 1]
@@ -105,10 +105,10 @@ def normalize_over_processes(network: nn.Module) -> None:
                     child.affine,
                     child.track_running_stats,
                 )
-                made = GlobalBatchNorm(*settings)
-                made._parameters = child._parameters
-                made._buffers = child._buffers
-                setattr(module, name, made.train(child.training))
+                synchronized = GlobalBatchNorm(*settings)
+                synchronized._parameters = child._parameters
+                synchronized._buffers = child._buffers
+                setattr(module, name, synchronized.train(child.training))
     for name, module in network.named_modules():
         if (
             isinstance(module, _NormBase)

@@ -79,32 +79,41 @@ class Split:
     def bags(self) -> tuple[Tensor, Tensor]:
         """For each bag of the layout its side (0 the context, 1 the candidates) and its place among that side's [G]."""
         sides = enumerate((self.context, self.candidates))
-        own = [
+        bags_of_sides = [
             (k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides
         ]
         results = sorted(
-            (position, k, place) for k, bags in own for place, position in enumerate(bags)
+            (position, k, position_in_side)
+            for k, bags in bags_of_sides
+            for position_in_side, position in enumerate(bags)
         )
-        _, side, place = torch.tensor(results, dtype=torch.int64).reshape(-1, 3).unbind(1)
-        return side, place
+        _, side, position_in_side = (
+            torch.tensor(results, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        )
+        return side, position_in_side
 
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
         """A split with the fields at these positions in the context, and the others in the candidates."""
-        own = sorted(set(context))
-        if not own or len(own) >= layout.num_fields or own[0] < 0 or own[-1] >= layout.num_fields:
+        positions = sorted(set(context))
+        if (
+            not positions
+            or len(positions) >= layout.num_fields
+            or positions[0] < 0
+            or positions[-1] >= layout.num_fields
+        ):
             raise ConfigError(
                 "context and candidates must each have at least one of the layout's fields, found positions "
-                f"{own} of {layout.num_fields} for the context: assign fields to both sides"
+                f"{positions} of {layout.num_fields} for the context: assign fields to both sides"
             )
-        return cls.of(layout, own)
+        return cls.of(layout, positions)
 
     @classmethod
     def of(cls, layout: Layout, context: Iterable[int]) -> "Split":
         """`at` for valid positions; a side may have no field."""
-        own = set(context)
+        chosen = set(context)
         sides = (
-            tuple(i for i in range(layout.num_fields) if (i in own) == inside)
+            tuple(i for i in range(layout.num_fields) if (i in chosen) == inside)
             for inside in (True, False)
         )
         return cls(
@@ -175,11 +184,13 @@ def mlp_candidates(
     product, *after = first
     assert isinstance(product, nn.Linear)
     weight_HFD = product.weight.view(product.out_features, -1, x_context_CD.shape[1])
-    at = (
+    positions = (
         torch.tensor(part.side.positions, device=weight_HFD.device)
         for part in (context, candidates)
     )
-    of_context, of_candidates = (weight_HFD.index_select(1, places).flatten(1) for places in at)
+    of_context, of_candidates = (
+        weight_HFD.index_select(1, places).flatten(1) for places in positions
+    )
     x = torch.addmm(
         torch.addmv(product.bias, of_context, x_context_CD.flatten()),
         x_candidates_NID.flatten(1),

@@ -90,10 +90,10 @@ class BilinearFusion(nn.Module):
 
     def __init__(self, sizes: tuple[int, int], *, heads: int = 1) -> None:
         super().__init__()
-        one, two = sizes
-        self.w1 = linear(one, 1)
-        self.w2 = linear(two, 1, bias=False)
-        self.W = nn.Parameter(torch.empty(heads, one // heads, two // heads)) if heads else None
+        size1, size2 = sizes
+        self.w1 = linear(size1, 1)
+        self.w2 = linear(size2, 1, bias=False)
+        self.W = nn.Parameter(torch.empty(heads, size1 // heads, size2 // heads)) if heads else None
         if self.W is not None:
             # Initialised like a linear unit on all products: Xavier's normal distribution.
             nn.init.normal_(self.W, std=math.sqrt(2.0 / (self.W.numel() + 1)))

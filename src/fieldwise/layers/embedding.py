@@ -194,8 +194,8 @@ class SubsetEmbedding(nn.Module):
     ) -> None:
         super().__init__()
         fields = layout.fields
-        place = {f.name: i for i, f in enumerate(fields)}
-        chosen = [place[name] for name in names]
+        position_of = {f.name: i for i, f in enumerate(fields)}
+        chosen = [position_of[name] for name in names]
         blocks = {f.shares or f.name: f for f in (fields[i] for i in chosen)}
         self.row_blocks = [(f.rows,) for f in blocks.values()]
         own_rows = torch.zeros(layout.num_rows, dtype=torch.int32)

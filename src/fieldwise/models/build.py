@@ -285,10 +285,10 @@ def grow_network(
     network = build_network(
         settings, layout, seed, labels=labels, in_mean=isinstance(former, MeanWithLR)
     )
-    kept = kept_rows(former, network)
+    rows_kept = kept_rows(former, network)
     before = former.state_dict()
     for name, tensor in network.state_dict().items():
-        tensor[kept.get(name, ...)] = before[name].to(tensor.device)
+        tensor[rows_kept.get(name, ...)] = before[name].to(tensor.device)
     return network.to(device_of(former)).train(former.training)
 
 

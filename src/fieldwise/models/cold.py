@@ -62,10 +62,10 @@ class COLD(EmbeddingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        kept = self.fields_kept
-        if kept is not None and (not kept or len(set(kept)) < len(kept)):
+        names = self.fields_kept
+        if names is not None and (not names or len(set(names)) < len(names)):
             raise ConfigError(
-                f"fields_kept must name at least one field and none twice, found {kept!r}"
+                f"fields_kept must name at least one field and none twice, found {names!r}"
             )
 
     def build(self, layout: Layout) -> "COLDNetwork":
@@ -104,9 +104,9 @@ class COLDNetwork(nn.Module):
 
     def __init__(self, settings: COLD, layout: Layout) -> None:
         super().__init__()
-        kept = settings.fields_kept
+        names = settings.fields_kept
         dim = settings.embedding_dim
-        positions = [i for i, f in enumerate(layout.fields) if kept is None or f.name in kept]
+        positions = [i for i, f in enumerate(layout.fields) if names is None or f.name in names]
         fields = len(positions)
         size = len(positions) * dim
         se_block: nn.Module | None = None

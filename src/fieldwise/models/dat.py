@@ -89,10 +89,10 @@ class DAT(TowerSettings):
             if getattr(self, name) is None
         }
         for name, field in results.items():
-            said = getattr(schema, roles[name])
-            if field is None and said is not None:
+            column = getattr(schema, roles[name])
+            if field is None and column is not None:
                 raise ConfigError(
-                    f"DAT has a vector for each {roles[name]}, but no categorical field reads {said!r}, the "
+                    f"DAT has a vector for each {roles[name]}, but no categorical field reads {column!r}, the "
                     f"schema's {roles[name]} column: add the field, set model.{name}, or use DSSM"
                 )
         named = {name: field for name, field in results.items() if field is not None}

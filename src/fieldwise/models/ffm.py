@@ -72,8 +72,10 @@ class FFMNetwork(nn.Module):
         width = (self.num_fields - 1) * settings.embedding_dim
         self.embedding = FieldEmbedding(layout, width, std=settings.embedding_std, by_field=True)
         self.first_order = FirstOrder(layout) if settings.first_order else None
-        at = {f.name: i for i, f in enumerate(layout.fields)}
-        owners = [at[f.shares or f.name] for f in layout.fields]  # the field whose rows it uses
+        position_of = {f.name: i for i, f in enumerate(layout.fields)}
+        owners = [
+            position_of[f.shares or f.name] for f in layout.fields
+        ]  # the field whose rows it uses
         pairs = list(itertools.combinations(range(layout.num_fields), 2))
         left = [_place(owners, i, j) for i, j in pairs]
         right = [_place(owners, j, i) for i, j in pairs]
@@ -91,6 +93,6 @@ class FFMNetwork(nn.Module):
 
 def _place(owners: list[int], i: int, j: int) -> int:
     """The position of field i's vector toward field j among the F * (F - 1) vectors of a row."""
-    own = owners[i]
-    toward = i if j == own else j  # i shares j's rows, which hold no vector toward j itself
-    return i * (len(owners) - 1) + toward - (toward > own)
+    owner = owners[i]
+    toward = i if j == owner else j  # i shares j's rows, which hold no vector toward j itself
+    return i * (len(owners) - 1) + toward - (toward > owner)

@@ -93,10 +93,10 @@ class FinalMLP(EmbeddingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one = self.stream1_hidden[-1]
-        two = self.stream2_hidden[-1]
-        if one % self.heads or two % self.heads:
-            result = f"heads {self.heads} for sizes {one} and {two}"
+        size1 = self.stream1_hidden[-1]
+        size2 = self.stream2_hidden[-1]
+        if size1 % self.heads or size2 % self.heads:
+            result = f"heads {self.heads} for sizes {size1} and {size2}"
             raise ConfigError(
                 f"heads must divide the last sizes of both streams, found {result}: take a common divisor"
             )
@@ -154,8 +154,8 @@ class FinalMLPNetwork(nn.Module):
 
     def __init__(self, settings: FinalMLP, layout: Layout) -> None:
         super().__init__()
-        one = settings.stream1_hidden
-        two = settings.stream2_hidden
+        hidden1 = settings.stream1_hidden
+        hidden2 = settings.stream2_hidden
         batch_norm = settings.batch_norm
         inputs = layout.num_fields * settings.embedding_dim
         self.embedding = settings.make_embedding(layout)
@@ -165,10 +165,10 @@ class FinalMLPNetwork(nn.Module):
         self.gate2 = (
             FeatureGate(settings, layout, "stream2_gate_fields") if settings.gates else None
         )
-        self.stream1 = MLP(inputs, one, dropout=settings.stream1_dropout, batch_norm=batch_norm)
-        self.stream2 = MLP(inputs, two, dropout=settings.stream2_dropout, batch_norm=batch_norm)
+        self.stream1 = MLP(inputs, hidden1, dropout=settings.stream1_dropout, batch_norm=batch_norm)
+        self.stream2 = MLP(inputs, hidden2, dropout=settings.stream2_dropout, batch_norm=batch_norm)
         self.fusion = BilinearFusion(
-            (one[-1], two[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0
+            (hidden1[-1], hidden2[-1]), heads=settings.heads if settings.fusion == "bilinear" else 0
         )
 
     def forward(self, batch: Batch) -> Tensor:

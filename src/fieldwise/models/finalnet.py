@@ -159,18 +159,21 @@ class FinalNetNetwork(nn.Module):
 
     def __init__(self, settings: FinalNet, layout: Layout) -> None:
         super().__init__()
-        one = settings.block1_hidden
-        two = settings.block2_hidden
+        hidden1 = settings.block1_hidden
+        hidden2 = settings.block2_hidden
         second = settings.blocks == "2B"
         inputs = layout.num_fields * settings.embedding_dim
         self.embedding = settings.make_embedding(layout)
         self.field_gate = FieldGate(layout.num_fields) if settings.field_gate else None
         self.block1 = _block(
-            settings, 2 * inputs if settings.field_gate else inputs, one, settings.block1_dropout
+            settings,
+            2 * inputs if settings.field_gate else inputs,
+            hidden1,
+            settings.block1_dropout,
         )
-        self.head1 = linear(one[-1], 1)
-        self.block2 = _block(settings, inputs, two, settings.block2_dropout) if second else None
-        self.head2 = linear(two[-1], 1) if second else None
+        self.head1 = linear(hidden1[-1], 1)
+        self.block2 = _block(settings, inputs, hidden2, settings.block2_dropout) if second else None
+        self.head2 = linear(hidden2[-1], 1) if second else None
         self.distillation_weight = settings.distillation_weight
         # Read by the training loop: settings that must be 0 if the label is not binary.
         self.binary_settings = (

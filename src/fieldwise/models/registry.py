@@ -229,12 +229,12 @@ def settings_class(cls: Any) -> type[ModelSettings]:
         "__reduce__": reduce,
         "__doc__": f"Settings of {network}.",
     }
-    made = dataclasses.make_dataclass(
+    settings_type = dataclasses.make_dataclass(
         network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
     )
-    made.__module__ = network.__module__
-    made.__qualname__ = network.__qualname__
-    _MADE[network] = settings_class(made)
+    settings_type.__module__ = network.__module__
+    settings_type.__qualname__ = network.__qualname__
+    _MADE[network] = settings_class(settings_type)
     return _MADE[network]
 
 

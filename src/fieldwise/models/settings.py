@@ -165,14 +165,14 @@ class EmbeddingSettings(Settings):
 
     def make_mlp(self, inputs: int, outputs: int | None = 1) -> MLP:
         """The MLP of settings with `hidden`, `mlp_activation`, `mlp_dropout` and `batch_norm`, with fresh weights."""
-        own: Any = self
+        settings: Any = self
         return MLP(
             inputs,
-            own.hidden,
+            settings.hidden,
             outputs=outputs,
-            dropout=own.mlp_dropout,
-            batch_norm=own.batch_norm,
-            activation=own.mlp_activation,
+            dropout=settings.mlp_dropout,
+            batch_norm=settings.batch_norm,
+            activation=settings.mlp_activation,
         )
 
     def check_fields(self, layout: Layout, minimum: int, why: str) -> None:

@@ -150,13 +150,13 @@ class CrossProducts(nn.Module):
             torch.tensor(numbers, dtype=torch.int64) for numbers in (left, right, stride, start)
         )
         self.left, self.right, self.stride, self.start = (
-            nn.Buffer(place, persistent=False) for place in places
+            nn.Buffer(positions, persistent=False) for positions in places
         )
         self.local_rows = nn.Buffer(torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:
         ids_BS = batch.ids.long()
         left_BC, right_BC = (
-            self.local_rows[ids_BS.index_select(1, one)] for one in (self.left, self.right)
+            self.local_rows[ids_BS.index_select(1, side)] for side in (self.left, self.right)
         )
         return F.embedding(left_BC * self.stride + right_BC + self.start, self.weight).sum((1, 2))

@@ -85,8 +85,9 @@ def auto_words() -> str:
 
 def device_of(network: nn.Module) -> torch.device:
     """The device of a network's parameters and buffers; the CPU if it has none."""
-    tensors = (t for some in (network.parameters(), network.buffers()) for t in some)
-    return next((t.device for t in tensors), CPU)
+    for tensor in (*network.parameters(), *network.buffers()):
+        return tensor.device
+    return CPU
 
 
 def device_words(device: torch.device) -> str:
@@ -133,8 +134,8 @@ def wait_for(device: torch.device) -> None:
 
 def _call(device: torch.device, name: str, *arguments: Any) -> Any:
     """Call a function of PyTorch's module of a device; those of Apple's do not take the device."""
-    place = () if device.type == "mps" else (device,)
-    return getattr(torch.get_device_module(device), name)(*arguments, *place)
+    device_argument = () if device.type == "mps" else (device,)
+    return getattr(torch.get_device_module(device), name)(*arguments, *device_argument)
 
 
 def _why_not(kind: str) -> str:

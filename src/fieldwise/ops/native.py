@@ -191,9 +191,11 @@ def implement_with_gradient(
     name, _, inputs = schema.partition(" -> ")[0].removesuffix(")").partition("(")
     gradient = f"{name}_backward"
     tensors = inputs.count("Tensor")
-    kept = "".join(f"Tensor output_{k}, " for k in keeps)
+    saved_outputs = "".join(f"Tensor output_{k}, " for k in keeps)
     define(schema)
-    define(f"{gradient}({inputs}, {kept}Tensor grad) -> ({', '.join(['Tensor'] * len(into))})")
+    define(
+        f"{gradient}({inputs}, {saved_outputs}Tensor grad) -> ({', '.join(['Tensor'] * len(into))})"
+    )
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         outputs = output if isinstance(output, tuple) else (output,)

@@ -264,23 +264,29 @@ def pair_attention_candidates(
     # is ever stored.
     crossing_DM = (x_context_CD.unsqueeze(1) * W_AD).view(fields * attention, size).t()
     crossing_M = b_A.repeat(fields)
-    own = x_candidates_NID.shape[1]
+    candidate_fields = x_candidates_NID.shape[1]
     pooled = []
-    left_P, right_P = (side.to(x_candidates_NID.device) for side in pair_indices(own))
+    left_P, right_P = (side.to(x_candidates_NID.device) for side in pair_indices(candidate_fields))
     for x_BID in torch.split(
-        x_candidates_NID, max(1, HIDDEN_NUMBERS // max(1, own * fields * attention))
+        x_candidates_NID, max(1, HIDDEN_NUMBERS // max(1, candidate_fields * fields * attention))
     ):
         rows = x_BID.shape[0]
-        hidden_RM = torch.addmm(crossing_M, x_BID.reshape(rows * own, size), crossing_DM).relu_()
-        cross = torch.mv(hidden_RM.view(rows * own * fields, attention), h_A).view(
-            rows, own * fields
+        hidden_RM = torch.addmm(
+            crossing_M, x_BID.reshape(rows * candidate_fields, size), crossing_DM
+        ).relu_()
+        cross = torch.mv(hidden_RM.view(rows * candidate_fields * fields, attention), h_A).view(
+            rows, candidate_fields * fields
         )
         q_BPD = pair_products(x_BID, left_P, right_P)
         hidden_NA = torch.addmm(b_A, q_BPD.reshape(rows * left_P.shape[0], size), W_AD.t()).relu_()
         among_BP = torch.mv(hidden_NA, h_A).view(rows, left_P.shape[0])
         a = torch.cat([inside.expand(rows, 1), cross, among_BP], 1).softmax(1)
-        a_inside_B1, a_cross, a_among_BP = torch.split(a, [1, own * fields, left_P.shape[0]], 1)
-        taken_BID = torch.matmul(a_cross.reshape(rows, own, fields), x_context_CD) * x_BID
+        a_inside_B1, a_cross, a_among_BP = torch.split(
+            a, [1, candidate_fields * fields, left_P.shape[0]], 1
+        )
+        taken_BID = (
+            torch.matmul(a_cross.reshape(rows, candidate_fields, fields), x_context_CD) * x_BID
+        )
         among_BD = torch.bmm(a_among_BP.unsqueeze(1), q_BPD).squeeze(1)
         pooled.append(a_inside_B1 * mean_D + taken_BID.sum(1) + among_BD)
     return torch.cat(pooled)
@@ -290,18 +296,24 @@ def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: 
     """The kernel of `pair_attention_pool` on the pairs with a candidate's field, starting from the context's entry."""
     shapes = [list(t.shape) for t in (context, x, W, b, h)]
     (fields, size) = context.shape
-    (rows, own, _) = x.shape
+    (rows, candidate_fields, _) = x.shape
     hidden = W.shape[0]
-    if fields + own < 2 or x.shape[2] != size or shapes[2:] != [[hidden, size], [hidden], [hidden]]:
+    if (
+        fields + candidate_fields < 2
+        or x.shape[2] != size
+        or shapes[2:] != [[hidden, size], [hidden], [hidden]]
+    ):
         raise ConfigError(
             "pair attention takes a context [C, D], candidates [N, I, D], W [A, D], b [A], h [A] and at least two "
             f"fields, found {shapes}: correct the shapes"
         )
     inside, mean_D = pair_attention_summary(context, W, b, h)
     entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
-    operands = [t.contiguous() for t in (context, x, *_touching(fields, own), W, b, h, entry)]
+    operands = [
+        t.contiguous() for t in (context, x, *_touching(fields, candidate_fields), W, b, h, entry)
+    ]
     pooled_ND = x.new_empty(rows, size)
-    sizes = rows, fields + own, size, hidden, operands[2].shape[0], fields
+    sizes = rows, fields + candidate_fields, size, hidden, operands[2].shape[0], fields
     NATIVE.call(
         f"fw_pair_attention_candidates_{type_name(context, x, W, b, h)}",
         sizes,
@@ -312,7 +324,7 @@ def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: 
 
 
 @lru_cache(maxsize=64)
-def _touching(context: int, own: int) -> tuple[Tensor, Tensor]:
+def _touching(context: int, candidate_fields: int) -> tuple[Tensor, Tensor]:
     """The pairs with a candidate's field; these follow the context's, so a pair's second field is one of them."""
-    left_P, right_P = pair_indices(context + own)
+    left_P, right_P = pair_indices(context + candidate_fields)
     return left_P[right_P >= context], right_P[right_P >= context]

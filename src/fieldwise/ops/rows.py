@@ -176,9 +176,9 @@ def call_by_ids(name: str, ids: Tensor, rows: int, *arguments: Any) -> None:
 def no_row(ids: Tensor, rows: int) -> IndexError:
     """The error of the first id that is not a row of the table."""
     flat = ids.reshape(-1)
-    at = int(((flat < 0) | (flat >= rows)).nonzero()[0])
+    position = int(((flat < 0) | (flat >= rows)).nonzero()[0])
     return IndexError(
-        f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[at])} at position {at}"
+        f"ids must be rows of the table, 0 to {rows - 1}, found {int(flat[position])} at position {position}"
     )
 
 

@@ -300,14 +300,16 @@ def _plain(
     wanted = range(0, len(item_NKP) if rows is None else len(rows), BLOCK)
     parts = [user_UHP.new_empty(users, 0, dtype=torch.float32)]
     for first in wanted:
-        at: Any = slice(first, first + BLOCK) if rows is None else rows[first : first + BLOCK]
-        block_RKP = item_NKP[at].to(torch.float32)
+        chunk_start: Any = (
+            slice(first, first + BLOCK) if rows is None else rows[first : first + BLOCK]
+        )
+        block_RKP = item_NKP[chunk_start].to(torch.float32)
         product = (
             block_RKP.flatten(0, 1) @ user_UHP.to(torch.float32).reshape(users * heads, size).t()
         )
         product_RKUH = product.view(*block_RKP.shape[:2], users, heads)
         if user_scale is not None and scale_NK is not None:
-            product_RKUH = product_RKUH * scale_NK[at, :, None, None] * user_scale
+            product_RKUH = product_RKUH * scale_NK[chunk_start, :, None, None] * user_scale
         parts.append(product_RKUH.amax(1).sum(2).t())
     return torch.cat(parts, 1)
 
@@ -324,11 +326,11 @@ def _stored(
     rows = None if rows is None else rows.to(torch.int64).contiguous()
     scores = _fake(user, user_scale, item, scale, rows)
     sizes = (*user.shape[:2], *item.shape[1:], scores.shape[1])
-    kept = [user, item]
+    operands = [user, item]
     if user_scale is not None and scale is not None:
-        kept = [user, user_scale.contiguous(), item, scale.contiguous()]
+        operands = [user, user_scale.contiguous(), item, scale.contiguous()]
     NATIVE.call(
-        f"fw_maxsim_stored_{str(item.dtype).removeprefix('torch.')}", sizes, *kept, rows, scores
+        f"fw_maxsim_stored_{str(item.dtype).removeprefix('torch.')}", sizes, *operands, rows, scores
     )
     return scores
 

@@ -247,7 +247,7 @@ def check_types(settings: Any, what: str) -> None:
         value = getattr(settings, attribute.name)
         hint = attribute.type
         kinds = set(get_args(hint)) if isinstance(hint, UnionType) else {hint}
-        kind, *others = (one for one in kinds if one is not type(None))
+        kind, *others = (alternative for alternative in kinds if alternative is not type(None))
         if others or kind not in _WORDS_OF_TYPES or (value is None and type(None) in kinds):
             continue
         known, word = _WORDS_OF_TYPES[kind]
@@ -482,11 +482,11 @@ class Schema:
         listed: Any = self.fields
         is_list = isinstance(listed, Iterable) and not isinstance(listed, str)
         object.__setattr__(self, "fields", tuple(listed) if is_list else (listed,))
-        for one in self.fields:
-            if not is_list or not isinstance(one, _Column):
+        for declared in self.fields:
+            if not is_list or not isinstance(declared, _Column):
                 raise SchemaError(
                     "a schema's fields must be a list of Categorical, Numeric, Bag and Sequence, found "
-                    f"{one!r}: write fields = (Categorical(COLUMN), ...)"
+                    f"{declared!r}: write fields = (Categorical(COLUMN), ...)"
                 )
         object.__setattr__(self, "keys", tuple(dict.fromkeys(self.keys)))
         if isinstance(self.more_labels, Label):
@@ -514,7 +514,9 @@ class Schema:
             other = None if f.shares is None else by_name.get(f.shares)
             if f.shares is not None and not isinstance(other, Categorical):
                 result = "no field of that name" if other is None else f"one of kind {other.kind!r}"
-                possible = [name for name, one in by_name.items() if isinstance(one, Categorical)]
+                possible = [
+                    name for name, declared in by_name.items() if isinstance(declared, Categorical)
+                ]
                 raise SchemaError(
                     f"field {f.name!r}: shares must name a Categorical field of the schema, found {f.shares!r}, "
                     f"{result}: " + (nearest(f.shares, possible) if possible else "add one")

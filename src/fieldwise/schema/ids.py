@@ -42,16 +42,16 @@ def without_accents(text: str) -> str:
     >>> without_accents("Größe, café, μέλος, рейтинг, ユーザー")
     'Große, cafe, μελος, рейтинг, ユーザー'
     """
-    kept: list[str] = []
+    columns: list[str] = []
     for letter in unicodedata.normalize("NFKD", text):
         is_accent = (
             unicodedata.combining(letter)
-            and kept
-            and (kept[-1].isascii() or "α" <= kept[-1].lower() <= "ω")
+            and columns
+            and (columns[-1].isascii() or "α" <= columns[-1].lower() <= "ω")
         )
         if not is_accent:
-            kept.append(letter)
-    return unicodedata.normalize("NFC", "".join(kept))
+            columns.append(letter)
+    return unicodedata.normalize("NFC", "".join(columns))
 
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
@@ -221,8 +221,8 @@ def id_field(role: Who, schema: Schema) -> str | None:
     'who'
     """
     fields = {f.column: f.name for f in schema.with_role(role) if f.cell == "category"}
-    said: str | None = getattr(schema, role)
-    return fields.get(said or _resolve(role, [schema], fields, None, "") or "")
+    column: str | None = getattr(schema, role)
+    return fields.get(column or _resolve(role, [schema], fields, None, "") or "")
 
 
 def named_id(role: Who, schema: Schema) -> str | None:
@@ -234,10 +234,13 @@ def named_id(role: Who, schema: Schema) -> str | None:
     >>> named_id("user", schema), named_id("item", schema)
     (None, 'film_id')
     """
-    said: str | None = getattr(schema, role)
-    return said or next(
-        (column for column, rank in _ranked(role, schema.fields).items() if rank), None
-    )
+    stated: str | None = getattr(schema, role)
+    if stated:
+        return stated
+    for column, rank in _ranked(role, schema.fields).items():
+        if rank:
+            return column
+    return None
 
 
 def _ranked(role: Who, fields: Iterable[Field]) -> dict[str, int]:
@@ -259,18 +262,21 @@ def _resolve(
                 f"{option} must be a column of the table, found {given!r}: {nearest(given, columns)}"
             )
         return given
-    said = next(
-        (column for column in (getattr(schema, role) for schema in schemas) if column is not None),
-        None,
-    )
-    if said is not None:
-        if columns is not None and said not in columns:
+
+    stated = [getattr(schema, role) for schema in schemas if getattr(schema, role) is not None]
+    if stated:
+        column = str(stated[0])
+        if columns is not None and column not in columns:
             raise ConfigError(
-                f"the schema's {role} column is {said!r}, but the table has no such column: "
-                f"{nearest(said, columns)}; {_or_give(option)}correct {role} in the schema"
+                f"the schema's {role} column is {column!r}, but the table has no such column: "
+                f"{nearest(column, columns)}; {_or_give(option)}correct {role} in the schema"
             )
-        return str(said)
-    return next((one for one in _by_rule(role, schemas) if columns is None or one in columns), None)
+        return column
+
+    for column in _by_rule(role, schemas):
+        if columns is None or column in columns:
+            return column
+    return None
 
 
 def _or_give(option: str) -> str:

@@ -126,8 +126,8 @@ class Cache:
                 _remove(self.folder / key)
             with whole_folder(self.folder / key, replace=False) as new:
                 write(new)
-                made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-                files = seal(ENTRY, new, title=title, made=made).about["files"]
+                written_at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+                files = seal(ENTRY, new, title=title, made=written_at).about["files"]
                 size = sum(entry["bytes"] for entry in files.values())
                 if limited and size > self.limit:
                     raise DataError(f"it takes {size / 2**30:.1f} GiB, more than the cache's limit")

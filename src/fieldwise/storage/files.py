@@ -250,9 +250,9 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
         The new folder: in the system's temporary folder, the user's home or the current folder, the
         first that worked; None if none did.
     """
-    for place in (tempfile.gettempdir, Path.home, Path.cwd):
+    for candidate in (tempfile.gettempdir, Path.home, Path.cwd):
         try:
-            folder = Path(tempfile.mkdtemp(prefix="fieldwise-kept-", dir=place()))
+            folder = Path(tempfile.mkdtemp(prefix="fieldwise-kept-", dir=candidate()))
         except (OSError, RuntimeError):  # RuntimeError: a user without a home
             continue
         try:
@@ -472,18 +472,18 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
             unchanged.
     """
     folder = folder.absolute()
-    place = folder.parent
+    parent = folder.parent
     aside = folder.with_name(f".{folder.name}.old")
     try:
-        with one_writer(place):
+        with one_writer(parent):
             if aside.exists():
                 shutil.rmtree(aside) if folder.exists() else aside.rename(folder)
-        with scratch_folder(place) as scratch:
+        with scratch_folder(parent) as scratch:
             new = scratch / "new"
             new.mkdir()
             yield new
             sync_tree(new)
-            with one_writer(place):
+            with one_writer(parent):
                 if not folder.exists():
                     new.rename(folder)
                 elif replace and not _exchange(new, folder):
@@ -496,31 +496,33 @@ def whole_folder(folder: Path, *, replace: bool = True) -> Iterator[Path]:
                         aside.rename(folder)
                         raise
                     aside.rename(scratch / "old")
-            sync_folder(place)
+            sync_folder(parent)
     except OSError as e:
         raise cannot_write(folder, e) from e
 
 
 @contextlib.contextmanager
-def scratch_folder(place: Path | None = None) -> Iterator[Path]:
-    """A context with a new, locked folder in `place` (the system's temporary folder if omitted), removed at its end.
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A context with a new, locked folder in `parent`, removed at its end.
 
-    Files that are still mapped then stay usable. Folders that killed processes left in the same
-    place are removed first.
+    The system's temporary folder is the parent if omitted. Files that are still mapped then stay
+    usable. Folders that killed processes left in the parent are removed first.
     """
-    place = Path(tempfile.gettempdir()) if place is None else place
-    remove_scratch(place)
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    remove_scratch(parent)
     with contextlib.ExitStack() as held:
-        made = tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place, ignore_cleanup_errors=True)
-        folder = Path(held.enter_context(made))
+        temporary = tempfile.TemporaryDirectory(
+            prefix=SCRATCH, dir=parent, ignore_cleanup_errors=True
+        )
+        folder = Path(held.enter_context(temporary))
         with contextlib.suppress(OSError):  # a file system without locks
             held.enter_context(try_lock(folder))
         yield folder
 
 
-def remove_scratch(place: Path) -> None:
+def remove_scratch(parent: Path) -> None:
     """Remove the scratch folders of processes that are surely dead; none on a file system without locks."""
-    for path in place.glob(f"{SCRATCH}*/"):
+    for path in parent.glob(f"{SCRATCH}*/"):
         if NAME.fullmatch(path.name):
             # another user's
             with contextlib.suppress(OSError), abandoned(path, young=YOUNG) as dead:
@@ -539,19 +541,18 @@ def sync_tree(folder: Path) -> None:
     sync_folder(folder)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(path: Path, other: Path) -> bool:
     """Exchange two folders in one step; False if one is missing, or the system or file system cannot do it."""
     try:
         system = ctypes.CDLL(None, use_errno=True)
     except (OSError, TypeError):  # Windows
         return False
-    a = os.fsencode(one)
+    a = os.fsencode(path)
     b = os.fsencode(other)
     if hasattr(system, "renameat2"):
-        # AT_FDCWD, RENAME_EXCHANGE
-        at = -100
-        exchange = 2
-        return bool(system.renameat2(at, a, at, b, exchange) == 0)
+        working_folder = -100  # AT_FDCWD
+        exchange = 2  # RENAME_EXCHANGE
+        return bool(system.renameat2(working_folder, a, working_folder, b, exchange) == 0)
     if hasattr(system, "renamex_np"):
         return bool(system.renamex_np(a, b, 2) == 0)  # RENAME_SWAP
     return False

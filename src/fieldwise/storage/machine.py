@@ -156,11 +156,11 @@ def ahead(items: Iterable[T]) -> Generator[T]:
     >>> list(ahead(map(len, ["a", "bc"])))
     [1, 2]
     """
-    made = iter(items)
+    iterator = iter(items)
     end = object()
     context = copy_context()
     with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-ahead") as thread:
-        coming = thread.submit(context.run, lambda: next(made, end))
+        coming = thread.submit(context.run, lambda: next(iterator, end))
         while (item := coming.result()) is not end:
-            coming = thread.submit(context.run, lambda: next(made, end))
+            coming = thread.submit(context.run, lambda: next(iterator, end))
             yield item  # type: ignore[misc]
