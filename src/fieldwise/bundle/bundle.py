@@ -18,7 +18,7 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,21 +30,19 @@ import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from torch import Tensor, nn
+from torch import nn
 
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import group_codes
-from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.display import Table
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
-from fieldwise.layers import FieldEmbedding, kept_rows, row_blocks
+from fieldwise.layers import kept_rows
 from fieldwise.layers.candidates import Part, Side, Split
 from fieldwise.models import MODELS, ModelSettings, parameter_count
 from fieldwise.models.build import (
@@ -53,11 +51,9 @@ from fieldwise.models.build import (
     grow_network,
     mean_sentence,
     model_from_dict,
-    model_name,
     model_to_dict,
     network_share,
     parameters_within,
-    part_of_mean,
 )
 from fieldwise.models.registry import known_models, settings_class
 from fieldwise.ops.devices import device_of, open_device
@@ -77,9 +73,6 @@ SAMPLE_ROWS = 32
 SLICE_ROWS = 64 * SCORING_BATCH  # encoded at once
 MANIFEST = "bundle.json"
 IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
-TRAINED_ROWS = "train_rows"  # the sketch of training rows, among a bundle's further values
-# logs have repeated rows: a share above the validation rows' share plus this means training rows
-MARGIN = 0.05
 # for a logit, relative above 1: other processors and thread counts sum in another order
 SCORE_TOLERANCE = 1e-4
 BUNDLE = Kind(
@@ -574,248 +567,3 @@ def _model_settings(plain: Mapping[str, Any], folder: Path, given: type | None) 
             f"`fieldwise --import {name if ':' in str(name) else 'MODULE'} ...`"
         )
     return model_from_dict(plain, "the bundle's model")
-
-
-def trained_rows(
-    schema: Schema, train: pl.DataFrame, valid: pl.DataFrame, *, refit: bool
-) -> dict[str, Any]:
-    """The sketch of a bundle's training rows, as plain values; of the validation rows too after a `refit` on them.
-
-    Rows are identified by keys, fields and time, not by labels. The share of validation rows that
-    equal a training row is stored too, as an estimate for new rows.
-    """
-    named = dict.fromkeys(
-        [*schema.row_keys, *schema.columns, *([schema.time] if schema.time else [])]
-    )
-    sketch = RowFingerprints.of(
-        train, [name for name in named if name in train.columns and name in valid.columns]
-    )
-    share = sketch.overlap(valid).share
-    if refit:
-        parts = [part.select(sketch.columns) for part in (train, valid)]
-        sketch = RowFingerprints.of(pl.concat(parts, how="vertical_relaxed"), sketch.columns)
-    return {**sketch.to_plain(), "valid_share": share}
-
-
-def trained_words(rows: int, seen: TrainTestOverlap) -> str:
-    """A sentence that rows of a table were trained on: how many were checked and found, and what that means.
-
-    >>> trained_words(5145, TrainTestOverlap(checked=5145, found=4096))
-    '4,096 of these 5,145 rows were trained on, so the metrics say little about new rows'
-    >>> trained_words(90_000, TrainTestOverlap(checked=5145, found=4096)).partition(", so")[0]
-    'a random 5,145 of these 90,000 rows were checked, and 4,096 of them were trained on'
-    """
-    amount = "nothing" if seen.share == 1 else "little"
-    if seen.checked < rows:
-        checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
-        result = f"{checked}, and {seen.found:,} of them were trained on"
-    else:
-        result = f"{seen.found:,} of these {rows:,} rows were trained on"
-    return f"{result}, so the metrics say {amount} about new rows"
-
-
-def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None:
-    """The number of a table's rows that the bundle was trained on; 0 if the share is no higher than for new rows.
-
-    Of long tables a random sample is compared. None: a table without a column that identifies rows,
-    or an old bundle.
-    """
-    saved = bundle.about.get(TRAINED_ROWS)
-    if not isinstance(saved, Mapping):
-        return None
-    try:
-        sketch = RowFingerprints.from_plain(saved)
-        usual = float(saved["valid_share"])
-    except (LookupError, TypeError, ValueError):
-        return None
-    if not sketch.rows or any(name not in frame.columns for name in sketch.columns):
-        return None
-    overlap = sketch.overlap(frame)
-    return overlap if overlap.share > usual + MARGIN else TrainTestOverlap(overlap.checked, 0)
-
-
-SHARED = "embedding.weight"  # the table that multi-task networks share
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmStart:
-    """The report of a warm start; from FM into AFM it is the AFM paper's pre-training (Xiao et al., 2017)."""
-
-    source: str  # the name of the bundle's model
-    # by parameter, what was copied: `all`, or `n of m rows` of an embedding table
-    taken: dict[str, str]
-    fresh: dict[str, str]  # by parameter, the reason why it was not copied
-    # Whether the bundle's run, and the runs that it started from, had the same rows (known only for
-    # recipes); otherwise it may have been trained on those of this run.
-    same_test_rows: bool | None = None
-    same_valid_rows: bool | None = None
-
-    def sentence(self) -> str:
-        """The report as a sentence."""
-        taken = ", ".join(
-            name if what == "all" else f"{name} ({what})" for name, what in self.taken.items()
-        )
-        return f"warm start from {self.source}: copied {taken}; not copied: {_by_reason(self.fresh) or 'nothing'}"
-
-    def caution(self) -> str | None:
-        """A warning about rows that the bundle may have been trained on; None if it held them out."""
-        same_rows = {"test": self.same_test_rows, "validation": self.same_valid_rows}
-        unkept = " and ".join(name for name, same in same_rows.items() if not same)
-        if not unkept:
-            return None
-        return (
-            f"warning: the bundle of the warm start did not hold out this run's {unkept} rows: it may have been "
-            f"trained on them, and {unkept} metrics may be too good"
-            + ("" if self.same_valid_rows else ", and early stopping unreliable")
-        )
-
-
-def warm_start(
-    network: nn.Module, encoder: Encoder, bundle: Bundle, *, labels: Sequence[Label]
-) -> WarmStart:
-    """Copy matching weights from a bundle's network into a network, in place.
-
-    Embedding tables of the same width are matched row by row: for a field of the same name, the
-    rows of values in both vocabularies, and its missing and unknown rows; bins by rank; a number's
-    vector; all rows of hashed fields with the same number of buckets. Other rows stay fresh. Any
-    other tensor is copied if name, shape, and the fields' names, roles and order match, since
-    otherwise a weight would belong to another field. Other weights by value (crosses of categories,
-    DAT's augmented vectors, your own tables with `row_blocks`) need equal vocabularies in equal
-    rows. If either network has several labels, heads are matched by label name.
-
-    Args:
-        network: a fresh network, built for `encoder.layout`.
-        encoder: fitted on the rows for training the network.
-        bundle: a trained network with its own encoder.
-        labels: the network's labels, the main one first.
-
-    Errors:
-        ConfigError: nothing matches; a model of your own with `by_value`
-            (`fieldwise.layers.row_blocks`).
-    """
-    former_network = (
-        bundle.network if isinstance(network, MeanWithLR) else part_of_mean(bundle.network)
-    )
-    state = former_network.state_dict()
-    target = network.state_dict()
-    names = _new_names(
-        state, [label.name for label in bundle.schema.labels], [label.name for label in labels]
-    )
-    source = {new: state[old] for old, new in names.items()}
-    tables = _tables(network)
-    former = _tables(former_network)
-    former_tables = {new: former[old] for old, new in names.items() if old in former}
-    by_value = row_blocks(network)
-    same_fields = [(f.name, f.role) for f in encoder.fields] == [
-        (f.name, f.role) for f in bundle.encoder.fields
-    ]
-    new_rows, old_rows = _matching_rows(encoder, bundle.encoder)
-    taken = dict[str, str]()
-    fresh = dict[str, str]()
-    for name, tensor in target.items():
-        old = source.get(name)
-        if old is None:
-            fresh[name] = "the bundle has none"
-        elif name in tables and tables[name] != former_tables.get(name):
-            fresh[name] = "a field-aware table and a plain one"
-        elif name in tables and tables[name] and not same_fields:
-            fresh[name] = "the fields differ"
-        elif name in tables and old.shape[1] == tensor.shape[1] and len(new_rows):
-            tensor[new_rows] = old[old_rows]
-            taken[name] = f"{len(new_rows):,} of {len(tensor):,} rows"
-        elif name in tables:
-            sizes = f"width {old.shape[1]} in the bundle, {tensor.shape[1]} here"
-            fresh[name] = sizes if old.shape[1] != tensor.shape[1] else "no field in common"
-        elif old.shape != tensor.shape:
-            fresh[name] = f"shape {_shape(old)} in the bundle, {_shape(tensor)} here"
-        elif not same_fields:
-            fresh[name] = "the fields differ"
-        elif name in by_value and encoder.fitted != bundle.encoder.fitted:
-            fresh[name] = "the vocabularies differ"
-        elif name in by_value and not torch.equal(new_rows, old_rows):  # of a bundle that has grown
-            fresh[name] = "the rows of equal vocabularies differ"
-        else:
-            tensor.copy_(old)
-            taken[name] = "all"
-    report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
-    if not taken:
-        raise _nothing_matches(report)
-    return report
-
-
-def _nothing_matches(report: WarmStart) -> ConfigError:
-    return ConfigError(
-        f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
-        f"{_by_reason(report.fresh)}; choose another bundle, or the same sizes"
-    )
-
-
-def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
-    """The new names of a bundle's parameters in a network with other labels, without unmatched ones."""
-    if len(old) == len(new) == 1:
-        return {name: name for name in names}
-    results = {}
-    for name in names:
-        head = ""
-        label = old[0]
-        if len(old) > 1 and name.startswith("heads."):
-            number = name.split(".", 2)[1]
-            head = f"heads.{number}."
-            label = old[int(number)]
-        name_below = name.removeprefix(head)
-        if name_below == SHARED:
-            results[name] = name_below
-        elif label in new:
-            results[name] = (
-                name_below if len(new) == 1 else f"heads.{new.index(label)}.{name_below}"
-            )
-    return results
-
-
-def _tables(network: nn.Module) -> dict[str, bool]:
-    """The network's embedding tables by parameter name, and whether each is field-aware."""
-    modules = network.named_modules()
-    return {
-        f"{name}.weight": module.by_field
-        for name, module in modules
-        if isinstance(module, FieldEmbedding)
-    }
-
-
-def _matching_rows(new: Encoder, old: Encoder) -> tuple[Tensor, Tensor]:
-    """Matching rows of the new and the old shared table, as two int64 vectors; each new row once."""
-    former = {
-        f.name: (at, fitted)
-        for f, at, fitted in zip(old.fields, old.layout.fields, old.fitted, strict=True)
-    }
-    rows: list[tuple[int, int]] = []
-    for f, at, fitted in zip(new.fields, new.layout.fields, new.fitted, strict=True):
-        if f.name not in former or at.shares is not None:
-            continue  # a field that shares rows is matched through the other field
-        old_at, other = former[f.name]
-        # of the field's own rows, new and old; every encoding has the missing row first
-        pairs = [(0, 0)]
-        if isinstance(fitted, Vocabulary) and isinstance(other, Vocabulary):
-            places = {value: row for row, value in enumerate(other.values, start=2)}
-            results = [
-                (row, places[value])
-                for row, value in enumerate(fitted.values, start=2)
-                if value in places
-            ]
-            pairs += [(1, 1), *results]
-        elif type(fitted) is type(other) and fitted.rows == other.rows:
-            pairs = [(row, row) for row in range(fitted.rows)]
-        rows += [(at.row(a), old_at.row(b)) for a, b in pairs]
-    both = torch.tensor(rows, dtype=torch.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
-
-
-def _by_reason(fresh: dict[str, str]) -> str:
-    reasons: dict[str, list[str]] = {}
-    for name, why in fresh.items():
-        reasons.setdefault(why, []).append(name)
-    return "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
-
-
-def _shape(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "one number"
