@@ -23,7 +23,8 @@ from fieldwise import (
     simulate,
     train_recipe,
 )
-from fieldwise.bundle.bundle import rows_trained, sample_rows
+from fieldwise.bundle.bundle import sample_rows
+from fieldwise.bundle.trained_rows import rows_trained
 from fieldwise.data.prepare.prepared import encoded_together
 from fieldwise.data.table import batch_starts
 from fieldwise.models.build import build_network

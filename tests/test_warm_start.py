@@ -35,7 +35,7 @@ from fieldwise import (
     settings_of,
     train_recipe,
 )
-from fieldwise.bundle.bundle import warm_start
+from fieldwise.bundle.warm_start import warm_start
 from fieldwise.layers import FirstOrder
 from fieldwise.models.build import build_network
 

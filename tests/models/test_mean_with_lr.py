@@ -27,7 +27,7 @@ from fieldwise import (
     prepare_recipe,
     train_recipe,
 )
-from fieldwise.bundle.bundle import warm_start
+from fieldwise.bundle.warm_start import warm_start
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.subject import terms_of
 from fieldwise.layers.candidates import Part, Split

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.encode.fitted_fields import Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, row_blocks
 from fieldwise.models.build import MeanWithLR, model_name, part_of_mean

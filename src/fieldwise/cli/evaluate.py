@@ -135,7 +135,7 @@ def run(options: EvaluateOptions) -> None:
 
 def _evaluate(options: EvaluateOptions) -> None:
     """Print the metrics of the bundle on rows, and of its rankings."""
-    from fieldwise.bundle.bundle import rows_trained, trained_words
+    from fieldwise.bundle.trained_rows import rows_trained, trained_words
     from fieldwise.bundle.unknown_ids import unknown_id_doubts
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels

@@ -18,14 +18,8 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fieldwise.bundle.bundle import (
-    TRAINED_ROWS,
-    Bundle,
-    rows_trained,
-    sample_rows,
-    trained_rows,
-    trained_words,
-)
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, nearest, parse, to_plain

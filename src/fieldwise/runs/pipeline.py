@@ -14,14 +14,9 @@ import polars as pl
 import torch
 from torch import nn
 
-from fieldwise.bundle.bundle import (
-    TRAINED_ROWS,
-    Bundle,
-    WarmStart,
-    sample_rows,
-    trained_rows,
-    warm_start,
-)
+from fieldwise.bundle.bundle import Bundle, sample_rows
+from fieldwise.bundle.trained_rows import TRAINED_ROWS, trained_rows
+from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import Prepared, SplitPart, encoded_by, encoded_together
