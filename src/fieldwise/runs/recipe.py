@@ -35,7 +35,7 @@ class Recipe:
         defaults: source of omitted `[model]` and `[training]` settings: `data`, rules on the
             training rows (`fieldwise.runs.default_settings`), or `fixed`, the classes' defaults, as
             in recipes of papers and benchmarks.
-        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.bundle.warm_start`), such
+        warm_start: folder of a bundle for a warm start (`fieldwise.bundle.warm_start.warm_start`), such
             as a trained FM for an AFM. A relative path in a recipe file is relative to that file's
             folder.
         search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of
