@@ -15,7 +15,8 @@ from serving.commands import serving
 from serving.conftest import catalogue
 from serving.hostile import LARGE_BODIES
 
-from fieldwise.serving.bodies import ExplainRequest, PredictRequest, RecommendRequest, decoded
+from fieldwise.serving.bodies import ExplainRequest, PredictRequest, RecommendRequest
+from fieldwise.serving.decode import decoded
 from fieldwise.serving.rows import RequestError, text_of
 
 CONTEXT = {"user": "u1", "history": ["i1"], "device": "tv"}

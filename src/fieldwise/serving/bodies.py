@@ -1,18 +1,11 @@
-"""Bodies: the forms of requests and responses, and decoding by msgspec up to the first error."""
+"""Bodies: the forms of requests and responses."""
 
-import asyncio
-import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import msgspec
-from fastapi import Request
-from msgspec import Meta, Struct, ValidationError
+from msgspec import Meta, Struct
 from pydantic import BaseModel
 
-from fieldwise.config import nearest
 from fieldwise.scoring import PRERANK, Seen
 from fieldwise.serving.rows import RequestError, text_of
 from fieldwise.serving.stores import Missing
@@ -31,16 +24,10 @@ __all__ = [
     "UsersResponse",
 ]
 
-BODY = "fieldwise.body"  # the key of a scope under which the middleware puts a body
-LARGE = 1 << 16  # bodies of at least this many bytes are decoded outside the event loop
-NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
-SCALAR = "text, a number, true or false"
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
-Id = str | int | float | bool  # 3, 3.0 and "3" are the same id
-SEEN = "true, false, 'positive' or null"
-UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-MISSING = re.compile(r"Object missing required field `(.*)`")
+Id = str | int | float | bool
+"""3, 3.0 and "3" are the same id."""
 
 
 class PredictRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -69,10 +56,10 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Make strings of the ids and values of filters, whoever made the request: a client, or Python."""
-        self.user = None if self.user is None else id_texts([self.user], "user")[0]
-        self.candidates = (
-            None if self.candidates is None else id_texts(self.candidates, "candidates")
-        )
+        if self.user is not None:
+            self.user = id_texts([self.user], "user")[0]
+        if self.candidates is not None:
+            self.candidates = id_texts(self.candidates, "candidates")
         self.exclude = id_texts(self.exclude, "exclude")
         self.where = {
             column: id_texts(values, f"where.{column[:60]}")
@@ -95,119 +82,15 @@ class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Make strings of the ids, as `RecommendRequest` does."""
-        self.user = None if self.user is None else id_texts([self.user], "user")[0]
+        if self.user is not None:
+            self.user = id_texts([self.user], "user")[0]
         self.items = id_texts(self.items, "items")
 
 
 REQUESTS = (PredictRequest, RecommendRequest, ExplainRequest)
-DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in REQUESTS
-}
-# started by the first large body
-THREAD = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-bodies")
-B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
 
 
-async def read_body(request: Request, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """The body of a request, as `decoded`; large ones in another thread, one at a time."""
-    content = request.scope[BODY]
-    name = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if name != "application/json" and not (
-        name.startswith("application/") and name.endswith("+json")
-    ):
-        raise RequestError(NO_OBJECT, "body")
-    if len(content) < LARGE:
-        return decoded(content, kind, max_rows, max_ids)
-    return await asyncio.get_running_loop().run_in_executor(
-        THREAD, decoded, content, kind, max_rows, max_ids
-    )
-
-
-def decoded(content: bytes, kind: type[B], max_rows: int, max_ids: int) -> B:
-    """The decoded body of a request.
-
-    A RequestError if it is no such form, or has more than `max_rows` rows, or more than `max_ids`
-    ids or values in a list or in all filters together.
-
-    >>> decoded(b'{"user": 7, "exclude": [7.0]}', RecommendRequest, 1000, 2).exclude
-    ['7']
-    >>> decoded(b'{"exclude": [1, 2, 3]}', RecommendRequest, 1000, 2)
-    Traceback (most recent call last):
-        ...
-    fieldwise.serving.rows.RequestError: exclude must be at most 2, found 3
-    """
-    try:
-        body: B = DECODERS[kind].decode(content)
-    except ValidationError as e:
-        if isinstance(e.__cause__, RequestError):  # of an id
-            raise e.__cause__ from None
-        raise _refused(str(e), content, kind) from None
-    except UnicodeDecodeError:
-        raise RequestError(
-            "a body must be text in UTF-8, found another byte", "body", 400
-        ) from None
-    except (msgspec.DecodeError, RecursionError) as e:
-        raise RequestError(f"a body must be JSON: {e}" if content else NO_OBJECT, "body") from None
-    check_most(max_rows, len(getattr(body, "rows", ())), "rows")
-    for name in ("candidates", "exclude", "items"):
-        check_most(max_ids, len(getattr(body, name, None) or ()), name)
-    if isinstance(body, RecommendRequest):
-        check_most(max_ids, sum(map(len, body.where.values())), "where")
-    if len(content) > 2 * max_ids:  # a list of n elements has more bytes than 2 n
-        rows = {f"rows[{number}]": row for number, row in enumerate(getattr(body, "rows", ()))}
-        for place, row in (rows | {"context": getattr(body, "context", {})}).items():
-            for column, cell in row.items():
-                if isinstance(cell, list):
-                    check_most(max_ids, len(cell), f"{place}.{column[:60]}")
-    return body
-
-
-def _refused(error: str, content: bytes, kind: type[Struct]) -> RequestError:
-    """The error of a body that has another form, from that of msgspec."""
-    text, _, path = error.partition(" - at `$")
-    place = path.removesuffix("`").removeprefix(".")
-    before, unnamed, after = place.partition("[...]")
-    if unnamed:  # msgspec does not name a column
-        with suppress(
-            msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError
-        ):
-            row = msgspec.json.decode(content)
-            for part in re.findall(r"\w+", before):
-                row = row[int(part) if part.isdigit() else part]
-            for column, cell in row.items():
-                try:
-                    msgspec.convert(cell, list[Id] if before == "where" else Cell)
-                except ValidationError:
-                    place = f"{before}.{column[:60]}{after}"
-                    break
-    if unknown := UNKNOWN.match(text):
-        name = unknown[1][:60]
-        return RequestError(
-            f"{name} is not a field of this request: {nearest(name, kind.__struct_fields__)}", name
-        )
-    if missing := MISSING.match(text):
-        return RequestError(f"a body must have {missing[1]}", missing[1])
-    if not place:
-        return RequestError(NO_OBJECT, "body")
-    text = text.replace("`", "").replace("Expected ", "must be ").replace(", got ", ", found ")
-    text = text.replace(
-        "bool | int | float | str | array | null", f"{SCALAR}, null or a list of these"
-    )
-    text = text.replace("bool | int | float | str", SCALAR).replace("bool | str | null", SEEN)
-    # `exclude_seen` has the only one
-    text = text.replace("Invalid enum value ", f"must be {SEEN}, found ")
-    return RequestError(
-        f"{place} {text}" if text.startswith("must be") else f"{place}: {text}", place
-    )
-
-
-def check_most(most: int, number: int, name: str) -> None:
-    """Check that a number or a length of a request is at most `most`."""
-    if number > most:
-        raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
-
-
-def id_texts(values: Sequence[Id], where: str) -> list[Any]:
+def id_texts(values: Sequence[Id], field: str) -> list[Any]:
     """Ids and values as strings.
 
     >>> id_texts([3, 3.0, "3"], "items")
@@ -216,7 +99,7 @@ def id_texts(values: Sequence[Id], where: str) -> list[Any]:
     try:
         return [text_of(value) for value in values]
     except (TypeError, ValueError) as e:
-        raise RequestError(f"{where} must be {e}", where) from None
+        raise RequestError(f"{field} must be {e}", field) from None
 
 
 class PredictResponse(BaseModel):

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fieldwise.serving.bodies import BODY
+from fieldwise.serving.decode import BODY
 from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.rows import FAULTS, RequestError
 from fieldwise.serving.settings import ServerSettings

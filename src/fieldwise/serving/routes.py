@@ -17,8 +17,8 @@ from fieldwise.explain.effects import shown_fields, widest_first
 from fieldwise.scoring import PRERANK
 from fieldwise.serving import bodies
 from fieldwise.serving.app_state import AppState
-from fieldwise.serving.bodies import check_most, read_body
 from fieldwise.serving.browser import filled
+from fieldwise.serving.decode import check_most, read_body
 from fieldwise.serving.middleware import HEALTH
 from fieldwise.serving.rows import RequestError, values_of
 from fieldwise.serving.service import explanations
