@@ -9,9 +9,10 @@ from serving.asgi import client
 from serving.conftest import catalogue
 
 from fieldwise import ConfigError
-from fieldwise.serving import Ranker, build_index, stores
+from fieldwise.serving import Ranker, build_index
 from fieldwise.serving.rows import plain_table
 from fieldwise.serving.service import Service
+from fieldwise.serving.stores import memory
 
 INF, NAN = float("inf"), float("nan")
 DAY, LONG = date(2026, 1, 2), timedelta(hours=3)
@@ -96,7 +97,7 @@ def test_ids_name_items_whatever_else_the_catalogue_holds(server, ranker):
 def test_items_are_made_plain_once_an_index(service, monkeypatch):
     made = []
     monkeypatch.setattr(
-        stores, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame)
+        memory, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame)
     )
     again = Service(service.bundle, service.cascade)
     again.warm_up()
