@@ -12,7 +12,7 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
-from fieldwise.data.infer.fields import FieldGuesser, GuessedTime, guess_time
+from fieldwise.data.infer.fields import FieldGuesser
 from fieldwise.data.infer.label import (
     CLOSE,
     LEAST_ROWS,
@@ -22,6 +22,7 @@ from fieldwise.data.infer.label import (
     label_by_place,
 )
 from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
+from fieldwise.data.infer.time_column import GuessedTime, guess_time
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table

@@ -1,0 +1,202 @@
+"""Inferring the column that orders a table's rows in time."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from fieldwise.data.infer.profile import ColumnProfile, Columns
+from fieldwise.data.prepare.ordering import ParsedTimestamps, mixed_units, parse_timestamps
+from fieldwise.schema.ids import TIMES, WORDS, name_matches, words_of
+
+_PROBED_NUMBERS = 10_000
+_NEARLY_UNIQUE = 0.5
+_ROWS_IN_ORDER = 500
+"""Rows whose order is no accident."""
+_TIME_WORDS = frozenset(
+    ("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix")
+)
+_NOT_EVENTS = frozenset(WORDS["past"])
+"""Times of a person's or an item's life, not of the event."""
+_FIRST_DATE_NUMBER = 19_000_000
+"""The least of dates as numbers, such as 20260131."""
+_MOST_YEARS = 30
+_DATE_NUMBER = (
+    r"^(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?(?:[0-5]\d){0,2}$"
+)
+_RANGES_SINCE_1970 = (
+    (9e8, 2.2e9, "seconds"),
+    (9e11, 2.2e12, "milliseconds"),
+    (9e14, 2.2e15, "microseconds"),
+)
+"""Of the years 1998 to 2039."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuessedTime:
+    """The column that orders rows, if any.
+
+    Args:
+        column: its name.
+        format: of its text, if this decides between day-month and month-day.
+        note: the reason for the choice.
+        doubt: what the user must specify.
+        others: more columns that look like times, with why they are not used.
+    """
+
+    column: str | None = None
+    format: str | None = None
+    note: str = ""
+    doubt: str = ""
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
+    """The column that orders a table's rows.
+
+    `skip` has columns with another role: the label, ids, columns that describe a user or an item.
+
+    >>> from fieldwise.data.infer.profile import profile_columns
+    >>> rows = pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]})
+    >>> guess_time(profile_columns(rows), ()).column
+    'when'
+    """
+    named: list[str] = []
+    others: list[str] = []
+    past: list[str] = []
+    for name, column in columns.items():
+        if name in skip:
+            continue
+        if name_matches(name, TIMES):
+            named.append(name)
+        elif _NOT_EVENTS.isdisjoint(words_of(name)):
+            others.append(name)
+        elif _grows_with_the_rows(column):
+            past.append(name)
+
+    chosen = GuessedTime()
+    unused = {}
+    for name in (*named, *others, *past):
+        guess, fault = _guess_from_column(columns[name], is_named=name_matches(name, TIMES))
+        if fault:
+            unused[name] = fault
+        elif guess is not None and chosen.column is None:
+            chosen = guess
+        elif guess is not None:
+            unused[name] = "another time besides the one that orders rows"
+    return replace(chosen, others=unused)
+
+
+def _grows_with_the_rows(column: ColumnProfile) -> bool:
+    """Whether a column's times grow with the rows, as those of a log's events do and of persons and items do not."""
+    times = column.cells
+    if column.kind == pl.String:
+        if not column.looks_like_dates:
+            return False
+        times = parse_timestamps(column.cells).values
+    return not times.null_count() and len(times) >= _ROWS_IN_ORDER and times.is_sorted()
+
+
+def _guess_from_column(profile: ColumnProfile, *, is_named: bool) -> tuple[GuessedTime | None, str]:
+    """The column as a time, or the reason why a column that looks like a time cannot order rows."""
+    if isinstance(profile.kind, pl.Decimal):
+        profile = ColumnProfile(_in_integers(profile.cells))
+    column = profile.cells
+    has_time_word = is_named or not _TIME_WORDS.isdisjoint(words_of(profile.name))
+    why = _reason(profile, is_named=is_named, has_time_word=has_time_word)
+    if not why:
+        return None, ""
+
+    parsed = parse_timestamps(column) if profile.kind == pl.String else None
+    times = column
+    if parsed is not None and not parsed.other:
+        times = parsed.values
+    empty = times.null_count()
+    if empty:
+        gaps = f"{empty:,} of {len(column):,} rows have none, so it cannot order the rows"
+        return None, f"a time by its contents, but {gaps}"
+    if profile.distinct < 3:
+        return None, "a time by its contents, but with fewer than 3 different values"
+
+    by_name = ", by its name" if has_time_word else ""
+    guess = GuessedTime(
+        column=profile.name,
+        format=None if parsed is None else parsed.format,
+        note=f"time: {why}{by_name}; not a field, since future times do not occur in training rows",
+        doubt=_doubt(column, parsed),
+    )
+    return guess, ""
+
+
+def _in_integers(column: pl.Series) -> pl.Series:
+    """A column of decimals that are all whole numbers as integers; any other unchanged."""
+    integers = column.cast(pl.Int64, strict=False)
+    is_equal = integers.cast(column.dtype, strict=False).eq_missing(column)
+    return integers if is_equal.all() else column
+
+
+def _reason(profile: ColumnProfile, *, is_named: bool, has_time_word: bool) -> str:
+    """Why a column can order the rows, or an empty text."""
+    kind = profile.kind
+    if kind in (pl.Datetime, pl.Date):
+        return f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
+    if kind == pl.String and profile.looks_like_dates:
+        return "orders the rows: its text is dates"
+    if kind.is_numeric() and is_named:
+        return "orders the rows"
+    if not kind.is_integer():
+        return ""
+    if _are_date_numbers(profile):
+        return "orders the rows: its numbers are dates, year first"
+
+    unit = _unit_since_1970(profile)
+    if unit and (has_time_word or profile.distinct >= _NEARLY_UNIQUE * len(profile.cells)):
+        return f"orders the rows: its numbers are {unit} since 1970"
+    return ""
+
+
+def _are_date_numbers(column: ColumnProfile) -> bool:
+    """Whether numbers are dates such as 20260131, with or without hour and minute, over at most thirty years."""
+    if not isinstance(column.high, int) or column.high < _FIRST_DATE_NUMBER:
+        return False
+    present = column.present.head(_PROBED_NUMBERS)
+    least = present.min() or 0
+    if present.n_unique() < 3 or least < _FIRST_DATE_NUMBER:  # type: ignore[operator]
+        return False
+    text = present.cast(pl.String)
+    if text.str.len_bytes().n_unique() > 1 or not text.str.contains(_DATE_NUMBER).all():
+        return False
+    years = text.str.head(4).cast(pl.Int64)
+    return int(years.max()) - int(years.min()) <= _MOST_YEARS  # type: ignore[arg-type]
+
+
+def _unit_since_1970(column: ColumnProfile) -> str:
+    """The unit in which integers may count the time since 1970, or an empty text."""
+    low = column.low
+    high = column.high
+    if not isinstance(low, int) or not isinstance(high, int) or low == high:
+        return ""
+    for least, most, unit in _RANGES_SINCE_1970:
+        if least <= low and high <= most:
+            return unit
+    return ""
+
+
+def _doubt(column: pl.Series, parsed: ParsedTimestamps | None) -> str:
+    """What the user must specify of a column of times, or an empty text; `parsed` are those of its text."""
+    units = mixed_units(column.to_numpy()) if column.dtype.is_numeric() else ""
+    if units:
+        return f"the times of column {column.name!r} are not comparable: {units}; convert them to one unit"
+    if parsed is None:
+        return ""
+    if parsed.mixed:
+        return (
+            f"the times of column {column.name!r} are not comparable: {parsed.mixed}; write the offset into every "
+            "cell, or convert all to one time zone and omit it"
+        )
+    if parsed.other is not None:
+        return (
+            f"day and month of the time column {column.name!r} are ambiguous ({column.drop_nulls()[0]!r}): write "
+            f'time_format = "{parsed.other[0]}" or time_format = "{parsed.other[1]}" below time'
+        )
+    return ""
