@@ -3,8 +3,8 @@
 import math
 
 from fieldwise import load_recipe
+from fieldwise.runs.climb import Climb
 from fieldwise.runs.setting_paths import with_values
-from fieldwise.runs.tune import Climb
 
 
 def value_of(recipe):

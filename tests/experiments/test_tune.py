@@ -227,7 +227,7 @@ def test_own_values_are_those_that_the_space_holds():
         "model.layers": Range(low=8, high=9),
         "training.batch_size": Range(low=1, high=4096, step=1000),
     }
-    own = module._own_values(recipe, space)
+    own = module._values_of_recipe(recipe, space)
     assert own["model.mlp_dropout"] == recipe.model.mlp_dropout
     assert json.loads(own["model.hidden"]) == list(recipe.model.hidden)
     assert set(own) == {"model.mlp_dropout", "model.hidden"}

@@ -10,9 +10,9 @@ from fieldwise.automatic.trial import Trial, fit_trial, gains, seconds_on_all
 from fieldwise.automatic.trials import Trials
 from fieldwise.display import counted
 from fieldwise.errors import FieldwiseError
+from fieldwise.runs.climb import Climb
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.setting_paths import with_values
-from fieldwise.runs.tune import Climb
 
 MAX_TRIALS = 40
 PATIENCE_IN_TRIALS = 16

@@ -1,8 +1,7 @@
 """Hyperparameter search on the validation rows; the test rows are evaluated once, at the end.
 
-In `tune` Optuna chooses the settings; `Climb`, for few trials, tries those near the best ones. The
-study is one append-only file of JSON lines (Optuna's journal): an interrupted search is resumed
-from it, and several processes can share it.
+Optuna chooses the settings. The study is one append-only file of JSON lines (Optuna's journal): an
+interrupted search is resumed from it, and several processes can share it.
 """
 
 import contextlib
@@ -12,13 +11,11 @@ import os
 import secrets
 import socket
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from fieldwise.config import parse, to_plain
 from fieldwise.data.prepare.prepared import Prepared
@@ -26,7 +23,7 @@ from fieldwise.display import counted
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
-from fieldwise.runs.bounds import Bounds, Choices, study_value
+from fieldwise.runs.bounds import Bounds, Choices, Range, study_value
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
@@ -38,20 +35,20 @@ from fieldwise.runs.setting_paths import setting_path, value_at, with_values
 from fieldwise.storage.files import one_writer, write_atomically
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
-from fieldwise.training.history import Evaluation
+from fieldwise.training.history import Evaluation, History
 from fieldwise.training.objective import Objective, monitored
 from fieldwise.training.optimizers import l2_strengths
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-LINEAR = "linear"  # attribute of a trial whose mean with LR (`mean_with_lr`) is LR alone
-CHECKPOINTS = "checkpoints"  # attribute of a trial: what names the folder of its checkpoints
-# they matter most
-FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")
-# steps from one end of a range to the other, on a log scale where the range has one
-STEPS_OF_RANGE = 6
-UNFINISHED_SECONDS = 1.0  # an incomplete line that is not continued for this long is abandoned
+LINEAR = "linear"
+"""The attribute of a trial whose mean with LR (`mean_with_lr`) is LR alone."""
+CHECKPOINTS = "checkpoints"
+"""The attribute of a trial with the token that names the folder of its checkpoints."""
+ABANDONED_LINE_SECONDS = 1.0
+"""An incomplete line that is not continued for this long is abandoned."""
+STEP_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,61 +95,79 @@ def tune(
     _optuna()
     space = search_space(recipe)
     check_space(recipe, space)
-    key_parts = [run_key(recipe, data_inputs(recipe, context.data_dir)), to_plain(dict(space))]
-    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
+    key = _study_key(recipe, space, context.data_dir)
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
-    recipe = resolve_defaults(recipe, prepared.train)[0]  # the search needs complete settings
-    short = (
-        Path(recipe.name).stem if recipe.name.endswith(".toml") else recipe.name.replace("/", "-")
-    )
-    file = store / f"{short}-{key[:8]}.journal"
+    recipe, _ = resolve_defaults(recipe, prepared.train)  # the search needs complete settings
+    file = store / f"{_short_name(recipe)}-{key[:8]}.journal"
+    recipe_file = file.with_suffix(".toml")
+    evaluations_file = file.with_suffix(".test.json")
     search = _Search(file, recipe, space, prepared, context, seed)
-    record = file.with_suffix(".test.json")
-    _read_test_evaluations(record)  # before any work
+    _read_test_evaluations(evaluations_file)  # before any work
     search.run(trials)
+
     study = search.study
     values = search.best()
-    result = with_values(recipe, values)
-    plain = {
-        **result.to_dict(),
-        "description": f"{result.description or result.name}, tuned on its validation rows",
-    }
-    write_atomically(file.with_suffix(".toml"), recipe_toml(plain).encode())
-    evaluations = _read_test_evaluations(record)
+    best_recipe = with_values(recipe, values)
+    title = best_recipe.description or best_recipe.name
+    plain = best_recipe.to_dict()
+    plain["description"] = f"{title}, tuned on its validation rows"
+    write_atomically(recipe_file, recipe_toml(plain).encode())
+
+    evaluations = _read_test_evaluations(evaluations_file)
     states = _states(study)
+    plain_values = to_plain(dict(values))
     # recorded before the evaluation itself
-    if not evaluations or evaluations[-1].values != to_plain(dict(values)):
-        last = FinalEvaluation(
-            trial=study.best_trial.number,
-            after_trials=sum(states.values()),
-            values=to_plain(dict(values)),
+    if not evaluations or evaluations[-1].values != plain_values:
+        evaluation = FinalEvaluation(
+            trial=study.best_trial.number, after_trials=sum(states.values()), values=plain_values
         )
-        evaluations.append(last)
-        write_atomically(record, (json.dumps(to_plain(evaluations), indent=1) + "\n").encode())
-    caution = ""
-    # so are others, and their equal values say nothing of the settings
-    if LINEAR in study.best_trial.user_attrs:
-        done = [
-            trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"
-        ]
-        linear = sum(LINEAR in trial.user_attrs for trial in done)
-        caution = (
-            f"CHECK the best settings: in {linear} of {len(done)} complete trials the best mean of the model with LR "
-            "is LR alone (training.mean_with_lr), with one value whatever the settings: take LR, or another model"
-        )
-    runs = recorded_runs([result], range(final_seeds), store=Store(store / "runs"), context=context)
+        evaluations.append(evaluation)
+        text = json.dumps(to_plain(evaluations), indent=1) + "\n"
+        write_atomically(evaluations_file, text.encode())
+
+    caution = _caution(study)
+    runs = recorded_runs(
+        [best_recipe], range(final_seeds), store=Store(store / "runs"), context=context
+    )
     return Tuned(
         study=file,
-        recipe=result,
-        recipe_file=file.with_suffix(".toml"),
+        recipe=best_recipe,
+        recipe_file=recipe_file,
         values=values,
         metric=search.metric,
         value=float(study.best_value),
         trials=states,
         caution=caution,
-        runs=tuple(runs[result.name]),
+        runs=tuple(runs[best_recipe.name]),
         test_evaluations=tuple(evaluations),
+    )
+
+
+def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
+    """A digest of what makes a study: the recipe's run and the space."""
+    key_parts = [run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))]
+    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
+
+
+def _short_name(recipe: Recipe) -> str:
+    """The recipe's name as part of a file's name."""
+    if recipe.name.endswith(".toml"):
+        return Path(recipe.name).stem
+    return recipe.name.replace("/", "-")
+
+
+def _caution(study: "Study") -> str:
+    """A sentence if the best trial is LR alone, as others are then: their values say nothing of the settings."""
+    if LINEAR not in study.best_trial.user_attrs:
+        return ""
+    complete = [
+        trial for trial in study.get_trials(deepcopy=False) if trial.state.name == "COMPLETE"
+    ]
+    linear = [trial for trial in complete if LINEAR in trial.user_attrs]
+    return (
+        f"CHECK the best settings: in {len(linear)} of {len(complete)} complete trials the best mean of the model with "
+        "LR is LR alone (training.mean_with_lr), with one value whatever the settings: take LR, or another model"
     )
 
 
@@ -179,47 +194,63 @@ class _Search:
         grouped = recipe.schema.grouping is not None
         self.metric = monitored(recipe.training, objective, grouped=grouped)
         self.failures: list[str] = []
-        content = file.read_bytes() if file.exists() else b""
-        # a crash left a line to which Optuna would append the next one
-        if content and not content.endswith(b"\n"):
-            time.sleep(UNFINISHED_SECONDS)  # another process may be writing it
-            if file.read_bytes() == content:
-                write_atomically(file, content[: content.rfind(b"\n") + 1])
-                self.note(f"the last line of {file} was incomplete and has been removed")
+        self._remove_incomplete_line()
+        self.study = self._open_study()
+        # else two processes that begin a study at once both add its first trial
+        with one_writer(file.parent):
+            if not self.study.get_trials(deepcopy=False):
+                self.study.enqueue_trial(_values_of_recipe(recipe, space))
+        self._enqueue_interrupted_trials()
+        states = Counter(trial.state.name for trial in self.study.get_trials(deepcopy=False))
+        # The number of this process's next trial if no other process is at work.
+        self.next: int | None = None
+        if "RUNNING" not in states:
+            self.next = states.total() - states["WAITING"]
+        self._draw_anew(self._ended())  # not the samples of earlier calls
+
+    def _remove_incomplete_line(self) -> None:
+        """Remove the line that a crash left, to which Optuna would append the next one."""
+        content = self.file.read_bytes() if self.file.exists() else b""
+        if not content or content.endswith(b"\n"):
+            return
+        time.sleep(ABANDONED_LINE_SECONDS)  # another process may be writing it
+        if self.file.read_bytes() == content:
+            complete_lines = content[: content.rfind(b"\n") + 1]
+            write_atomically(self.file, complete_lines)
+            self.note(f"the last line of {self.file} was incomplete and has been removed")
+
+    def _open_study(self) -> "Study":
+        """The study in the file, or a new one."""
         optuna = _optuna()
         try:
-            self.study: Study = optuna.create_study(
-                storage=optuna.storages.JournalStorage(
-                    optuna.storages.journal.JournalFileBackend(str(file))
-                ),
-                study_name=file.stem,
+            backend = optuna.storages.journal.JournalFileBackend(str(self.file))
+            study: Study = optuna.create_study(
+                storage=optuna.storages.JournalStorage(backend),
+                study_name=self.file.stem,
                 direction="maximize" if METRICS[self.metric].higher else "minimize",
                 load_if_exists=True,
                 pruner=optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
             )
         except (ValueError, LookupError, RecursionError) as e:
             raise DataError(
-                f"the study {file} is damaged ({e}): remove everything after its last complete line, or remove the "
-                "file to start a new search"
+                f"the study {self.file} is damaged ({e}): remove everything after its last complete line, or remove "
+                "the file to start a new search"
             ) from None
-        # else two processes that begin a study at once both add its first trial
-        with one_writer(file.parent):
-            if not self.study.get_trials(deepcopy=False):
-                self.study.enqueue_trial(_own_values(recipe, space))
-        for trial in self.study.get_trials(
-            deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)
-        ):
+        return study
+
+    def _enqueue_interrupted_trials(self) -> None:
+        """Trials of this machine's killed processes fail, and are tried again from their checkpoints."""
+        trial_states = _optuna().trial.TrialState
+        running = self.study.get_trials(deepcopy=False, states=(trial_states.RUNNING,))
+        for trial in running:
             host, process = trial.user_attrs.get("process", (None, 0))
-            # to be resumed from its checkpoints
-            if host == socket.gethostname() and not _alive(int(process)):
-                with contextlib.suppress(ValueError):  # another process was quicker
-                    self.study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-                    if (token := trial.user_attrs.get(CHECKPOINTS)) is not None:
-                        self.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})
-        states = Counter(trial.state.name for trial in self.study.get_trials(deepcopy=False))
-        # The number of this process's next trial if no other process is at work.
-        self.next = None if "RUNNING" in states else states.total() - states["WAITING"]
-        self._draw_anew(self._ended())  # not the samples of earlier calls
+            if host != socket.gethostname() or _is_alive(int(process)):
+                continue
+            with contextlib.suppress(ValueError):  # another process was quicker
+                self.study.tell(trial.number, state=trial_states.FAIL)
+                token = trial.user_attrs.get(CHECKPOINTS)
+                if token is not None:
+                    self.study.enqueue_trial(trial.params, user_attrs={CHECKPOINTS: token})
 
     def _draw_anew(self, number: int) -> None:
         self.study.sampler = _optuna().samplers.TPESampler(seed=hash((self.seed, number)) % 2**32)
@@ -234,43 +265,43 @@ class _Search:
     def best(self) -> dict[str, Any]:
         """The best values, by path."""
         if "complete" not in _states(self.study):
-            failed = f"the last one failed: {self.failures[-1]}" if self.failures else None
-            raise ConfigError(
-                f"no trial of {self.file} was completed: {failed or 'widen the space, or give more trials'}"
-            )
+            reason = "widen the space, or give more trials"
+            if self.failures:
+                reason = f"the last one failed: {self.failures[-1]}"
+            raise ConfigError(f"no trial of {self.file} was completed: {reason}")
         best = _optuna().trial.FixedTrial(self.study.best_params)
         return {path: self.space[path].suggest(best, path) for path in self.study.best_params}
 
     def run(self, trials: int) -> None:
         """Run trials until the study has `trials` ended ones."""
         recipe = self.recipe
-        begun = self._ended()
-        of = counted(trials, "trial")
-        done = (
-            f"{begun} of {of}"
-            if begun <= trials
-            else f"{begun} trials, more than the {trials} requested"
-        )
-        self.note(f"{recipe.name}: {done}; searching {', '.join(self.space)}")
+        ended = self._ended()
+        progress = f"{ended} of {counted(trials, 'trial')}"
+        if ended > trials:
+            progress = f"{ended} trials, more than the {trials} requested"
+        self.note(f"{recipe.name}: {progress}; searching {', '.join(self.space)}")
         for sentence in recipe.cautions(self.prepared):
             self.note(f"WARNING: {sentence}")
-        named = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
-        layout = self.prepared.encoder.layout
-        labels = len(recipe.schema.labels)
-        # Every L2 pattern of the space must match parameters of the network.
-        l2_strengths(
-            build_network(recipe.model, layout, recipe.seed, labels=labels),
-            dict.fromkeys(named, 1.0),
-        )
+        self._check_l2_names()
 
         def stop(study: "Study", _: object) -> None:
             if self._ended() >= trials:
                 study.stop()
 
-        if begun < trials:
+        if ended < trials:
             self.study.optimize(self._trial, callbacks=[stop], catch=(TrainingError, ConfigError))
 
+    def _check_l2_names(self) -> None:
+        """Check that every L2 pattern of the space matches parameters of the network."""
+        recipe = self.recipe
+        patterns = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
+        layout = self.prepared.encoder.layout
+        labels = len(recipe.schema.labels)
+        network = build_network(recipe.model, layout, recipe.seed, labels=labels)
+        l2_strengths(network, dict.fromkeys(patterns, 1.0))
+
     def _trial(self, trial: "Trial") -> float:
+        """Train with the settings that the study suggests; the value of the best evaluation."""
         trial.set_user_attr("process", [socket.gethostname(), os.getpid()])
         # else processes that share the study draw alike: their samplers have one seed
         if trial.number != self.next:
@@ -283,21 +314,13 @@ class _Search:
             self.file.with_name(f"{self.file.stem}.{token}"),
             note=lambda sentence: self.note(f"trial {trial.number} {sentence}"),
         )
-        one = with_values(
-            self.recipe, {path: bounds.suggest(trial, path) for path, bounds in self.space.items()}
-        )
-        callbacks = [
-            *self.callbacks(f"{self.recipe.name} trial {trial.number}"),
-            _Pruning(trial, self, one),
-        ]
+        values = {path: bounds.suggest(trial, path) for path, bounds in self.space.items()}
+        recipe = with_values(self.recipe, values)
         try:
-            rows = self.prepared
-            result = fit_recipe(
-                one, rows.encoder, rows.train, rows.valid, callbacks, unfinished
-            ).history
-            if result.stopped == "interrupted":
+            history = self._fit(trial, recipe, unfinished)
+            if history.stopped == "interrupted":
                 raise KeyboardInterrupt
-            if result.network_share == 0:
+            if history.network_share == 0:
                 trial.set_user_attr(LINEAR, True)
         except KeyboardInterrupt:
             # to be resumed
@@ -311,10 +334,21 @@ class _Search:
                 self.note(f"trial {trial.number} failed: {e}")
             unfinished.remove()
             raise
-        value = result.best.metrics[self.metric]
+        value = history.best.metrics[self.metric]
         self.note(f"trial {trial.number}: {self.metric} {value:.4f}")
         unfinished.remove()
         return value
+
+    def _fit(self, trial: "Trial", recipe: Recipe, unfinished: CheckpointFolder) -> History:
+        callbacks = [
+            *self.callbacks(f"{self.recipe.name} trial {trial.number}"),
+            _Pruning(trial, self, recipe),
+        ]
+        prepared = self.prepared
+        trained = fit_recipe(
+            recipe, prepared.encoder, prepared.train, prepared.valid, callbacks, unfinished
+        )
+        return trained.history
 
 
 class _Pruning(Callback):
@@ -336,22 +370,30 @@ class _Pruning(Callback):
             raise _optuna().TrialPruned
 
 
-def _own_values(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
-    """The recipe's own values of a space, as a study stores them; those outside the bounds are sampled."""
-    results = {}
+def _values_of_recipe(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, Any]:
+    """The recipe's values of a space, as a study stores them; those outside the bounds are sampled."""
+    values = {}
     for path, bounds in space.items():
         value = value_at(recipe, path)
         if isinstance(bounds, Choices):
             if value in [to_plain(choice) for choice in bounds.choices]:
-                results[path] = study_value(value)
-        elif isinstance(value, (int, float)) and bounds.low <= value <= bounds.high:
-            steps = 0.0 if bounds.step is None else (value - bounds.low) / bounds.step
-            if abs(steps - round(steps)) < 1e-9:
-                results[path] = value
-    return results
+                values[path] = study_value(value)
+        elif isinstance(value, (int, float)) and _contains(bounds, value):
+            values[path] = value
+    return values
 
 
-def _alive(process: int) -> bool:
+def _contains(bounds: Range, value: float) -> bool:
+    """Whether a number lies within the bounds, on one of their steps if they have steps."""
+    if not bounds.low <= value <= bounds.high:
+        return False
+    if bounds.step is None:
+        return True
+    steps = (value - bounds.low) / bounds.step
+    return abs(steps - round(steps)) < STEP_TOLERANCE
+
+
+def _is_alive(process: int) -> bool:
     if os.name == "posix":  # elsewhere signal 0 is not a test
         try:
             os.kill(process, 0)
@@ -364,8 +406,9 @@ def _alive(process: int) -> bool:
 
 def _states(study: "Study") -> dict[str, int]:
     """The number of ended trials by state: complete, fail, pruned."""
-    ended = (trial.state for trial in study.get_trials(deepcopy=False) if trial.state.is_finished())
-    return dict(sorted(Counter(state.name.lower() for state in ended).items()))
+    states = (trial.state for trial in study.get_trials(deepcopy=False))
+    counts = Counter(state.name.lower() for state in states if state.is_finished())
+    return dict(sorted(counts.items()))
 
 
 def _read_test_evaluations(path: Path) -> list[FinalEvaluation]:
@@ -374,8 +417,8 @@ def _read_test_evaluations(path: Path) -> list[FinalEvaluation]:
         return []
     try:
         evaluations = [
-            parse(FinalEvaluation, one, "an entry", DataError)
-            for one in json.loads(path.read_bytes())
+            parse(FinalEvaluation, entry, "an entry", DataError)
+            for entry in json.loads(path.read_bytes())
         ]
         if not evaluations:
             raise DataError("it is empty")
@@ -394,109 +437,3 @@ def _optuna() -> Any:
         raise ConfigError("tuning needs Optuna: pip install 'fieldwise[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
-
-
-class Climb:
-    """Proposes recipes close to the best one so far: each differs from it by one step of one setting.
-
-    Optuna's samplers, which `tune` has, gain less from the dozen trials that `auto` has time for,
-    where much is to gain: on 1,500 simulated rows, two seeds, 12 trials took AutoInt+'s validation
-    logloss from .5806 and .5860 to .5658 and .5088, `GPSampler` to .5806 and .5247, `TPESampler` to
-    .5806 (seed 0), also within one step around the start. FM, from .6249 and .5693: .6249 and .4992
-    here, .6249 and .4935 by `GPSampler`, .6073 and .5262 by `TPESampler`.
-
-    The settings and their ranges are those of `fieldwise tune`'s search space for the model. A step
-    that helped is repeated. When every single step was tried, proposals change two settings at
-    once, sampled at random.
-
-    >>> from fieldwise import load_recipe
-    >>> climb = Climb(load_recipe("simulated/lr"), seed=0)
-    >>> path, value = next(iter(climb.propose().items()))
-    >>> path, value < value_at(climb.best, path)
-    ('training.learning_rate', True)
-    """
-
-    def __init__(self, recipe: Recipe, *, seed: int) -> None:
-        self.best = recipe
-        self.space = search_space(recipe)
-        self.changed: dict[str, Any] = {}
-        self._rng = np.random.default_rng(seed)
-        self._tried: set[str] = set()
-        self._last: list[tuple[str, int]] = []
-        self._moves: deque[tuple[str, int]] = deque()
-        self._fill()
-
-    def propose(self) -> dict[str, Any] | None:
-        """Settings to change in the best recipe, values by dotted path; None if no untried change is found."""
-        for _ in range(200):
-            if self._moves:
-                self._last = [self._moves.popleft()]
-            else:
-                count = min(2, len(self.space))
-                paths: Any = (
-                    self._rng.choice(sorted(self.space), count, replace=False) if count else []
-                )
-                self._last = [(str(path), int(self._rng.choice([-1, 1]))) for path in paths]
-            values = {
-                p: v for p, direction in self._last if (v := self._step(p, direction)) is not None
-            }
-            words = repr(sorted({**self.changed, **values}.items()))
-            if values and words not in self._tried:
-                self._tried.add(words)
-                return values
-        return None
-
-    def tell(self, values: Mapping[str, Any], *, better: bool) -> None:
-        """Report the result of the last proposal; if it was better, it becomes the best recipe."""
-        if not better:
-            return
-        self.best = with_values(self.best, values)
-        self.changed |= values
-        taken = dict(self._last)
-        rest = [move for move in self._moves if move[0] not in taken]
-        self._fill()
-        others = [move for move in self._moves if move not in rest and move[0] not in taken]
-        self._moves = deque([*taken.items(), *rest, *others])
-
-    def _fill(self) -> None:
-        def rank(path: str) -> int:
-            return next(
-                (k for k, word in enumerate(FIRST_SEARCHED) if word in path), len(FIRST_SEARCHED)
-            )
-
-        shuffled = [str(path) for path in self._rng.permutation(sorted(self.space))]
-        paths = sorted(shuffled, key=rank)
-        self._moves = deque((path, direction) for path in paths for direction in (-1, 1))
-
-    def _step(self, path: str, direction: int) -> Any:
-        """The next value in a direction; None at the end of the range."""
-        bounds = self.space[path]
-        old = value_at(self.best, path)
-        number = isinstance(old, (int, float))
-        new = None
-        if isinstance(bounds, Choices):
-            plain = [to_plain(choice) for choice in bounds.choices]
-            if old in plain:
-                k = plain.index(old) + direction
-                new = bounds.choices[k] if 0 <= k < len(plain) else None
-            elif number and all(isinstance(c, (int, float)) for c in plain):
-                beyond = [c for c in plain if (c - old) * direction > 0]
-                new = min(beyond, key=lambda c: abs(c - old)) if beyond else None
-            else:
-                new = bounds.choices[0 if direction < 0 else -1]
-            return None if new is None or to_plain(new) == old else new
-        low = float(bounds.low)
-        high = float(bounds.high)
-        if not number or (bounds.log and old <= 0):
-            new = (low * high) ** 0.5 if bounds.log else (low + high) / 2
-        elif (direction < 0 and old <= low) or (direction > 0 and old >= high):
-            return None
-        elif bounds.log:
-            new = old * (high / low) ** (direction / STEPS_OF_RANGE)
-        else:
-            new = old + direction * float(
-                bounds.step or (1 if bounds.whole else (high - low) / STEPS_OF_RANGE)
-            )
-        new = min(max(new, low), high)
-        new = round(new) if bounds.whole else float(f"{new:.4g}")
-        return None if new == old else new
