@@ -33,7 +33,7 @@ from fieldwise import (
 )
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.calibration import reliability
-from fieldwise.runs.leaderboard import Board, Difference, Line
+from fieldwise.runs.leaderboard import Board, Difference, RecipeLine
 
 EVIL = "<script>alert('x')</script>&"
 FIELDS = (
@@ -52,13 +52,13 @@ def trained() -> Recommender:
 
 
 def board() -> Board:
-    def line(recipe: str, auc: float, against: dict[str, Difference] | None) -> Line:
+    def line(recipe: str, auc: float, against: dict[str, Difference] | None) -> RecipeLine:
         metrics = {
             "auc": Estimate(value=auc, low=auc - 0.01, high=auc + 0.01, p=1.0, standard_error=0.005)
         }
         metrics["logloss"] = Estimate(value=0.5, low=0.4, high=0.6, p=1.0, standard_error=0.005)
         by_seed = {"auc": (auc - 0.002, auc + 0.002), "logloss": (0.5, 0.5)}
-        return Line(
+        return RecipeLine(
             recipe=recipe, seeds=(0, 1), metrics=metrics, by_seed=by_seed, against=against, parameters=1234, epochs=2.0,
             seconds=1.5, seconds_per_epoch=None, runs=(), network_shares=(1.0, 1.0),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from fieldwise.cli.rankings import RankingOptions, interval_text, show_rankings
 from fieldwise.runs.recipe_files import check_recipe, load_recipe
 
 if TYPE_CHECKING:
-    from fieldwise.runs.leaderboard import Board, Line, RankingBoard
+    from fieldwise.runs.leaderboard import Board, RankingBoard, RecipeLine
     from fieldwise.runs.records import RunRecord
 
 
@@ -215,7 +215,7 @@ def _show_board(board: "Board", names: Mapping[str, str]) -> None:
             show.console().print(line.mean_sentence)
 
 
-def _gain_cells(line: "Line", metric: str) -> list[str]:
+def _gain_cells(line: "RecipeLine", metric: str) -> list[str]:
     """The gain over the baseline in a metric, its p, and for AUC DeLong's p."""
     from fieldwise.runs.leaderboard import p_text
 

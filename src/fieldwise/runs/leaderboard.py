@@ -1,5 +1,6 @@
 """Leaderboards of recipes, by metrics of test rows or of rankings: means over seeds, intervals, paired tests."""
 
+import dataclasses
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,11 @@ POPULARITY = "popularity"
 TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
 MAIN = "ndcg"
 REPLICATES = 200, 1000
-DRAWS = 50_000_000  # target number of rows in all replicates together
+"""The least and the largest number of bootstrap replicates."""
+ROWS_IN_ALL_REPLICATES = 50_000_000
+"""The target, between the least and the largest number of replicates."""
+GAIN_COLUMNS = {"gain": "value", "gain_low": "low", "gain_high": "high", "p": "p"}
+"""By the end of a column's name, the attribute of a difference from the baseline."""
 
 
 def p_text(value: float) -> str:
@@ -37,7 +42,7 @@ def p_text(value: float) -> str:
 
 def replicates_for(rows: int) -> int:
     """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
-    return int(np.clip(DRAWS // max(rows, 1), *REPLICATES))
+    return int(np.clip(ROWS_IN_ALL_REPLICATES // max(rows, 1), *REPLICATES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +56,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class RecipeLine:
     """One recipe's runs."""
 
     recipe: str
@@ -72,17 +77,27 @@ class Line:
     @property
     def mean_sentence(self) -> str | None:
         """A sentence on the runs that are a mean with LR, or LR alone; None if there are none."""
-        in_mean = [share for share in self.network_shares if share < 1]
-        if not in_mean:
+        shares = [share for share in self.network_shares if share < 1]
+        if not shares:
             return None
-        shares = ", ".join(f"{share:.0%}" for share in in_mean)
-        alone = sum(share == 0 for share in in_mean)
-        lr_alone = f", so {alone} of them {'is' if alone == 1 else 'are'} LR alone" if alone else ""
+        lr_alone = ""
+        runs_of_lr_alone = shares.count(0)
+        if runs_of_lr_alone:
+            verb = "is" if runs_of_lr_alone == 1 else "are"
+            lr_alone = f", so {runs_of_lr_alone} of them {verb} LR alone"
         runs = len(self.network_shares)
+        noun = "run" if runs == 1 else "runs"
+        percentages = ", ".join(f"{share:.0%}" for share in shares)
         return (
-            f"{self.recipe}: {len(in_mean)} of {runs} run{'s' * (runs != 1)} ended as the mean of the network and LR, "
-            f"in which the network has {shares}{lr_alone}."
+            f"{self.recipe}: {len(shares)} of {runs} {noun} ended as the mean of the network and LR, "
+            f"in which the network has {percentages}{lr_alone}."
         )
+
+    def gain(self, metric: str) -> Estimate | None:
+        """The difference from the baseline in a metric; None for the baseline itself."""
+        if not self.against:
+            return None
+        return self.against[metric].estimate
 
 
 class _Leaderboard:
@@ -92,8 +107,8 @@ class _Leaderboard:
         """The leaderboard as plain values for JSON, with p only for differences."""
         plain: dict[str, Any] = to_plain(self)
         for line in plain["lines"]:
-            for result in line["metrics"].values():
-                del result["p"]
+            for metric in line["metrics"].values():
+                del metric["p"]
         return plain
 
 
@@ -108,69 +123,80 @@ class Board(_Leaderboard):
     metric: MetricName  # to sort by
     base: str  # the baseline
     replicates: int  # of the bootstrap
-    lines: tuple[Line, ...]
+    lines: tuple[RecipeLine, ...]
 
     @property
     def title(self) -> str:
         """Benchmark and protocol as a title."""
-        words = [self.benchmark, f"protocol {self.protocol}" if self.protocol else ""]
-        return ", ".join(word for word in words if word) or "a task without a name"
+        words = []
+        if self.benchmark:
+            words.append(self.benchmark)
+        if self.protocol:
+            words.append(f"protocol {self.protocol}")
+        return ", ".join(words) or "a task without a name"
 
     def to_pandas(self) -> Any:
         """A pandas frame with a row per recipe: metrics, intervals, differences from the baseline, seconds."""
         rows = []
         for line in self.lines:
             row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}
-            for name, result in line.metrics.items():
-                row |= {name: result.value, f"{name}_low": result.low, f"{name}_high": result.high}
-                gain = line.against[name].estimate if line.against else None
-                for end, part in {
-                    "gain": "value",
-                    "gain_low": "low",
-                    "gain_high": "high",
-                    "p": "p",
-                }.items():
-                    row[f"{name}_{end}"] = getattr(gain, part, None)
-            rows.append(
-                row
-                | {"parameters": line.parameters, "epochs": line.epochs, "seconds": line.seconds}
-            )
+            for name, mean in line.metrics.items():
+                row[name] = mean.value
+                row[f"{name}_low"] = mean.low
+                row[f"{name}_high"] = mean.high
+                gain = line.gain(name)
+                for ending, attribute in GAIN_COLUMNS.items():
+                    row[f"{name}_{ending}"] = getattr(gain, attribute, None)
+            row["parameters"] = line.parameters
+            row["epochs"] = line.epochs
+            row["seconds"] = line.seconds
+            rows.append(row)
         return pandas_frame(rows)
 
     def plot(self) -> Chart:
         """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
-        result = [line.metrics[self.metric] for line in self.lines]
         names = [line.recipe for line in self.lines]
-        value, low, high = (
-            [getattr(one, part) for one in result] for part in ("value", "low", "high")
+        means = [line.metrics[self.metric] for line in self.lines]
+        low = [mean.low for mean in means]
+        high = [mean.high for mean in means]
+        return dot_chart(
+            names,
+            [mean.value for mean in means],
+            wider(min(low), max(high), 0.01),
+            title=f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows",
+            low=low,
+            high=high,
+            colours=[int(name == self.base) for name in names],
         )
-        span = wider(min(low), max(high), 0.01)
-        colours = [int(name == self.base) for name in names]
-        title = f"test {shown_name(self.metric)}: means and 95 % intervals; {self.title}, {self.rows:,} test rows"
-        return dot_chart(names, value, span, title=title, low=low, high=high, colours=colours)
 
     def _repr_html_(self) -> str:
         """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
         rows = []
         for line in self.lines:
-            cells: list[object] = [
-                f"{m.value:.4f} [{m.low:.4f}, {m.high:.4f}]" for m in line.metrics.values()
+            intervals = [
+                f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
+                for mean in line.metrics.values()
             ]
-            gain = line.against[self.metric].estimate if line.against else None
-            cells.append(
-                "baseline"
-                if gain is None
-                else f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
-            )
-            rows.append([line.recipe, *cells, line.parameters, line.seconds])
-        words = [shown_name(m) for m in self.lines[0].metrics]
-        columns = ["recipe", *words, f"gain in {shown_name(self.metric)}", "parameters", "seconds"]
-        note = f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
-        note = ". ".join(
-            [note, *(line.mean_sentence for line in self.lines if line.mean_sentence is not None)]
+            gain = line.gain(self.metric)
+            gain_text = "baseline"
+            if gain is not None:
+                gain_text = f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
+            rows.append([line.recipe, *intervals, gain_text, line.parameters, line.seconds])
+
+        metric_names = [shown_name(metric) for metric in self.lines[0].metrics]
+        gain_name = f"gain in {shown_name(self.metric)}"
+        notes = [
+            f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
+        ]
+        sentences = (line.mean_sentence for line in self.lines)
+        notes += [sentence for sentence in sentences if sentence is not None]
+        table = Table(
+            title=f"{self.title}, {self.rows:,} test rows",
+            columns=["recipe", *metric_names, gain_name, "parameters", "seconds"],
+            rows=rows,
+            note=". ".join(notes),
         )
-        title = f"{self.title}, {self.rows:,} test rows"
-        return Table(title=title, columns=columns, rows=rows, note=note)._repr_html_()
+        return table._repr_html_()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,21 +242,24 @@ def leaderboards(
         ConfigError: an unknown base or metric. DataError: damaged runs; runs of one recipe with
             different rows; recipes of a table with unequal numbers of runs.
     """
-    check_base_and_metric(
-        runs, {r["task"] for records in runs.values() for r in records}, base, metric
-    )
+    tasks = {record["task"] for records in runs.values() for record in records}
+    check_base_and_metric(runs, tasks, base, metric)
     tables: dict[tuple[str, ...], dict[str, Sequence[RunRecord]]] = {}
     for name, records in runs.items():
-        kinds = set()
-        for record in records:
-            facts = [str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")]
-            kinds.add((*facts, hashlib.sha256(record.test_rows[0].tobytes()).hexdigest()))
-        if len(kinds) != 1:
+        keys = {_table_key(record) for record in records}
+        if len(keys) != 1:
             raise DataError(
                 f"the seeds of a recipe must share their test rows, but those of {name} differ: set data_seed"
             )
-        tables.setdefault(kinds.pop(), {})[name] = records
+        tables.setdefault(keys.pop(), {})[name] = records
     return [_board(table, base, metric, replicates, seed) for table in tables.values()]
+
+
+def _table_key(record: RunRecord) -> tuple[str, ...]:
+    """What the runs of one leaderboard have in common."""
+    facts = [str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")]
+    labels, _ = record.test_rows
+    return (*facts, hashlib.sha256(labels.tobytes()).hexdigest())
 
 
 def check_base_and_metric(
@@ -241,7 +270,9 @@ def check_base_and_metric(
         raise ConfigError(
             f"the baseline must be one of the recipes compared, found {base!r}: {nearest(base, names)}"
         )
-    known = [m for task in sorted(tasks) for m in compared(task)]
+    known: list[str] = []
+    for task in sorted(tasks):
+        known += compared(task)
     if metric is not None and metric not in known:
         words = " or ".join(sorted(tasks))
         raise ConfigError(
@@ -249,25 +280,24 @@ def check_base_and_metric(
         )
 
 
-# by name and metric: values per seed [S], or draws of their mean [R]
-Values = Mapping[str, dict[str, np.ndarray]]
+Values = Mapping[str, Mapping[str, np.ndarray]]
+"""By name and metric: values per seed [S], or draws of their mean [R]."""
 
 
-def _line(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]:
+def _line_fields(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]:
     """What every line has; differences from the baseline are paired by row (or user) and by seed."""
-    own = values[name]
-    drawn = draws[name]
-    of_base = (values[base], draws[base])
-    gains = (
-        {m: estimate(own[m] - of_base[0][m], drawn[m] - of_base[1][m]) for m in own}
-        if name != base
-        else None
-    )
+    means = {}
+    gains = {}
+    for metric, by_seed in values[name].items():
+        drawn = draws[name][metric]
+        means[metric] = estimate(by_seed, drawn, least=0.0)
+        if name != base:
+            gains[metric] = estimate(by_seed - values[base][metric], drawn - draws[base][metric])
     return {
         "recipe": name,
-        "metrics": {m: estimate(own[m], drawn[m], least=0.0) for m in own},
-        "by_seed": {m: tuple(result.tolist()) for m, result in own.items()},
-        "against": gains,
+        "metrics": means,
+        "by_seed": {metric: tuple(by_seed.tolist()) for metric, by_seed in values[name].items()},
+        "against": gains if name != base else None,
     }
 
 
@@ -286,63 +316,88 @@ def _board(
         )
     first = runs[names[0]][0]
     task = first["task"]
-    metrics = compared(first["task"])
-    main = next((m for m in metrics if m == metric), metrics[0])
-    base = base if base is not None and base in names else names[0]
-    y = first.test_rows[0]
-    # [S, N]
-    scores = {
-        name: np.stack([record.test_rows[1] for record in records])
-        for name, records in runs.items()
-    }
-    rare = task == "binary" and min(int(y.sum()), int(len(y) - y.sum())) < 2
-    every = np.concatenate(list(scores.values()))
-    seeds = len(scores[names[0]])
-    values: Values = {
-        name: {m: np.array([one["test"][m] for one in runs[name]]) for m in metrics}
-        for name in names
-    }
-    drawn = {m: resampled(y, every, m, replicates=replicates, seed=seed) for m in metrics}
-    means = {m: of.reshape(replicates, len(names), seeds).mean(2) for m, of in drawn.items()}
-    draws: Values = {name: {m: means[m][:, k] for m in metrics} for k, name in enumerate(names)}
+    metrics = compared(task)
+    main_metric = next((name for name in metrics if name == metric), metrics[0])
+    if base is None or base not in names:
+        base = names[0]
+
+    y, _ = first.test_rows
+    scores = {}  # by recipe [S, N]
+    values: dict[str, dict[str, np.ndarray]] = {}
+    for name, records in runs.items():
+        scores[name] = np.stack([record.test_rows[1] for record in records])
+        values[name] = {m: np.array([record["test"][m] for record in records]) for m in metrics}
+    draws = _draws_of_means(y, scores, metrics, replicates, seed)
+    delong_applies = "auc" in metrics and not _has_rare_class(y, task)
+
     lines = []
     for name, records in runs.items():
-        line = _line(values, draws, name, base)
-        if (result := line["against"]) is not None:
-            tests = (
-                {"auc": delong(y, scores[name], scores[base]).p}
-                if "auc" in result and not rare
-                else {}
-            )
-            line["against"] = {
-                m: Difference(estimate=of, delong_p=tests.get(m)) for m, of in result.items()
+        line_fields = _line_fields(values, draws, name, base)
+        if name != base:
+            differences = {
+                m: Difference(estimate=gain) for m, gain in line_fields["against"].items()
             }
-        timed = [
-            epoch for one in records if (epoch := one.about.get("seconds_per_epoch")) is not None
-        ]
-        lines.append(
-            Line(
-                **line,
-                seeds=tuple(one["seed"] for one in records),
-                network_shares=tuple(float(one.about.get("network_share", 1.0)) for one in records),
-                parameters=records[0]["parameters"],
-                epochs=float(np.mean([one["epochs"] for one in records])),
-                seconds=float(np.mean([one["seconds"] for one in records])),
-                seconds_per_epoch=float(np.mean(timed)) if timed else None,
-                runs=tuple(str(record.folder) for record in records),
-            )
-        )
-    lines.sort(key=lambda line: line.metrics[main].value, reverse=METRICS[main].higher)
+            if delong_applies:
+                p = delong(y, scores[name], scores[base]).p
+                differences["auc"] = dataclasses.replace(differences["auc"], delong_p=p)
+            line_fields["against"] = differences
+        lines.append(RecipeLine(**line_fields, **_run_fields(records)))
+    lines.sort(
+        key=lambda line: line.metrics[main_metric].value, reverse=METRICS[main_metric].higher
+    )
     return Board(
         benchmark=first["benchmark"],
         protocol=first["protocol"],
         rows=len(y),
         task=task,
-        metric=main,
+        metric=main_metric,
         base=base,
         replicates=replicates,
         lines=tuple(lines),
     )
+
+
+def _draws_of_means(
+    y: np.ndarray,
+    scores: Mapping[str, np.ndarray],
+    metrics: Sequence[MetricName],
+    replicates: int,
+    seed: int,
+) -> Values:
+    """Bootstrap replicates of the means over seeds, by recipe and metric [R], from scores by recipe [S, N]."""
+    all_scores = np.concatenate(list(scores.values()))
+    draws: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores}
+    for metric in metrics:
+        drawn = resampled(y, all_scores, metric, replicates=replicates, seed=seed)
+        means = drawn.reshape(replicates, len(scores), -1).mean(2)
+        for number, name in enumerate(scores):
+            draws[name][metric] = means[:, number]
+    return draws
+
+
+def _has_rare_class(y: np.ndarray, task: str) -> bool:
+    """Whether a class has a single row or none."""
+    if task != "binary":
+        return False
+    positives = int(y.sum())
+    negatives = int(len(y) - y.sum())
+    return min(positives, negatives) < 2
+
+
+def _run_fields(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """What a line has of a recipe's runs besides their metrics."""
+    epoch_seconds = [record.about.get("seconds_per_epoch") for record in records]
+    timed = [seconds for seconds in epoch_seconds if seconds is not None]
+    shares = [float(record.about.get("network_share", 1.0)) for record in records]
+    return {
+        "seeds": tuple(record["seed"] for record in records),
+        "network_shares": tuple(shares),
+        "parameters": records[0]["parameters"],
+        "epochs": float(np.mean([record["epochs"] for record in records])),
+        "seconds": float(np.mean([record["seconds"] for record in records])),
+        "seconds_per_epoch": float(np.mean(timed)) if timed else None,
+        "runs": tuple(str(record.folder) for record in records),
+    }
 
 
 def ranking_boards(
@@ -351,46 +406,49 @@ def ranking_boards(
     """A leaderboard for each ranking task (users, items and exclusions), usually one; `base` as for `leaderboards`."""
     tables: dict[frozenset[str], dict[str, Sequence[Ranked]]] = {}
     for name, rankings in runs.items():
-        tables.setdefault(frozenset(str(one.about["digest"]) for one in rankings), {})[name] = (
-            rankings
-        )
-    boards = []
-    for table in tables.values():
-        own = base if base is not None and base in table else next(iter(table))
-        first = table[own][0]
-        places = {name: [one.place for one in of] for name, of in table.items()} | {
-            POPULARITY: [first.popular]
-        }
-        by_user = {
-            name: [top_k_metrics(one, first.user, first.users, k) for one in of]
-            for name, of in places.items()
-        }
-        # Popularity has no seeds: it is the same for each of the baseline's.
-        values = {
-            name: {m: np.array([one[m].mean() for one in of]) for m in TOP_K}
-            for name, of in by_user.items()
-        }
-        means = np.array(
-            [np.mean([one[m] for one in of], axis=0) for of in by_user.values() for m in TOP_K]
-        )
-        drawn = resampled_means(means, replicates=REPLICATES[1]).reshape(
-            -1, len(places), len(TOP_K)
-        )
-        draws = {
-            name: dict(zip(TOP_K, drawn[:, n].T, strict=True)) for n, name in enumerate(places)
-        }
-        lines = [RankingLine(**_line(values, draws, name, own)) for name in places]
-        lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
-        boards.append(
-            RankingBoard(
-                k=k,
-                sentence=str(first.about["sentence"]),
-                users=first.users,
-                items=int(first.about["items"]),
-                candidates=first.about["settings"].get("candidates"),
-                base=own,
-                replicates=REPLICATES[1],
-                lines=tuple(lines),
-            )
-        )
-    return boards
+        digests = frozenset(str(ranked.about["digest"]) for ranked in rankings)
+        tables.setdefault(digests, {})[name] = rankings
+    return [_ranking_board(table, k, base) for table in tables.values()]
+
+
+def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | None) -> RankingBoard:
+    if base is None or base not in runs:
+        base = next(iter(runs))
+    first = runs[base][0]
+
+    # Popularity has no seeds: it is the same for each of the baseline's.
+    ranks = {name: [ranked.place for ranked in rankings] for name, rankings in runs.items()}
+    ranks[POPULARITY] = [first.popular]
+    values: dict[str, dict[str, np.ndarray]] = {}
+    user_means = []
+    for name, ranks_by_seed in ranks.items():
+        by_seed = [top_k_metrics(rank, first.user, first.users, k) for rank in ranks_by_seed]
+        values[name] = {}
+        for metric in TOP_K:
+            of_users = [metrics[metric] for metrics in by_seed]
+            values[name][metric] = np.array([value.mean() for value in of_users])
+            user_means.append(np.mean(of_users, axis=0))
+    draws = _draws_of_user_means(np.array(user_means), list(ranks))
+
+    lines = [RankingLine(**_line_fields(values, draws, name, base)) for name in ranks]
+    lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
+    return RankingBoard(
+        k=k,
+        sentence=str(first.about["sentence"]),
+        users=first.users,
+        items=int(first.about["items"]),
+        candidates=first.about["settings"].get("candidates"),
+        base=base,
+        replicates=REPLICATES[1],
+        lines=tuple(lines),
+    )
+
+
+def _draws_of_user_means(user_means: np.ndarray, names: Sequence[str]) -> Values:
+    """Bootstrap replicates of the means over users, by name and metric [R], from users' values [names * metrics, U]."""
+    _, most_replicates = REPLICATES
+    drawn = resampled_means(user_means, replicates=most_replicates)
+    drawn = drawn.reshape(-1, len(names), len(TOP_K))
+    return {
+        name: dict(zip(TOP_K, drawn[:, number].T, strict=True)) for number, name in enumerate(names)
+    }

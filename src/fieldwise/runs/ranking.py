@@ -29,6 +29,8 @@ from fieldwise.scoring.ranker import Ranker
 USER = "user"
 ITEM = "item"
 ROW = "row"
+USER_NUMBER = "user number"
+ITEM_ROW = "item row"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +52,9 @@ class RankingSettings:
 
     def __post_init__(self) -> None:
         for name in ("candidates", "users"):
-            result = getattr(self, name)
-            if result is not None and result < 1:
-                raise ConfigError(f"ranking: {name} must be at least 1, found {result}")
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise ConfigError(f"ranking: {name} must be at least 1, found {count}")
 
 
 def check_ranking(schema: Schema) -> None:
@@ -62,9 +64,9 @@ def check_ranking(schema: Schema) -> None:
             f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
             "a rule (positive_above), or omit the ranking"
         )
-    own = {f.column for f in schema.with_role("item")}
-    if not own or own == set(schema.columns):
-        side = "user or context" if own else "item"
+    item_columns = {field.column for field in schema.with_role("item")}
+    if not item_columns or item_columns == set(schema.columns):
+        side = "user or context" if item_columns else "item"
         raise ConfigError(
             f"ranking needs fields of items and of users or contexts, but no field of the schema has the role {side}: "
             "set the fields' roles, or omit the ranking"
@@ -94,103 +96,92 @@ class RankingTask:
 
     def __init__(self, prepared: Prepared, schema: Schema, settings: RankingSettings) -> None:
         check_ranking(schema)
-        columns = _columns(prepared, schema)
-        likes = {}  # user and item of a part's positive rows, as text, and the rows' numbers
-        for name in PARTS:
-            part: SplitPart = getattr(prepared, name)
-            rows = np.flatnonzero(part.main > 0.5)
-            named = {
-                role: as_text(part.frame.get_column(column))[rows]
-                for role, column in columns.items()
-            }
-            likes[name] = pl.DataFrame({**named, ROW: rows}).drop_nulls()
+        columns = _id_columns(prepared, schema)
+        train_likes = _likes(prepared.train, columns)
+        valid_likes = _likes(prepared.valid, columns)
+        test_likes = _in_time_order(_likes(prepared.test, columns), prepared.test.frame, schema)
         items = _catalogue(prepared, schema, columns[ITEM])
-        names = as_text(items.get_column(columns[ITEM]))
-        row_of = pl.DataFrame({ITEM: names, "place": np.arange(len(names))})
-        seen = pl.concat([likes["train"], likes["valid"]]).select(USER, ITEM).unique()
-        pairs = likes["test"]
-        frame = prepared.test.frame
-        if schema.time is not None and schema.time in frame.columns:
-            times = order_values(frame, schema.time, "time", schema.time_format, schema.missing)
-            moment = times[pairs.get_column(ROW).to_numpy()]
-            pairs = pairs[np.argsort(moment, kind="stable")]
-        first = pairs.unique(USER, keep="first")  # its context is used even if its item is excluded
-        targets = pairs.unique([USER, ITEM], keep="first")
-        before = targets.height
-        if not settings.keep_seen:
-            targets = targets.join(seen, on=[USER, ITEM], how="anti")
-        liked_before = before - targets.height
-        if not targets.height:
-            result = (
-                f"all {before:,} were liked before: keep_seen=True ranks them too"
-                if before
-                else "there is none"
-            )
+        item_ids = as_text(items.get_column(columns[ITEM]))
+        item_rows = pl.DataFrame({ITEM: item_ids, ITEM_ROW: np.arange(len(item_ids))})
+
+        excluded = pl.concat([train_likes, valid_likes]).select(USER, ITEM).unique()
+        if settings.keep_seen:
+            excluded = excluded.clear()
+        # the context of a user's first one is used even if its item is excluded
+        first_likes = test_likes.unique(USER, keep="first")
+        all_positives = test_likes.unique([USER, ITEM], keep="first")
+        positives = all_positives.join(excluded, on=[USER, ITEM], how="anti")
+        if positives.height == 0:
+            reason = "there is none"
+            if all_positives.height:
+                reason = (
+                    f"all {all_positives.height:,} were liked before: keep_seen=True ranks them too"
+                )
             raise DataError(
                 f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
-                f"{columns[ITEM]!r}, and {result}"
+                f"{columns[ITEM]!r}, and {reason}"
             )
-        users = targets.get_column(USER).unique().sort()
-        rng = np.random.default_rng([settings.seed, 0])
-        some = len(users) if settings.users is None else min(settings.users, len(users))
-        chosen = users.gather(np.sort(rng.choice(len(users), some, replace=False)))
-        number = pl.DataFrame({USER: chosen, "number": np.arange(some)})
-        targets = targets.join(number, on=USER).join(row_of, on=ITEM).sort("number", "place")
-        rows = (
-            number.join(first, on=USER, how="left", maintain_order="left")
-            .get_column(ROW)
-            .to_numpy()
+
+        all_users = positives.get_column(USER).unique().sort()
+        users = _sampled_users(all_users, settings)
+        user_numbers = pl.DataFrame({USER: users, USER_NUMBER: np.arange(len(users))})
+        ranked = _numbered(positives, user_numbers, item_rows)
+        seen = _numbered(excluded, user_numbers, item_rows)
+        seen_ends = np.searchsorted(
+            seen.get_column(USER_NUMBER).to_numpy(), np.arange(1, len(users))
         )
-        left_out = seen.clear() if settings.keep_seen else seen
-        of_user = left_out.join(number, on=USER).join(row_of, on=ITEM).sort("number", "place")
-        cuts = np.searchsorted(of_user.get_column("number").to_numpy(), np.arange(1, some))
-        counts = row_of.join(
-            likes["train"].group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left"
+        contexts = user_numbers.join(first_likes, on=USER, how="left", maintain_order="left")
+        context_rows = contexts.get_column(ROW).to_numpy()
+        item_columns = {field.column for field in schema.with_role("item")} | {columns[ITEM]}
+        context_columns = [column for column in schema.columns if column not in item_columns]
+        item_likes = item_rows.join(
+            train_likes.group_by(ITEM).len(), on=ITEM, how="left", maintain_order="left"
         )
-        own = {f.column for f in schema.with_role("item")} | {columns[ITEM]}
+
         self.settings = settings
         self.columns = columns
         self.items = items
-        self.users = some
-        self.all_users = len(users)
-        self.contexts = frame[rows].select([c for c in schema.columns if c not in own])
-        self.user, self.place = (
-            targets.get_column(name).to_numpy() for name in ("number", "place")
-        )
-        self.seen = np.split(of_user.get_column("place").to_numpy(), cuts)
-        self.likes = counts.get_column("len").fill_null(0).to_numpy().astype(np.int64)
-        self.liked_before = liked_before
+        self.users = len(users)
+        self.all_users = len(all_users)
+        self.contexts = prepared.test.frame[context_rows].select(context_columns)
+        self.user = ranked.get_column(USER_NUMBER).to_numpy()
+        self.place = ranked.get_column(ITEM_ROW).to_numpy()
+        self.seen = np.split(seen.get_column(ITEM_ROW).to_numpy(), seen_ends)
+        self.likes = item_likes.get_column("len").fill_null(0).to_numpy().astype(np.int64)
+        self.liked_before = all_positives.height - positives.height
 
     @cached_property
     def ends(self) -> np.ndarray:
         """The start of each user's test positives, and the last one's end [U + 1]."""
         return np.searchsorted(self.user, np.arange(self.users + 1))
 
+    def _positives(self, number: int) -> slice:
+        """Where a user's test positives are among those of all users."""
+        return slice(self.ends[number], self.ends[number + 1])
+
     def candidates(self, number: int) -> np.ndarray:
         """The rows of `items` to rank for a user, ascending."""
-        free = np.ones(self.items.height, bool)
-        free[self.seen[number]] = False
-        if self.settings.candidates is not None:
-            own = self.place[self.ends[number] : self.ends[number + 1]]
-            free[own] = False
-            others = np.flatnonzero(free)
-            rng = np.random.default_rng([self.settings.seed, 1, number])
-            free[:] = False
-            free[rng.choice(others, min(self.settings.candidates, len(others)), replace=False)] = (
-                True
-            )
-            free[own] = True
-        return np.flatnonzero(free)
+        is_candidate = np.ones(self.items.height, bool)
+        is_candidate[self.seen[number]] = False
+        if self.settings.candidates is None:
+            return np.flatnonzero(is_candidate)
+
+        positives = self.place[self._positives(number)]
+        is_candidate[positives] = False
+        others = np.flatnonzero(is_candidate)
+        rng = np.random.default_rng([self.settings.seed, 1, number])
+        count = min(self.settings.candidates, len(others))
+        sampled = rng.choice(others, count, replace=False)
+        return np.union1d(sampled, positives)
 
     @cached_property
     def digest(self) -> str:
         """A digest of users, positives and candidates: equal for comparable models."""
         hasher = hashlib.sha256(repr(to_plain(self.settings)).encode())
-        hasher.update(
-            "\n".join(as_text(self.items.get_column(self.columns[ITEM])).to_list()).encode()
-        )
-        sizes = np.array([len(rows) for rows in self.seen])
-        for array in (self.user, self.place, self.likes, sizes, *self.seen):
+        item_ids = as_text(self.items.get_column(self.columns[ITEM])).to_list()
+        hasher.update("\n".join(item_ids).encode())
+        seen_counts = np.array([len(rows) for rows in self.seen])
+        for array in (self.user, self.place, self.likes, seen_counts, *self.seen):
             hasher.update(np.ascontiguousarray(array, np.int64).tobytes())
         return hasher.hexdigest()
 
@@ -201,36 +192,36 @@ class RankingTask:
 
     def sentence(self) -> str:
         """A description of the task."""
-        s = self.settings
-        who = (
-            f"{self.users:,} users"
-            if self.users == self.all_users
-            else f"{self.users:,} of {self.all_users:,} users"
-        )
-        drawn = "" if self.users == self.all_users else f" (seed {s.seed})"
-        if s.candidates is None:
-            what = f"all {self.items.height:,} items"
-        else:
-            what = f"{s.candidates:,} items sampled of {self.items.height:,} (seed {s.seed}), plus those they liked"
-        less = (
-            "" if s.keep_seen else ", without those the user liked in training and validation rows"
-        )
+        settings = self.settings
+        users = f"{self.users:,} users"
+        if self.users < self.all_users:
+            users = f"{self.users:,} of {self.all_users:,} users (seed {settings.seed})"
+
+        items = f"all {self.items.height:,} items"
+        if settings.candidates is not None:
+            items = (
+                f"{settings.candidates:,} items sampled of {self.items.height:,} (seed {settings.seed}), "
+                "plus those they liked"
+            )
+
+        exclusion = ""
+        if not settings.keep_seen:
+            exclusion = ", without those the user liked in training and validation rows"
         if self.liked_before:  # 0 if they are kept
-            less += f" ({self.liked_before:,} test positives among them, left out too)"
+            exclusion += f" ({self.liked_before:,} test positives among them, left out too)"
         return (
-            f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {who}{drawn}, {what}{less}"
+            f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {users}, {items}{exclusion}"
         )
 
     def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
         """The ranks of test positives among their user's candidates, from 1 [P], by the scores of a user and items."""
-        out = np.empty(len(self.user), np.int64)
+        ranks = np.empty(len(self.user), np.int64)
         for number in range(self.users):
-            rows = self.candidates(number)
-            own = slice(self.ends[number], self.ends[number + 1])
-            out[own] = places(
-                scores(number, rows), np.searchsorted(rows, self.place[own]), self.tie[rows]
-            )
-        return out
+            candidates = self.candidates(number)
+            positives = self._positives(number)
+            numbers = np.searchsorted(candidates, self.place[positives])
+            ranks[positives] = places(scores(number, candidates), numbers, self.tie[candidates])
+        return ranks
 
     def by_popularity(self) -> np.ndarray:
         """The ranks by popularity (number of positive training rows), as a baseline."""
@@ -276,20 +267,61 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     )
 
 
-def _columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
-    result = id_columns(prepared.test.frame.columns, schema)
-    for role, column in result.items():
+def _id_columns(prepared: Prepared, schema: Schema) -> dict[str, str]:
+    """The columns of user and item ids, by role."""
+    columns = {}
+    for role, column in id_columns(prepared.test.frame.columns, schema).items():
         if column is None:
             raise ConfigError(
                 f"ranking needs a column of {role} ids, which the schema does not have: set {role} = COLUMN in it"
             )
-    return {role: str(column) for role, column in result.items()}
+        columns[role] = str(column)
+    return columns
+
+
+def _likes(part: SplitPart, columns: Mapping[str, str]) -> pl.DataFrame:
+    """User and item of a part's positive rows, as text, and the rows' numbers."""
+    rows = np.flatnonzero(part.main > 0.5)
+    ids = {role: as_text(part.frame.get_column(column))[rows] for role, column in columns.items()}
+    return pl.DataFrame({**ids, ROW: rows}).drop_nulls()
+
+
+def _in_time_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """Likes of the rows of `frame` by their time, if the rows have it."""
+    if schema.time is None or schema.time not in frame.columns:
+        return likes
+    times = order_values(frame, schema.time, "time", schema.time_format, schema.missing)
+    like_times = times[likes.get_column(ROW).to_numpy()]
+    return likes[np.argsort(like_times, kind="stable")]
+
+
+def _sampled_users(users: pl.Series, settings: RankingSettings) -> pl.Series:
+    """At most as many users as the settings allow, in their order."""
+    count = len(users)
+    if settings.users is not None:
+        count = min(settings.users, count)
+    rng = np.random.default_rng([settings.seed, 0])
+    return users.gather(np.sort(rng.choice(len(users), count, replace=False)))
+
+
+def _numbered(
+    pairs: pl.DataFrame, user_numbers: pl.DataFrame, item_rows: pl.DataFrame
+) -> pl.DataFrame:
+    """The pairs of numbered users, with the numbers of users and the rows of items, sorted by them."""
+    numbered = pairs.join(user_numbers, on=USER).join(item_rows, on=ITEM)
+    return numbered.sort(USER_NUMBER, ITEM_ROW)
 
 
 def _catalogue(prepared: Prepared, schema: Schema, item: str) -> pl.DataFrame:
     """Every item of all parts with the latest values of its fields, by the schema's time, else of the last rows."""
-    columns = list(dict.fromkeys([item, *(f.column for f in schema.with_role("item"))]))
-    time = [] if schema.time is None or schema.time in columns else [schema.time]
-    rows = pl.concat([getattr(prepared, name).frame.select(columns + time) for name in PARTS])
-    rows = rows.with_columns(as_text(rows.get_column(item)).alias(f"{item} as text"))
-    return latest_values(rows, f"{item} as text", [schema], "item").select(columns)
+    field_columns = [field.column for field in schema.with_role("item")]
+    columns = list(dict.fromkeys([item, *field_columns]))
+    columns_to_read = list(columns)
+    if schema.time is not None and schema.time not in columns:
+        columns_to_read.append(schema.time)
+
+    parts = [getattr(prepared, name).frame.select(columns_to_read) for name in PARTS]
+    rows = pl.concat(parts)
+    id_as_text = f"{item} as text"
+    rows = rows.with_columns(as_text(rows.get_column(item)).alias(id_as_text))
+    return latest_values(rows, id_as_text, [schema], "item").select(columns)

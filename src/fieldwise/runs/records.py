@@ -13,11 +13,12 @@ import hashlib
 import io
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.default_settings import RULES
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.inputs import Inputs, data_inputs
-from fieldwise.runs.pipeline import train_recipe
+from fieldwise.runs.pipeline import TrainingResult, train_recipe
 from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import scored_rows_digest
@@ -105,14 +106,16 @@ class RunRecord:
     def _arrays(self, part: str, arrays: Sequence[str]) -> list[np.ndarray]:
         assert self.saved is not None, "a record without its rows was read"
         try:
-            with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as result:
-                return [result[array] for array in arrays]
+            with np.load(io.BytesIO(self.saved.content(part)), allow_pickle=False) as npz:
+                return [npz[array] for array in arrays]
         except (OSError, ValueError, LookupError, TypeError) as e:
             if RUN.current(self.folder).get("sha256") != self.saved.digest:
                 raise DataError(
                     f"the run {self.folder} was replaced while it was read: start again"
                 ) from e
-            raise e if isinstance(e, DataError) else RUN.damaged(self.folder, str(e)) from e
+            if isinstance(e, DataError):
+                raise
+            raise RUN.damaged(self.folder, str(e)) from e
 
 
 def read_record(folder: Path) -> RunRecord | None:
@@ -130,24 +133,27 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     fieldwise's version.
     """
     settings = recipe.to_dict()
+    for name in ("description", "benchmark", "protocol", "search"):
+        settings.pop(name, None)
+    settings["training"] = _without(settings["training"], "checkpoint_minutes")
+    settings["data"] = _without(settings["data"], "memory")
+    if "path" in settings["data"]:
+        settings["data"]["path"] = "file"
     if recipe.defaults == "data":
         settings["rules"] = RULES  # for settings that the recipe does not give
-    for word in ("description", "benchmark", "protocol", "search"):
-        settings.pop(word, None)
-    settings["training"] = {
-        k: v for k, v in settings["training"].items() if k != "checkpoint_minutes"
-    }
-    if (code := source_digest(recipe.model)) is not None:
-        settings["code"] = code  # code of a user-defined model
-    settings["data"] = {k: v for k, v in settings["data"].items() if k != "memory"}
-    if "path" in settings["data"]:
-        settings["data"] = {**settings["data"], "path": "file"}
+    code_of_own_model = source_digest(recipe.model)
+    if code_of_own_model is not None:
+        settings["code"] = code_of_own_model
     if recipe.warm_start is not None:
         settings["warm_start"] = bundle_digest(Path(recipe.warm_start))
-    text = json.dumps(
-        {"format": RUN.format, "settings": settings, "files": dict(inputs.files)}, sort_keys=True
-    )
+
+    facts = {"format": RUN.format, "settings": settings, "files": dict(inputs.files)}
+    text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key != name}
 
 
 @dataclass(frozen=True)
@@ -194,15 +200,15 @@ class Store:
     def claim(self, key: str) -> Iterator[bool]:
         """A context that claims the run of `key` unless another process has; yields whether it has the claim."""
         self.check()
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             try:
-                mine = held.enter_context(try_lock(self.folder / f".{key}.lock"))
+                is_claimed = stack.enter_context(try_lock(self.folder / f".{key}.lock"))
             except OSError as e:
                 raise DataError(
                     f"runs in {self.folder} cannot be shared between processes: {e.strerror or e}; choose a folder on "
                     "another disk"
                 ) from e
-            yield mine
+            yield is_claimed
 
 
 def _packed(**arrays: np.ndarray) -> bytes:
@@ -259,35 +265,65 @@ def recorded_runs(
     """
     began = time.time()
     commit()  # read now: the checkout may change before a run ends
-    names = [recipe.name for recipe in recipes]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(
-            f"recipes to compare must differ in name, found {twice[0]!r} twice: give each once"
-        )
+    _check_names(recipes)
     store.check()
-    for recipe in recipes if ranking is not None else ():
+    if ranking is not None:
+        _check_ranking(recipes)
+    wanted = _wanted_runs(recipes, seeds, context.data_dir)
+    cautions = (sentence for recipe in recipes for sentence in recipe.cautions())
+    for sentence in dict.fromkeys(cautions):
+        context.note(f"WARNING: {sentence}")
+
+    runs = _Runs(store, context, ranking, began if again else None)
+    records: dict[tuple[str, int], RunRecord] = {}
+    for recipe, record, how in runs.ended(wanted):
+        records[recipe.name, recipe.seed] = record
+        context.note(
+            f"{recipe.name} seed {recipe.seed}: {how}, {len(records)} of {len(wanted)} runs"
+        )
+    return {recipe.name: [records[recipe.name, seed] for seed in seeds] for recipe in recipes}
+
+
+def _check_names(recipes: Sequence[Recipe]) -> None:
+    counts = Counter(recipe.name for recipe in recipes)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise ConfigError(
+            f"recipes to compare must differ in name, found {repeated[0]!r} twice: give each once"
+        )
+
+
+def _check_ranking(recipes: Sequence[Recipe]) -> None:
+    for recipe in recipes:
         try:
             check_ranking(recipe.schema)
         except ConfigError as e:
             raise ConfigError(f"{recipe.name}: {e}") from None
-    inputs: dict[str, Inputs] = {}
-    wanted: list[Wanted] = []
+
+
+class WantedRun(NamedTuple):
+    """A run that is needed."""
+
+    recipe: Recipe
+    inputs: Inputs
+    key: str
+
+
+def _wanted_runs(
+    recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path
+) -> list[WantedRun]:
+    """A run of every recipe with every seed; the files of equal data are read once."""
+    inputs_by_data: dict[str, Inputs] = {}
+    wanted = []
     for recipe in recipes:
-        if (source := repr(recipe.data)) not in inputs:
-            inputs[source] = data_inputs(recipe, context.data_dir)
-        own = [with_seed(recipe, seed) for seed in seeds]
-        wanted += [(one, inputs[source], run_key(one, inputs[source])) for one in own]
-    for sentence in dict.fromkeys(sentence for recipe in recipes for sentence in recipe.cautions()):
-        context.note(f"WARNING: {sentence}")
-    runs = _Runs(store, context, ranking, began if again else None)
-    results: dict[tuple[str, int], RunRecord] = {}
-    for recipe, record, how in runs.ended(wanted):
-        results[recipe.name, recipe.seed] = record
-        context.note(
-            f"{recipe.name} seed {recipe.seed}: {how}, {len(results)} of {len(wanted)} runs"
-        )
-    return {name: [results[name, seed] for seed in seeds] for name in names}
+        data = repr(recipe.data)
+        if data not in inputs_by_data:
+            inputs_by_data[data] = data_inputs(recipe, data_dir)
+        inputs = inputs_by_data[data]
+        for seed in seeds:
+            seeded = with_seed(recipe, seed)
+            wanted.append(WantedRun(seeded, inputs, run_key(seeded, inputs)))
+    return wanted
 
 
 def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:
@@ -300,10 +336,6 @@ def with_words(record: RunRecord, recipe: Recipe) -> RunRecord:
     return dataclasses.replace(record, about={**record.about, **words})
 
 
-# a run that is needed: its recipe, the files of its data, and its key
-Wanted = tuple[Recipe, Inputs, str]
-
-
 @dataclass
 class _Runs:
     """The runs of one call of `recorded_runs`; those that ended before `since` are run again."""
@@ -312,97 +344,138 @@ class _Runs:
     context: RunContext
     ranking: RankingSettings | None
     since: float | None
-    last: tuple[tuple[Mapping[str, object], Inputs], Prepared] | None = None
+    last_data: tuple[Mapping[str, object], Inputs] | None = None
+    last_prepared: Prepared | None = None
 
-    def ended(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Recipe, RunRecord, str]]:
+    def ended(self, wanted: Sequence[WantedRun]) -> Iterator[tuple[Recipe, RunRecord, str]]:
         """Every run as it ends, with `kept` or `done`; those in progress in another process come last."""
         while wanted:
-            left = []
-            for recipe, inputs, key in wanted:
-                record = self._kept(key)
-                how = "kept"
-                if record is None:
-                    with self.store.claim(key) as mine:
-                        if not mine:
-                            left.append((recipe, inputs, key))
-                            continue
-                        record = self._kept(key)  # another process may just have finished it
-                        if record is None:
-                            record = self._run(recipe, inputs, key)
-                            how = "done"
-                record = with_words(record, recipe)
+            in_progress_elsewhere = []
+            for run in wanted:
+                ended = self._kept_or_done(run)
+                if ended is None:
+                    in_progress_elsewhere.append(run)
+                    continue
+                record, how = ended
+                record = with_words(record, run.recipe)
                 _ = record.test_rows  # read now: another process may replace it with a newer run
-                yield recipe, record, how
-            if left and len(left) == len(wanted):
-                self.context.note(f"waiting for {len(left)} runs of other processes")
-            wanted = left
-            if left:
+                yield run.recipe, record, how
+
+            if in_progress_elsewhere and len(in_progress_elsewhere) == len(wanted):
+                self.context.note(f"waiting for {len(wanted)} runs of other processes")
+            wanted = in_progress_elsewhere
+            if wanted:
                 time.sleep(WAIT_SECONDS)
 
-    def _kept(self, key: str) -> RunRecord | None:
-        record = self.store.get(key)
-        if record is None or (
-            self.since is not None and record.about.get("finished", 0.0) < self.since
-        ):
-            return None
-        ranked = record.about.get("ranking", {})
-        return (
-            record
-            if self.ranking is None or ranked.get("settings") == to_plain(self.ranking)
-            else None
-        )
+    def _kept_or_done(self, run: WantedRun) -> tuple[RunRecord, str] | None:
+        """The record of a run, `kept` in the store or `done` now; None if another process has claimed the run."""
+        record = self._kept(run.key)
+        if record is not None:
+            return record, "kept"
+        with self.store.claim(run.key) as is_claimed:
+            if not is_claimed:
+                return None
+            record = self._kept(run.key)  # another process may just have finished it
+            if record is not None:
+                return record, "kept"
+            return self._run(run), "done"
 
-    def _run(self, recipe: Recipe, inputs: Inputs, key: str) -> RunRecord:
+    def _kept(self, key: str) -> RunRecord | None:
+        """The stored run, if it is new enough and has the ranking that is needed."""
+        record = self.store.get(key)
+        if record is None:
+            return None
+        if self.since is not None and record.about.get("finished", 0.0) < self.since:
+            return None
+        if self.ranking is not None:
+            stored_ranking = record.about.get("ranking", {})
+            if stored_ranking.get("settings") != to_plain(self.ranking):
+                return None
+        return record
+
+    def _run(self, run: WantedRun) -> RunRecord:
+        """Train a recipe, score the test rows and store the run."""
+        recipe = run.recipe
         title = f"{recipe.name} seed {recipe.seed}"
 
         def note(sentence: str) -> None:
             self.context.note(f"{title}: {sentence}")
 
-        unfinished = CheckpointFolder.beside(self.store.folder / key, note)
+        unfinished = CheckpointFolder.beside(self.store.folder / run.key, note)
+        task = None
         try:
-            source = data_settings(recipe), inputs  # two files may have the same settings
-            # the next run usually needs the same rows
-            if self.last is None or self.last[0] != source:
-                self.last = None  # free the old ones before preparing new ones
-                self.last = (
-                    source,
-                    prepare_recipe(recipe, self.context.data_dir, cache=self.context.cache),
-                )
-            prepared = self.last[1]
-            task = (
-                None if self.ranking is None else RankingTask(prepared, recipe.schema, self.ranking)
-            )
-            done = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
+            prepared = self._prepared(recipe, run.inputs)
+            if self.ranking is not None:
+                task = RankingTask(prepared, recipe.schema, self.ranking)
+            trained = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
             raise type(e)(f"{title}: {e}") from None
-        if done.history.stopped == "interrupted":
+        if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
-        if done.warm_start is not None and (caution := done.warm_start.caution()):
-            note(caution)
-        label = done.recipe.schema.label
-        bundle = done.bundle
-        table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
-        score = score_batches(bundle.network, table.batches(SCORING_BATCH))
-        score = label.predicted(score.reshape(len(score), -1)[:, 0])
-        about = {
-            "recipe": done.recipe.name,
-            **done.facts(),
-            "task": label.task,
-            "test_digest": scored_rows_digest(prepared.test.frame, recipe),
-            "finished": time.time(),
-            "environment": environment(device_of(bundle.network)),
-            "history": to_plain(done.history.evaluations),
-            "settings": done.recipe.to_dict(),
-        }
-        ranked = None if task is None else rank_items(bundle, task)
-        rows = prepared.test.main.astype(np.float64), score.astype(np.float64)
-        try:
-            record = self.store.put(key, about, *rows, ranked)
-        except DataError as e:
-            kept = keep_elsewhere(lambda folder: Store(folder).put(key, about, *rows, ranked))
-            if kept is None:
-                raise
-            where = f"{kept / key}: move that folder into {self.store.folder}"
-            raise DataError(f"{e}. The run was saved as {where}") from e
+        if trained.warm_start is not None:
+            caution = trained.warm_start.caution()
+            if caution:
+                note(caution)
+
+        score = _test_scores(trained, prepared)
+        about = _about(trained, recipe, prepared)
+        ranked = None if task is None else rank_items(trained.bundle, task)
+        y = prepared.test.main.astype(np.float64)
+        record = self._put(run.key, about, y, score.astype(np.float64), ranked)
         unfinished.remove()
         return record
+
+    def _prepared(self, recipe: Recipe, inputs: Inputs) -> Prepared:
+        """The rows of a recipe; those of the latest run are kept, since the next one usually needs the same."""
+        data = (data_settings(recipe), inputs)  # two files may have the same settings
+        if self.last_prepared is None or self.last_data != data:
+            self.last_prepared = None  # free the old ones before preparing new ones
+            self.last_prepared = prepare_recipe(
+                recipe, self.context.data_dir, cache=self.context.cache
+            )
+            self.last_data = data
+        return self.last_prepared
+
+    def _put(
+        self,
+        key: str,
+        about: Mapping[str, Any],
+        y: np.ndarray,
+        score: np.ndarray,
+        ranked: Ranked | None,
+    ) -> RunRecord:
+        """Store a run; if the store cannot take it, save it elsewhere and raise a DataError that says where."""
+        try:
+            return self.store.put(key, about, y, score, ranked)
+        except DataError as e:
+            saved_in = keep_elsewhere(
+                lambda folder: Store(folder).put(key, about, y, score, ranked)
+            )
+            if saved_in is None:
+                raise
+            raise DataError(
+                f"{e}. The run was saved as {saved_in / key}: move that folder into {self.store.folder}"
+            ) from e
+
+
+def _test_scores(trained: TrainingResult, prepared: Prepared) -> np.ndarray:
+    """The main label's scores of the test rows [N]: logits, or predicted numbers."""
+    bundle = trained.bundle
+    table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
+    scores = score_batches(bundle.network, table.batches(SCORING_BATCH))
+    of_main_label = scores.reshape(len(scores), -1)[:, 0]
+    return trained.recipe.schema.label.predicted(of_main_label)
+
+
+def _about(trained: TrainingResult, recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
+    """The facts of a run, as plain values; `recipe` is as it was before defaults were resolved."""
+    return {
+        "recipe": trained.recipe.name,
+        **trained.facts(),
+        "task": trained.recipe.schema.label.task,
+        "test_digest": scored_rows_digest(prepared.test.frame, recipe),
+        "finished": time.time(),
+        "environment": environment(device_of(trained.bundle.network)),
+        "history": to_plain(trained.history.evaluations),
+        "settings": trained.recipe.to_dict(),
+    }
