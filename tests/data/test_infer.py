@@ -28,7 +28,8 @@ from fieldwise import (
 )
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.read.text_files import ByteSource, read_libfm
+from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.schema.ids import id_columns
 
 BINS = {"encoding": "quantile", "transform": "none", "bins": 8, "point_masses": True}  # of few rows

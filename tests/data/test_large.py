@@ -25,7 +25,7 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.load_table import open_files
 from fieldwise.data.read.tables import write_table
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.large_table import large_table

@@ -24,11 +24,13 @@ from fieldwise import DataError, MissingExtraError, SchemaError, as_table, infer
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read import sliced_table, table_files, table_sample
 from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter, binary_chunks, map_rows
+from fieldwise.data.read.delimited_text import read_delimited
 from fieldwise.data.read.load_table import open_files, open_table, whole_table
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_sample import sample_table
-from fieldwise.data.read.text_files import ByteSource, TextFormat, read_delimited
+from fieldwise.data.read.text_format import TextFormat
+from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data_settings import DataSettings

@@ -34,11 +34,13 @@ from fieldwise import (
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.tables import write_table
-from fieldwise.data.read.text_files import ByteSource, TextFormat, read_libfm
+from fieldwise.data.read.text_format import TextFormat
+from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.data.read.vectors import MOST_POSITIONS
 
 FRAME = pl.DataFrame(

@@ -25,7 +25,7 @@ from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.infer.time_column import guess_time
 from fieldwise.data.prepare.ordering import latest_rows, mixed_units, order_values, parse_timestamps
 from fieldwise.data.read.row_numbers import naming_lines, renumbering_rows
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.storage import scratch
 
 

@@ -145,9 +145,9 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path, monkeypatch)
 def test_a_gzip_file_that_holds_too_much_is_not_unpacked(tmp_path, monkeypatch):
     import gzip
 
-    from fieldwise.data.read import text_files
+    from fieldwise.data.read import text_stream
 
-    monkeypatch.setattr(text_files, "FREE", 100_000)
+    monkeypatch.setattr(text_stream, "UNPACKED_BYTES_ALLOWED", 100_000)
     (tmp_path / "bomb.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 500_000))
     with pytest.raises(DataError, match="100 times its size, or 0 MiB, and"):
         as_table(tmp_path / "bomb.csv.gz")

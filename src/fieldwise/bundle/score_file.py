@@ -16,7 +16,7 @@ from fieldwise.data.read.arrow_files import RowsWriter, map_rows
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.tables import TableWriter
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import BundleError, ConfigError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.read.text_files import TextFormat
+    from fieldwise.data.read.text_format import TextFormat
     from fieldwise.runs.records import RunContext
     from fieldwise.training.callbacks import Callback
 
@@ -184,7 +184,7 @@ class Reading:
 
     def text(self, text_columns: "Sequence[str] | None" = ()) -> "TextFormat":
         """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
-        from fieldwise.data.read.text_files import TextFormat
+        from fieldwise.data.read.text_format import TextFormat
 
         return TextFormat(
             **self.arguments, text_columns=None if text_columns is None else tuple(text_columns)

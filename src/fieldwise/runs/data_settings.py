@@ -9,7 +9,7 @@ from fieldwise.runs.seeds import check_seed
 from fieldwise.storage.machine import available_memory, parse_bytes
 
 if TYPE_CHECKING:
-    from fieldwise.data.read.text_files import TextFormat
+    from fieldwise.data.read.text_format import TextFormat
 
 IN_MEMORY = "table-in-memory"
 """In place of a path, for a table in memory that is not written to a file."""
@@ -85,7 +85,7 @@ class DataSettings:
 
     def text(self, text_columns: Sequence[str] = ()) -> "TextFormat":
         """How delimited text of `path` is written, and which of its columns a schema reads as text."""
-        from fieldwise.data.read.text_files import TextFormat  # which imports Polars
+        from fieldwise.data.read.text_format import TextFormat  # which imports Polars
 
         return TextFormat(
             separator=self.separator,

@@ -8,7 +8,7 @@ import pytest
 
 from fieldwise import DataError
 from fieldwise.data.read.public_sets import PUBLIC_SETS, load_book_crossing
-from fieldwise.data.read.text_files import ByteSource
+from fieldwise.data.read.text_stream import ByteSource
 
 RATINGS = "user\titem\trating\n"
 BOOKS = (

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.read.file_listing import kind_of
-from fieldwise.data.read.text_files import CHUNK, libfm_chunks
+from fieldwise.data.read.libfm import libfm_chunks
+from fieldwise.data.read.text_stream import CHUNK_BYTES
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage import scratch
 from fieldwise.storage.files import new_file
@@ -542,7 +543,7 @@ def binary_schema(path: Path) -> pl.Schema:
 def count_rows(path: Path) -> int:
     """The number of rows of a Parquet, Arrow or libFM file, from its metadata where it has them."""
     if kind_of(path) == "libFM":
-        return sum(chunk.height for chunk in libfm_chunks(path, CHUNK))
+        return sum(chunk.height for chunk in libfm_chunks(path, CHUNK_BYTES))
     with _explained(path):
         return int(_scan(path).select(pl.len()).collect().item())
 

@@ -15,7 +15,7 @@ from fieldwise.data.read import arrow_files
 from fieldwise.data.read.arrow_files import ChunkLimits, MappedRows, RowsWriter
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.read.table_files import TableFiles
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, position_columns
 from fieldwise.data.reports import NO_REPORTS, Reports

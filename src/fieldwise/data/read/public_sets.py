@@ -19,7 +19,9 @@ from pathlib import Path
 
 import polars as pl
 
-from fieldwise.data.read.text_files import ByteSource, read_delimited, read_libfm, read_lines
+from fieldwise.data.read.delimited_text import read_delimited
+from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
 from fieldwise.storage.files import write_atomically
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fieldwise.data.read import arrow_files, file_listing
 from fieldwise.data.read.file_listing import find_files, kind_of
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import DataError, SchemaError
 
 _ROW = re.compile(r"row (\d+) \(counting from 0\)")

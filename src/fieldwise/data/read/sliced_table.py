@@ -11,7 +11,7 @@ from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.file_listing import find_files, kind_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.table_files import TableFiles
-from fieldwise.data.read.text_files import TextFormat
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import (
     VectorLengths,

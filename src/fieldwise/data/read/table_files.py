@@ -9,7 +9,8 @@ import polars as pl
 from fieldwise.data.read import arrow_files, file_listing
 from fieldwise.data.read.arrow_files import ChunkLimits
 from fieldwise.data.read.file_listing import KINDS, kind_of
-from fieldwise.data.read.text_files import LibfmFields, TextFormat, libfm_chunks
+from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.errors import DataError
 
