@@ -10,7 +10,7 @@ from chunks_lab import prepare
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise import Bundle
-from fieldwise.cli.evaluate import _print_attention
+from fieldwise.cli.explain_tables import print_attention
 from fieldwise.explain import effects
 from fieldwise.runs.recipe_files import load_recipe
 
@@ -76,7 +76,7 @@ def test_directions_are_the_effects_of_python(fieldwise, done, bundle, table):
 
 
 def test_uniform_attention_is_a_sentence(capsys):
-    _print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"))
+    print_attention(np.full((2, 1, 6, 6), 0.1677), list("abcdef"))
     text = capsys.readouterr().out
     assert text.strip().startswith(
         "attention is uniform: all weights are within 10 % of the equal ones, 0.1667"

@@ -12,7 +12,7 @@ from recipe_text import recipe_text
 from fieldwise import Bundle, Catalogue, ConfigError
 from fieldwise.cli import run
 from fieldwise.cli.options import Reading
-from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.serve_sources import Loader
 from fieldwise.scoring.recommend import recommend
 

@@ -20,7 +20,7 @@ from serving.servers import until
 from fieldwise import FM
 from fieldwise.cli import serve_sources as weights
 from fieldwise.cli.options import Reading
-from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.serve_sources import Loader, share_weights
 from fieldwise.storage.arrays import SharedArrays
 

@@ -20,14 +20,17 @@ from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from fieldwise.cli import (
+    auto,
     compare,
     describe,
     doctor,
     evaluate,
+    explain,
     init,
     predict,
     prepare,
     quickstart,
+    report,
     serve,
     train,
     tune,
@@ -39,7 +42,7 @@ from fieldwise.version import __version__
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Start here": {
         "quickstart": quickstart.run,
-        "auto": quickstart.run_auto,
+        "auto": auto.run,
         "init": init.run,
         "fetch": init.run_fetch,
         "simulate": init.run_simulate,
@@ -51,8 +54,8 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "compare": compare.run,
         "tune": tune.run,
         "evaluate": evaluate.run,
-        "explain": evaluate.run_explain,
-        "report": evaluate.run_report,
+        "explain": explain.run,
+        "report": report.run,
     },
     "Operations": {
         "prepare": prepare.run,

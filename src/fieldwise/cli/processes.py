@@ -7,14 +7,16 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
-from fieldwise.cli import INTERRUPTED, LOST, is_out_of_memory
+from fieldwise.cli.invocation import Invocation
 from fieldwise.cli.options import one_of
+from fieldwise.cli.outcome import INTERRUPTED, LOST, is_out_of_memory
 from fieldwise.cli.show import GIVEN, command_again, say
 from fieldwise.distributed.engine import Engine, ray_cluster
 from fieldwise.distributed.environment import LAUNCHED, DistributedEnvironment
@@ -24,11 +26,14 @@ from fieldwise.storage.machine import available_cores
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-PER_CORE = 4  # more processes would take the machine's memory and gain nothing
-# variables that the processes on Ray get
-PASSED = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")
-# Only process 0 prints. After a signal, which interrupts the launcher, all have 10 minutes to save.
+PROCESSES_PER_CORE = 4
+"""More would take the machine's memory and gain nothing."""
+LEAST_LIMIT = 8
+"""Processes that any machine may run."""
+PASSED_PREFIXES = ("FIELDWISE_", "NCCL_", "GLOO_", "TORCH_", "XDG_CACHE_HOME")
+"""Of the variables that the processes on Ray get."""
 LAUNCH = "--standalone --local-addr=localhost --local-ranks-filter=0 --shutdown-timeout=600 --signals-to-handle=SIGQUIT"
+"""Only process 0 prints. After a signal, which interrupts the launcher, all have 10 minutes to save."""
 
 EngineName = Annotated[
     str,
@@ -47,10 +52,11 @@ def engine_for(name: str) -> contextlib.AbstractContextManager[Engine | None]:
 def check_count(option: str, count: int) -> None:
     """Check that a number of processes is not too large for this machine; else raise a ConfigError."""
     cores = available_cores()
-    if count > (most := max(8, PER_CORE * cores)):
+    limit = max(LEAST_LIMIT, PROCESSES_PER_CORE * cores)
+    if count > limit:
         raise ConfigError(
-            f"{option} may be at most {most} on this machine, which has {cores} cores, found {count}: give about one a "
-            "core"
+            f"{option} may be at most {limit} on this machine, which has {cores} cores, found {count}: give about one "
+            "a core"
         )
 
 
@@ -61,65 +67,79 @@ def launch_processes(processes: int | None) -> bool:
     them with success; where one failed, its sentence is printed and typer.Exit raised.
     """
     environment = DistributedEnvironment.read()
-    if environment is not None and processes not in (None, environment.world_size):
-        raise ConfigError(
-            f"--processes must be the number of processes that were started, {environment.world_size}, found "
-            f"{processes}: leave it out where torchrun starts them"
-        )
-    if environment is not None or processes is None or processes == 1:
+    if environment is not None:
+        if processes not in (None, environment.world_size):
+            raise ConfigError(
+                f"--processes must be the number of processes that were started, {environment.world_size}, found "
+                f"{processes}: leave it out where torchrun starts them"
+            )
+        return False
+    if processes is None or processes == 1:
         return False
     check_count("--processes", processes)
+
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
+    with _launcher_environment(processes):
+        try:
+            with tempfile.TemporaryDirectory(prefix="fieldwise-launch-") as folder:
+                options = [
+                    *LAUNCH.split(),
+                    f"--nproc-per-node={processes}",
+                    f"--log-dir={folder}",
+                    "--no-python",
+                ]
+                run(parse_args([*options, *command_again()]))  # type: ignore[no-untyped-call]
+        except ChildFailedError as e:
+            raise typer.Exit(_report(e.failures, processes)) from None
+    return True
+
+
+@contextlib.contextmanager
+def _launcher_environment(processes: int) -> Iterator[None]:
+    """A context with the variables that processes to launch need and lack, and without the launcher's own log."""
     before = os.environ.copy()
-    given = {LAUNCHED: "1", "OMP_NUM_THREADS": str(max(1, available_cores() // processes))}
+    variables = {LAUNCHED: "1", "OMP_NUM_THREADS": str(max(1, available_cores() // processes))}
     if Path("/sys/class/net/lo").exists():
-        given["GLOO_SOCKET_IFNAME"] = "lo"
-    os.environ |= given | before
-    logging.disable(logging.CRITICAL)  # the launcher's own log
+        variables["GLOO_SOCKET_IFNAME"] = "lo"
+    os.environ |= variables | before
+    logging.disable(logging.CRITICAL)
     try:
-        with tempfile.TemporaryDirectory(prefix="fieldwise-launch-") as folder:
-            options = [
-                *LAUNCH.split(),
-                f"--nproc-per-node={processes}",
-                f"--log-dir={folder}",
-                "--no-python",
-            ]
-            run(parse_args([*options, *command_again()]))  # type: ignore[no-untyped-call]
-    except ChildFailedError as e:
-        raise typer.Exit(_report(e.failures, processes)) from None
+        yield
     finally:
         logging.disable(logging.NOTSET)
         for name in os.environ.keys() - before.keys():  # PyTorch's too
             del os.environ[name]
-    return True
 
 
 def _report(failures: "dict[int, ProcessFailure]", processes: int) -> int:
     """Write to standard error why the processes failed, in one sentence; returns the exit code."""
+    interrupted = (INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
     # Codes that a process also has if the launcher ended it because another one failed.
-    ended = (LOST, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT)
-    rank, first = min(failures.items(), key=lambda item: (item[1].exitcode in ended, item[0]))
-    code = first.exitcode
-    message = first.error_file_data["message"]
-    if code in ended[1:]:
+    secondary = (LOST, *interrupted)
+    rank, failure = min(failures.items(), key=lambda item: (item[1].exitcode in secondary, item[0]))
+    code = failure.exitcode
+    if code in interrupted:
         return INTERRUPTED  # which the command line says
-    if isinstance(message, dict):
-        said = (
-            f"process {rank} of {processes}: {message['message']}" if rank else message["message"]
-        )
-    else:
+    message = failure.error_file_data["message"]
+    if not isinstance(message, dict):
         how = f"failed with exit code {code}" if code > 0 else f"was ended by signal {-code}"
-        said = (
+        sentence = (
             f"process {rank} of {processes} {how} (the system ends processes when memory is full), and the others with "
             "it: the same command resumes from the last checkpoint, if there is one"
         )
-    print(f"fieldwise: {said}", file=sys.stderr)
+    elif rank:
+        sentence = f"process {rank} of {processes}: {message['message']}"
+    else:
+        sentence = message["message"]
+    print(f"fieldwise: {sentence}", file=sys.stderr)
     return max(1, code)
 
 
-def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
+def train_on_ray(
+    invocation: Invocation, processes: int | None, *, gpus: bool, folder: Path
+) -> None:
     """Run this command in as many processes as `--processes` says on a Ray cluster, until all have ended.
 
     Each takes OMP_NUM_THREADS cores, and with `gpus` a GPU. All machines see `folder`, the
@@ -130,6 +150,11 @@ def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
         raise ConfigError(
             "--engine ray starts the processes itself: give --processes N, without torchrun"
         )
+    execute = invocation.execute
+
+    def train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
+        return _execute_on_worker(execute, config)
+
     with (
         ray_cluster(say),
         tempfile.TemporaryDirectory(dir=folder, prefix=".fieldwise-ray-") as storage,
@@ -138,22 +163,16 @@ def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
 
         cores = int(os.environ.get("OMP_NUM_THREADS") or 1)
         resources = {"CPU": cores, "GPU": int(gpus)}
-        there = ray.cluster_resources()
-        for kind, each in resources.items():
-            if (has := there.get(kind, 0)) < (need := each * processes):
-                small = f"the processes need {need} {kind}s, and the Ray cluster has {has:.0f}"
-                if not os.environ.get("RAY_ADDRESS"):
-                    raise ConfigError(
-                        f"{small}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS"
-                    )
-                say(f"waiting for the Ray cluster: {small}")
-        passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
-        passed |= {"OMP_NUM_THREADS": str(cores), "FIELDWISE_RAY_WORKER": "1"}
+        _check_resources(ray.cluster_resources(), resources, processes)
+        variables = {
+            name: value for name, value in os.environ.items() if name.startswith(PASSED_PREFIXES)
+        }
+        variables |= {"OMP_NUM_THREADS": str(cores), "FIELDWISE_RAY_WORKER": "1"}
         trainer = ray.train.torch.TorchTrainer(
-            _train_on_worker,
+            train_on_worker,
             train_loop_config={
                 "arguments": list(GIVEN),
-                "environment": passed,
+                "environment": variables,
                 "folder": str(Path.cwd()),
             },
             scaling_config=ray.train.ScalingConfig(
@@ -171,10 +190,27 @@ def train_on_ray(processes: int | None, *, gpus: bool, folder: Path) -> None:
     sys.stderr.write(err)
 
 
-def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
-    """Run the command in a worker of Ray Train; returns what it prints on standard output, and on standard error."""
-    from fieldwise.cli import execute
+def _check_resources(
+    available: Mapping[str, float], per_process: Mapping[str, int], processes: int
+) -> None:
+    """Check that a cluster made here has what the processes need; another one may grow, and is waited for."""
+    for resource, amount in per_process.items():
+        needed = amount * processes
+        present = available.get(resource, 0)
+        if present >= needed:
+            continue
+        shortage = f"the processes need {needed} {resource}s, and the Ray cluster has {present:.0f}"
+        if not os.environ.get("RAY_ADDRESS"):
+            raise ConfigError(
+                f"{shortage}: lower --processes or OMP_NUM_THREADS, or name another in RAY_ADDRESS"
+            )
+        say(f"waiting for the Ray cluster: {shortage}")
 
+
+def _execute_on_worker(
+    execute: Callable[[Sequence[str]], int | None], config: dict[str, Any]
+) -> tuple[str, str]:
+    """Run the command in a worker of Ray Train; returns what it prints on standard output, and on standard error."""
     os.chdir(config["folder"])
     os.environ.update(config["environment"])
     with (
@@ -187,14 +223,17 @@ def _train_on_worker(config: dict[str, Any]) -> tuple[str, str]:
 
 def _cause(failures: dict[int, Exception]) -> Exception:
     """The root cause of the processes' errors, by rank; an unexpected error becomes a LostProcessError with advice."""
-    known = (FieldwiseError, OSError, ImportError)
-    known_failures = [
-        one for one in failures.values() if isinstance(one, known) or is_out_of_memory(one)
+    expected = (FieldwiseError, OSError, ImportError)
+    expected_errors = [
+        error
+        for error in failures.values()
+        if isinstance(error, expected) or is_out_of_memory(error)
     ]
-    if known_failures:
-        return min(known_failures, key=lambda one: isinstance(one, LostProcessError))
-    rank, why = min(failures.items(), key=lambda item: item[0])
+    if expected_errors:
+        return min(expected_errors, key=lambda error: isinstance(error, LostProcessError))
+    rank = min(failures)
+    error = failures[rank]
     return LostProcessError(
-        f"process {rank} is lost ({type(why).__name__}: {first_line(why)}): see `ray status` and the machine's "
+        f"process {rank} is lost ({type(error).__name__}: {first_line(error)}): see `ray status` and the machine's "
         "memory; the same command resumes from the last checkpoint, if there is one"
     )

@@ -15,7 +15,7 @@ from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.cli.options import load_bundle, seen_rule, seen_words
-from fieldwise.cli.serve import ServeOptions
+from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError

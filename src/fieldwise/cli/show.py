@@ -89,6 +89,12 @@ def say(sentence: str) -> None:
     print(visible(sentence), file=sys.stderr, flush=True)
 
 
+def say_dropped(rows: int) -> None:
+    """Say how many rows a label's rule dropped, if any."""
+    if rows:
+        say(f"{counted(rows, 'row')} dropped by the label's rule")
+
+
 def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
     """Say which marks were read as missing, and warn of repeated rows, of features that know labels, and of leaks."""
     from fieldwise.data.encode.numbers import marks_sentences

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from typer import Option
 
 from fieldwise.cli import options as opt
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 class TrainOptions:
     """Options of `fieldwise train`."""
 
+    context: typer.Context  # holds the Invocation
     recipe: opt.RecipeName
     settings: opt.Settings = None
     out: Annotated[
@@ -73,7 +75,7 @@ def run(options: TrainOptions) -> None:
         out = options.folder(recipe).absolute()
         out.parent.mkdir(parents=True, exist_ok=True)
         on_gpus = recipe.training.device.startswith("cuda")
-        train_on_ray(options.processes, gpus=on_gpus, folder=out.parent)
+        train_on_ray(options.context.obj, options.processes, gpus=on_gpus, folder=out.parent)
         return
     if launch_processes(options.processes):
         return
