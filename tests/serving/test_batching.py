@@ -78,8 +78,8 @@ def test_requests_that_arrive_during_a_batch_are_the_next_one(numbers, limits, b
 def test_clients_that_take_turns_become_one_batch(monkeypatch):
     """A client that asks again some turns of the loop later joins those who wait."""
     # enough for a machine that does other work
-    monkeypatch.setattr("fieldwise.serving.batching.GAP", 60)
-    monkeypatch.setattr("fieldwise.serving.batching.PART", 6000)
+    monkeypatch.setattr("fieldwise.serving.batching.ARRIVAL_GAP_S", 60)
+    monkeypatch.setattr("fieldwise.serving.batching.AWAITED_SHARE", 6000)
 
     async def scenario(batcher, recorder):
         def slow(asked):

@@ -104,7 +104,7 @@ def test_explanations_have_a_tenth_of_the_worker_while_others_are_served(monkeyp
             queue = batching.ChunkQueue(worker, 1, lambda: busy[0])
             return await queue.run(lambda: [lambda k=k: [k] for k in range(chunks)])
 
-    monkeypatch.setattr(batching, "HOLD_UP", -1.0)
+    monkeypatch.setattr(batching, "MAX_HOLD_UP_S", -1.0)
     monkeypatch.setattr(batching, "_timed", timed)
     monkeypatch.setattr(batching.asyncio, "sleep", rest)
     assert asyncio.run(run(2)) == [0, 1]

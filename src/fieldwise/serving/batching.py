@@ -15,18 +15,20 @@ RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 Waiting = tuple[RequestT, "asyncio.Future[AnswerT]"]
 
-# requests
 MAX_BATCH = 32
+"""Requests."""
 MAX_WAITING = 256
-# of the event loop: answers are sent, requests read, their tasks begun, and requests added to the
-# queue
-TURNS = 4
-GAP = 0.001  # seconds without a new request, after which no others are awaited
-PART = 0.5  # of the last batch's time, after which no others are awaited
-HOLD_UP = 0.05  # seconds of chunks without a pause; a longer chunk is alone
-# pause after a chunk, in multiples of its time, while others are served: at most a tenth of the
-# worker
-REST = 9
+"""Requests."""
+EVENT_LOOP_TURNS = 4
+"""In which answers are sent, requests read, their tasks begun, and requests added to the queue."""
+ARRIVAL_GAP_S = 0.001
+"""Without a new request for this time, no others are awaited."""
+AWAITED_SHARE = 0.5
+"""Of the last batch's time, after which no others are awaited."""
+MAX_HOLD_UP_S = 0.05
+"""Chunks without a pause; a longer chunk is alone."""
+REST_PER_WORK = 9
+"""The pause after a chunk, in multiples of its time, while others are served: at most a tenth of the worker."""
 
 
 class Batcher(Generic[RequestT, AnswerT]):
@@ -35,6 +37,14 @@ class Batcher(Generic[RequestT, AnswerT]):
     A batcher belongs to one event loop. Requests that have timed out are removed from their batch.
     If a whole batch fails, each of its requests is retried alone, so that only the faulty one
     fails.
+
+    Args:
+        worker: runs one batch at a time of this batcher.
+        run: returns the responses of requests, or exceptions, in order.
+        most: maximum requests of a batch.
+        budget: maximum cost of a batch with more than one request.
+        waiting: maximum requests that wait; further ones are refused.
+        cost: the cost of a request.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> async def ask_three():
@@ -47,14 +57,13 @@ class Batcher(Generic[RequestT, AnswerT]):
 
     def __init__(
         self,
-        worker: Executor,  # runs one batch at a time of this batcher
-        # the responses, or exceptions, in order
+        worker: Executor,
         run: Callable[[list[RequestT]], Sequence[AnswerT | BaseException]],
         *,
-        most: int = MAX_BATCH,  # requests of a batch
-        budget: int = 0,  # maximum cost of a batch with more than one request
-        waiting: int = MAX_WAITING,  # requests; further ones are refused
-        cost: Callable[[RequestT], int] = lambda _: 0,  # of a request
+        most: int = MAX_BATCH,
+        budget: int = 0,
+        waiting: int = MAX_WAITING,
+        cost: Callable[[RequestT], int] = lambda _: 0,
     ) -> None:
         self.worker = worker
         self.run = run
@@ -63,10 +72,11 @@ class Batcher(Generic[RequestT, AnswerT]):
         self.budget = budget
         self.waiting = waiting
         self._waiting: deque[Waiting[RequestT, AnswerT]] = deque()
-        self._last = 0  # requests in the newest batch, unless its work was limited
-        self._seconds = 0.0  # that batch's
-        # how many waiting end a pause
-        self._enough = 0
+        self._last_count = 0
+        """Requests in the newest batch, unless its work was limited."""
+        self._last_seconds = 0.0
+        self._awaited_count = 0
+        """How many waiting requests end a pause."""
         self._arrived = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
 
@@ -75,7 +85,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         _check_queue(len(self._waiting), self.waiting)
         future: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, future))
-        if len(self._waiting) >= self._enough:
+        if len(self._waiting) >= self._awaited_count:
             self._arrived.set()
         if self._serving is None:
             self._serving = asyncio.create_task(self._serve())
@@ -89,35 +99,40 @@ class Batcher(Generic[RequestT, AnswerT]):
     async def _serve(self) -> None:
         try:
             while True:
-                await self._gather()
-                if not (batch := self._next()):
+                await self._await_others()
+                batch = self._next_batch()
+                if not batch:
                     break
-                # of work: more would not fit
-                is_full = bool(self._waiting) and len(batch) < self.most
-                self._last = 0 if is_full else len(batch)
+                # the cost limited the batch: more would not fit
+                is_limited = bool(self._waiting) and len(batch) < self.most
+                self._last_count = 0 if is_limited else len(batch)
                 await self._answer(batch)
         finally:
             self._serving = None
-            self._last = 0
+            self._last_count = 0
 
-    async def _gather(self) -> None:
+    async def _await_others(self) -> None:
         """Wait a moment for those who were just answered, who may ask again.
 
         A batch of one takes almost as long as one of several: without this wait the same clients
         form two halves that take turns.
         """
         loop = asyncio.get_running_loop()
-        self._enough = min(len(self._waiting) + self._last, self.most)
-        until = loop.time() + PART * self._seconds
-        for _ in range(TURNS):
-            if len(self._waiting) >= self._enough:
+        self._awaited_count = min(len(self._waiting) + self._last_count, self.most)
+        deadline = loop.time() + AWAITED_SHARE * self._last_seconds
+        for _ in range(EVENT_LOOP_TURNS):
+            if len(self._waiting) >= self._awaited_count:
                 return
             await asyncio.sleep(0)
-        before = -1
-        while before < len(self._waiting) < self._enough and (left := until - loop.time()) > 0:
-            before = len(self._waiting)
+
+        count_before = -1
+        while count_before < len(self._waiting) < self._awaited_count:
+            remaining = deadline - loop.time()
+            if remaining <= 0:
+                return
+            count_before = len(self._waiting)
             self._arrived.clear()
-            timer = loop.call_later(min(GAP, left), self._arrived.set)
+            timer = loop.call_later(min(ARRIVAL_GAP_S, remaining), self._arrived.set)
             await self._arrived.wait()
             timer.cancel()
 
@@ -126,14 +141,14 @@ class Batcher(Generic[RequestT, AnswerT]):
         try:
             loop = asyncio.get_running_loop()
             requests = [request for request, _ in batch]
-            self._seconds, answers = await loop.run_in_executor(
+            self._last_seconds, answers = await loop.run_in_executor(
                 self.worker, _timed, lambda: self.run(requests)
             )
         except FAULTS as e:
             if len(batch) > 1:
-                for one in batch:
-                    if not one[1].done():
-                        await self._answer([one])
+                for request, future in batch:
+                    if not future.done():
+                        await self._answer([(request, future)])
                 return
             answers = [e]
         for (_, future), answer in zip(batch, answers, strict=True):
@@ -144,15 +159,15 @@ class Batcher(Generic[RequestT, AnswerT]):
             else:
                 future.set_result(answer)
 
-    def _next(self) -> "list[Waiting[RequestT, AnswerT]]":
+    def _next_batch(self) -> "list[Waiting[RequestT, AnswerT]]":
         """The next batch, in the order of arrival."""
         batch: list[Waiting[RequestT, AnswerT]] = []
-        work = 0
+        batch_cost = 0
         while self._waiting and len(batch) < self.most:
             request, future = self._waiting[0]
             if not future.done():
-                work += self.cost(request)
-                if batch and work > self.budget:
+                batch_cost += self.cost(request)
+                if batch and batch_cost > self.budget:
                     break
                 batch.append((request, future))
             self._waiting.popleft()
@@ -162,8 +177,10 @@ class Batcher(Generic[RequestT, AnswerT]):
 class ChunkQueue:
     """A queue for long work in chunks, one work at a time; every 50 ms the worker answers other requests.
 
-    More than `waiting` works are refused; `others` says whether other requests are being served or
-    waiting.
+    Args:
+        worker: runs the chunks.
+        waiting: maximum number of works; further ones are refused.
+        others: says whether other requests are being served or waiting.
     """
 
     def __init__(self, worker: Executor, waiting: int, others: Callable[[], bool]) -> None:
@@ -172,7 +189,7 @@ class ChunkQueue:
         self.others = others
         self._turn = asyncio.Lock()
         self._count = 0
-        self._due = 0.0
+        self._rests_until = 0.0
 
     async def run(self, chunks: Callable[[], Sequence[Callable[[], list[Any]]]]) -> list[Any]:
         """Run the chunks of a work and return their concatenated results; `chunks` itself runs in the worker too."""
@@ -180,36 +197,40 @@ class ChunkQueue:
         self._count += 1
         try:
             async with self._turn:
-                waiting = deque(await self._rested(chunks))
-                result = []
-                while waiting:
-                    result += await self._rested(partial(_some, waiting))
-                return result
+                remaining = deque(await self._run_rested(chunks))
+                results: list[Any] = []
+                while remaining:
+                    results += await self._run_rested(partial(_run_next_chunks, remaining))
+                return results
         finally:
             self._count -= 1
 
-    async def _rested(self, call: Callable[[], T]) -> T:
+    async def _run_rested(self, call: Callable[[], T]) -> T:
         """The result of a call in the worker, after the rest that the last one owes if others are served."""
         loop = asyncio.get_running_loop()
-        if self.others() and (rest := self._due - loop.time()) > 0:
+        rest = self._rests_until - loop.time()
+        if rest > 0 and self.others():
             await asyncio.sleep(rest)
         began = loop.time()
         seconds, result = await loop.run_in_executor(self.worker, _timed, call)
         # the worker was others' while this call waited for it
-        self._due = began + (1 + REST) * seconds
+        self._rests_until = began + (1 + REST_PER_WORK) * seconds
         return result
 
 
-def _some(waiting: "deque[Callable[[], list[T]]]") -> list[T]:
+def _run_next_chunks(remaining: "deque[Callable[[], list[T]]]") -> list[T]:
     """The results of the next chunks, as many as hold others up for a moment if each takes as long as the last."""
     results: list[T] = []
-    began = before = time.perf_counter()
-    while waiting:
-        results += waiting.popleft()()
-        now = time.perf_counter()
-        if now - began + now - before > HOLD_UP:
+    began = time.perf_counter()
+    chunk_began = began
+    while remaining:
+        chunk = remaining.popleft()
+        results += chunk()
+        chunk_ended = time.perf_counter()
+        total_seconds = chunk_ended - began
+        if total_seconds + chunk_ended - chunk_began > MAX_HOLD_UP_S:
             break
-        before = now
+        chunk_began = chunk_ended
     return results
 
 

@@ -20,11 +20,14 @@ from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.rows import NO_ITEMS, RequestError
 
-LISTED = 60  # a column with more values is not offered as a choice
-FREQUENT = 100  # frequent values of a list field that are checked for item ids
-NAMED = 0.5  # minimum share of different values in a title column
-# last words of the names of title columns
-TITLES = {"title", "name", "headline", "caption", "label"}
+MAX_CHOICES = 60
+"""A column with more values is not offered as a choice."""
+CHECKED_FREQUENT_VALUES = 100
+"""Frequent values of a list field that are checked for item ids."""
+MIN_TITLE_SHARE = 0.5
+"""Minimum share of different values in a title column."""
+TITLE_WORDS = {"title", "name", "headline", "caption", "label"}
+"""Last words of the names of title columns."""
 
 
 class Browser:
@@ -41,18 +44,9 @@ class Browser:
         self._bundle = bundle
         self._cascade = cascade
         self._index = cascade.index if cascade else None
-        self._given = title
-        columns = {} if self._index is None else self._index.items.schema
-        if title is not None and title not in columns:
-            to_do = "serve items with --log, --items or --index, or omit the title"
-            hint = nearest(title, columns) if columns else to_do
-            raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
-        kind = None if title is None else columns[title]
-        if kind is not None and (kind.is_nested() or kind in (pl.Binary, pl.Duration)):
-            what = "bytes" if kind == pl.Binary else "durations" if kind == pl.Duration else "lists"
-            raise ConfigError(
-                f"a title must be a text column, found {title!r} with {what}: use another column"
-            )
+        self._given_title = title
+        if title is not None:
+            _check_title(title, {} if self._index is None else self._index.items.schema)
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -65,41 +59,23 @@ class Browser:
         item; without `ranked`, the order is that of pre-ranking. Items have the latest values of
         their `varying` columns.
         """
-        bundle = self._bundle
-        labels = self._bundle.schema.labels
-        # sentences about its test metrics
-        label = labels[0]
-        run = bundle.about.get("run")
-        quality = list[str]()
-        if isinstance(run, Mapping) and isinstance(run.get("test"), Mapping):
-            metrics = {
-                name: float(value)
-                for name, value in run["test"].items()
-                if isinstance(value, (int, float))
-            }
-            if label.task == "regression":
-                quality = list(regression_words(metrics, label).values())
-            else:  # a calibration changes probabilities, whose metrics were measured without it
-                shown = ("auc",) if label.name in bundle.calibration else ("auc", "logloss", "ece")
-                quality = [
-                    words for name, words in binary_words(metrics, label).items() if name in shown
-                ]
+        labels = [
+            {"name": label.name, "task": label.task, "range": label.range, "meaning": label.meaning}
+            for label in self._bundle.schema.labels
+        ]
         return {
-            "model": _named(bundle) | {"quality": quality},
-            "labels": [
-                {"name": one.name, "task": one.task, "range": one.range, "meaning": one.meaning}
-                for one in labels
-            ],
-            "fields": [self._about_field(*one) for one in self._fields],
+            "model": {**_named(self._bundle), "quality": _quality_sentences(self._bundle)},
+            "labels": labels,
+            "fields": [self._about_field(bundle, field) for bundle, field in self._fields],
             "items": None if self._cascade is None else self._about_items(self._cascade),
         }
 
     @cached_property
     def title(self) -> str | None:
         """The item column with titles; None if there is none."""
-        if self._index is None or self._given is not None:
-            return self._given
-        return title_column(self._index, [one for _, one in self._fields])
+        if self._index is None or self._given_title is not None:
+            return self._given_title
+        return title_column(self._index, [field for _, field in self._fields])
 
     @property
     def user_fields(self) -> list[Field]:
@@ -112,56 +88,37 @@ class Browser:
             raise RequestError(NO_ITEMS, "server", 404)
         index = self._index
         if ids:
-            return np.array([index.places[one] for one in ids if one in index.places], np.int64)
-        start = search.lower()
-        (names, titles) = self._searched
-        return (
-            (names.str.starts_with(start) | titles.str.contains(start, literal=True))
-            .arg_true()
-            .to_numpy()
-        )
+            return np.array([index.places[text] for text in ids if text in index.places], np.int64)
+        text = search.lower()
+        lower_ids, lower_titles = self._searched
+        matches = lower_ids.str.starts_with(text) | lower_titles.str.contains(text, literal=True)
+        return matches.arg_true().to_numpy()
 
     @cached_property
     def _fields(self) -> list[tuple[Bundle, Field]]:
         """The fields of a request, one per column, each with the bundle that reads it."""
-        results: dict[str, tuple[Bundle, Field]] = {}
-        cascade = self._cascade
-        for bundle in (self._bundle, *([cascade.prerank] if cascade and cascade.prerank else [])):
+        bundles = [self._bundle]
+        if self._cascade is not None and self._cascade.prerank is not None:
+            bundles.append(self._cascade.prerank)
+        by_column: dict[str, tuple[Bundle, Field]] = {}
+        for bundle in bundles:
             for field in bundle.schema.fields:
-                results.setdefault(field.column, (bundle, field))
-        return list(results.values())
+                by_column.setdefault(field.column, (bundle, field))
+        return list(by_column.values())
 
     @cached_property
     def _searched(self) -> tuple[pl.Series, pl.Series]:
         """Ids and titles in lower case."""
         index = self._index
         assert index is not None, "the caller checked this"
-        titles = (
-            index.texts
-            if self.title is None
-            else as_text(index.items.get_column(self.title)).fill_null("")
-        )
+        titles = index.texts
+        if self.title is not None:
+            titles = as_text(index.items.get_column(self.title)).fill_null("")
         return index.texts.str.to_lowercase(), titles.str.to_lowercase()
 
     def _about_field(self, bundle: Bundle, field: Field) -> dict[str, Any]:
         fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
         values = fitted.values if isinstance(fitted, Vocabulary) else None
-        frequent = (
-            (values or ())[:FREQUENT] if field.cell == "list" and self._index is not None else ()
-        )
-        usual: str | float | list[str] | None = [] if field.cell == "list" else None
-        if usual is None and values is not None:
-            usual = values[0] if values else None
-        elif usual is None and field.column in bundle.samples.columns:
-            column = bundle.samples.get_column(field.column)
-            if field.cell == "number":
-                missing = bundle.schema.missing
-                what = f"column {field.column!r}"
-                median = as_number(column, what, form=field.number_format, missing=missing).median()
-                usual = float(f"{median:.6g}") if isinstance(median, float) else None
-            else:
-                modes = as_text(column).drop_nulls().mode().sort()
-                usual = str(modes[0]) if len(modes) else None
         return {
             "name": field.name,
             "column": field.column,
@@ -169,16 +126,22 @@ class Browser:
             "kind": field.kind,
             "cell": field.cell,
             "values": _choices(values),
-            "usual": usual,
-            # most of the frequent values of its lists are ids of the catalogue
-            "items": self._index is not None
-            and 2 * sum(one in self._index.places for one in frequent) > len(frequent),
+            "usual": _usual_value(bundle, field, values),
+            "items": self._index is not None and self._has_items(field, values, self._index),
             "user": field.column == named_id("user", bundle.schema),
             "max_length": field.max_length,
         }
 
+    def _has_items(self, field: Field, values: Sequence[str] | None, index: ItemTable) -> bool:
+        """Whether most of the frequent values of a field's lists are ids of the catalogue."""
+        if field.cell != "list" or values is None:
+            return False
+        frequent = values[:CHECKED_FREQUENT_VALUES]
+        items = sum(value in index.places for value in frequent)
+        return 2 * items > len(frequent)
+
     def _about_items(self, cascade: Ranker[Bundle]) -> dict[str, Any]:
-        def values(column: str) -> list[str] | None:
+        def choices(column: str) -> list[str] | None:
             try:
                 texts = cascade.filters.texts(column)
             except DataError:
@@ -192,12 +155,74 @@ class Browser:
             "column": cascade.index.id_column,
             "title": self.title,
             "columns": [
-                {"name": name, "values": values(name)} for name in cascade.index.items.columns
+                {"name": name, "values": choices(name)} for name in cascade.index.items.columns
             ],
             "varying": self._varying,
             "prerank": None if cascade.prerank is None else _named(cascade.prerank),
             "ranked": cascade.bundle is not None,
         }
+
+
+def _check_title(title: str, columns: Mapping[str, pl.DataType]) -> None:
+    """A ConfigError if there is no such column, or its cells are no texts."""
+    if title not in columns:
+        remedy = "serve items with --log, --items or --index, or omit the title"
+        hint = nearest(title, columns) if columns else remedy
+        raise ConfigError(f"a title must be a column of the items, found {title!r}: {hint}")
+    dtype = columns[title]
+    if dtype == pl.Binary:
+        contents = "bytes"
+    elif dtype == pl.Duration:
+        contents = "durations"
+    elif dtype.is_nested():
+        contents = "lists"
+    else:
+        return
+    raise ConfigError(
+        f"a title must be a text column, found {title!r} with {contents}: use another column"
+    )
+
+
+def _quality_sentences(bundle: Bundle) -> list[str]:
+    """Sentences about a bundle's test metrics, if it has any."""
+    label = bundle.schema.labels[0]
+    run = bundle.about.get("run")
+    if not isinstance(run, Mapping) or not isinstance(run.get("test"), Mapping):
+        return []
+    metrics = {
+        name: float(value) for name, value in run["test"].items() if isinstance(value, (int, float))
+    }
+    if label.task == "regression":
+        return list(regression_words(metrics, label).values())
+    shown = ["auc"]
+    # a calibration changes probabilities, whose metrics were measured without it
+    if label.name not in bundle.calibration:
+        shown += ["logloss", "ece"]
+    return [words for name, words in binary_words(metrics, label).items() if name in shown]
+
+
+def _usual_value(
+    bundle: Bundle, field: Field, values: Sequence[str] | None
+) -> str | float | list[str] | None:
+    """The most frequent value of a field, or the median; an empty list for lists."""
+    if field.cell == "list":
+        return []
+    if values is not None:  # the most frequent first
+        return values[0] if values else None
+    if field.column not in bundle.samples.columns:
+        return None
+    column = bundle.samples.get_column(field.column)
+    if field.cell == "number":
+        numbers = as_number(
+            column,
+            f"column {field.column!r}",
+            form=field.number_format,
+            missing=bundle.schema.missing,
+        )
+        median = numbers.median()
+        return float(f"{median:.6g}") if isinstance(median, float) else None
+    modes = as_text(column).drop_nulls().mode().sort()
+    return str(modes[0]) if len(modes) else None
 
 
 def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
@@ -215,22 +240,26 @@ def title_column(index: ItemTable, read: Sequence[Field] = ()) -> str | None:
     """
     fields = {field.column: field for field in read}
     best = None
-    most = (False, False, 0.0)
-    for name, kind in index.items.schema.items():
+    best_rank = (False, False, 0.0)
+    for name, dtype in index.items.schema.items():
+        if dtype != pl.String or name == index.id_column:
+            continue
         cells = index.items.get_column(name).drop_nulls()
-        share = cells.n_unique() / index.items.height if kind == pl.String else 0.0
-        if name == index.id_column or share < NAMED:
+        share = cells.n_unique() / index.items.height
+        if share < MIN_TITLE_SHARE:
             continue
+
         field = fields.get(name)
-        named = not TITLES.isdisjoint(words_of(name)[-1:])
-        of_words = cells.str.contains(r"\S\s+\S")
-        if field is not None and (
-            field.cell != "category" or not (named or 2 * of_words.sum() > len(cells))
-        ):
-            continue
-        if (named, field is None, share) > most:
+        has_title_name = not TITLE_WORDS.isdisjoint(words_of(name)[-1:])
+        if field is not None:
+            has_several_words = 2 * cells.str.contains(r"\S\s+\S").sum() > len(cells)
+            if field.cell != "category" or not (has_title_name or has_several_words):
+                continue
+
+        rank = (has_title_name, field is None, share)
+        if rank > best_rank:
             best = name
-            most = (named, field is None, share)
+            best_rank = rank
     return best
 
 
@@ -241,17 +270,20 @@ def _named(bundle: Bundle) -> dict[str, Any]:
 def filled(value: Any) -> Any:
     """A table's cell as models read it: an empty text is None, and empty elements of a list are dropped."""
     if isinstance(value, list):
-        return [text for one in value if (text := one.strip())]
+        texts = [element.strip() for element in value]
+        return [text for text in texts if text]
     return None if value == "" else value
 
 
 def _choices(values: Collection[str] | None) -> list[str] | None:
     """The values sorted, numbers by size, then texts; None if there are too many to choose from."""
 
-    def key(text: str) -> tuple[int, float, str]:
+    def order(text: str) -> tuple[int, float, str]:
         try:
             return 0, float(text), text
         except ValueError:
             return 1, 0.0, text
 
-    return None if values is None or len(values) > LISTED else sorted(values, key=key)
+    if values is None or len(values) > MAX_CHOICES:
+        return None
+    return sorted(values, key=order)
