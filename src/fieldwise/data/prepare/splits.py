@@ -13,6 +13,7 @@ import polars as pl
 from fieldwise.data.encode.columns import as_text, coded
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import (
+    PARTS,
     ColumnSplit,
     LeaveLastOutSplit,
     RandomSplit,
@@ -22,6 +23,10 @@ from fieldwise.data.prepare.settings import (
 from fieldwise.errors import DataError
 from fieldwise.schema import MISSING_MARKS, Schema
 from fieldwise.storage import scratch
+
+TRAIN, VALID, TEST, DROPPED = range(4)
+"""The parts of rows, as numbers."""
+_NO_PART = -1
 
 
 def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
@@ -35,17 +40,20 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 
     Rank 0 is a missing cell. The different texts are held in memory.
     """
-    chunks = (coded(column[at]).texts for at in scratch.chunk_slices(len(column)))
-    texts = reduce(
-        lambda known, more: pl.concat([known, more]).unique(), chunks, pl.Series(dtype=pl.String)
-    ).sort()
-    known = pl.int_range(1, len(texts) + 1, eager=True)
+    texts = pl.Series(dtype=pl.String)
+    for at in scratch.chunk_slices(len(column)):
+        texts = pl.concat([texts, coded(column[at]).texts]).unique()
+    texts = texts.sort()
+    ranks_of_texts = pl.int_range(1, len(texts) + 1, eager=True)
+
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
     for at in scratch.chunk_slices(len(column)):
         cells = coded(column[at])
-        own = cells.texts.replace_strict(texts, known, default=0, return_dtype=pl.Int32).to_numpy()
-        ranks[at] = cells.look_up(own, 0)
+        ranks_in_chunk = cells.texts.replace_strict(
+            texts, ranks_of_texts, default=0, return_dtype=pl.Int32
+        )
+        ranks[at] = cells.look_up(ranks_in_chunk.to_numpy(), 0)
         counts += np.bincount(ranks[at], minlength=len(counts))
     return ranks, counts
 
@@ -60,78 +68,87 @@ def group_rows(
     one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
-    grouped = scratch.empty(len(ranks), np.int64)
-    place = starts.copy()
+    by_rank = _rows_by_rank(ranks, starts)
+    chunk_rows = scratch.budget().chunk_rows or max(len(ranks), 1)
+    first = 1
+    while first < len(starts):
+        chunk_end = starts[first] + chunk_rows
+        if starts[-1] + counts[-1] <= chunk_end:
+            end = len(starts)
+        else:
+            end = max(first + 1, int(np.searchsorted(starts, chunk_end, side="right")) - 1)
+        group_sizes = counts[first:end]
+        rows = by_rank[starts[first] : starts[first] + int(group_sizes.sum())]
+        groups = np.repeat(np.arange(len(group_sizes)), group_sizes)
+        yield rows[np.lexsort((values[rows], groups))], groups, group_sizes
+        first = end
+
+
+def _rows_by_rank(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The numbers of all rows by rank [N], those of a rank from its start, in the order of the table."""
+    by_rank = scratch.empty(len(ranks), np.int64)
+    next_places = starts.copy()
     for at in scratch.chunk_slices(len(ranks)):
         order = np.argsort(ranks[at], kind="stable")
         rank = ranks[at][order]
-        own = np.bincount(rank, minlength=len(place))
-        grouped[place[rank] + np.arange(len(rank)) - (np.cumsum(own) - own)[rank]] = (
-            order + at.start
-        )
-        place += own
-    first = 1
-    most = scratch.budget().chunk_rows or max(len(ranks), 1)
-    while first < len(starts):
-        last = max(first + 1, int(np.searchsorted(starts, starts[first] + most, side="right")) - 1)
-        last = len(starts) if starts[-1] + counts[-1] <= starts[first] + most else last
-        some = counts[first:last]
-        rows = grouped[starts[first] : starts[first] + int(some.sum())]
-        codes = np.repeat(np.arange(len(some)), some)
-        yield rows[np.lexsort((values[rows], codes))], codes, some
-        first = last
+        counts = np.bincount(rank, minlength=len(starts))
+        first_of_rank = np.cumsum(counts) - counts
+        number_in_rank = np.arange(len(rank)) - first_of_rank[rank]
+        by_rank[next_places[rank] + number_in_rank] = order + at.start
+        next_places += counts
+    return by_rank
 
 
-def _ends(ordered: np.ndarray, place: int) -> tuple[int, int]:
+def _bounds_of_value(ordered: np.ndarray, place: int) -> tuple[int, int]:
     """The first place of the value at a place, and the first behind it."""
-    first, after = (
-        int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right")
-    )
-    return first, after
+    value = ordered[place]
+    first = np.searchsorted(ordered, value, side="left")
+    end = np.searchsorted(ordered, value, side="right")
+    return int(first), int(end)
 
 
-def _nearest(ordered: np.ndarray, target: float) -> int:
+def _nearest_cut(ordered: np.ndarray, target: float) -> int:
     """The cut (number of rows before it) nearest to a target, with rows before and after it."""
-    cuts = _ends(ordered, min(max(int(target), 0), len(ordered) - 1))
-    return min(
-        (cut for cut in cuts if 0 < cut < len(ordered)), key=lambda cut: (abs(cut - target), cut)
-    )
+    cuts = _bounds_of_value(ordered, min(max(int(target), 0), len(ordered) - 1))
+    allowed = [cut for cut in cuts if 0 < cut < len(ordered)]
+    return min(allowed, key=lambda cut: (abs(cut - target), cut))
 
 
 def assign_random_split(
     rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None
 ) -> np.ndarray:
-    """Part of each row [N], int8: 0 train, 1 valid, 2 test; `shares` of valid and test, stratified by classes."""
+    """Part of each row [N], int8; `shares` of valid and test, stratified by classes."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
     shuffled = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
     np.random.default_rng(seed).shuffle(shuffled)
     part = scratch.empty(rows, np.int8)
-    done = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
+    earlier = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
     for at in scratch.chunk_slices(rows):
         drawn = shuffled[at]
-        code = (
-            np.zeros(len(drawn), dtype=np.int64)
-            if classes is None
-            else classes[drawn].astype(np.int64)
-        )
-        by_class = np.argsort(code, kind="stable")
+        codes = np.zeros(len(drawn), dtype=np.int64)
+        if classes is not None:
+            codes = classes[drawn].astype(np.int64)
+        by_class = np.argsort(codes, kind="stable")
         drawn = drawn[by_class]
-        code = code[by_class]
-        own = np.bincount(code, minlength=len(counts))
-        # position within its class
-        place = np.arange(len(drawn)) + (done - (np.cumsum(own) - own))[code]
-        part[drawn] = np.where(place < test[code], 2, np.where(place < (test + valid)[code], 1, 0))
-        done += own
+        codes = codes[by_class]
+
+        class_rows = np.bincount(codes, minlength=len(counts))
+        first_of_class = np.cumsum(class_rows) - class_rows
+        number_in_class = np.arange(len(drawn)) - first_of_class[codes] + earlier[codes]
+        is_test = number_in_class < test[codes]
+        is_valid = number_in_class < (test + valid)[codes]
+        part[drawn] = np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
+        earlier += class_rows
     return part
 
 
 def classes_of(y: np.ndarray) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
-    values = reduce(
-        np.union1d, (y[at] for at in scratch.chunk_slices(len(y))), np.empty(0, y.dtype)
-    )
+    values = np.empty(0, y.dtype)
+    for at in scratch.chunk_slices(len(y)):
+        values = np.union1d(values, y[at])
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
     for at in scratch.chunk_slices(len(y)):
@@ -146,15 +163,16 @@ def classes_of(y: np.ndarray) -> np.ndarray:
     return codes
 
 
-def _apportion(counts: np.ndarray, share: float, room: np.ndarray) -> np.ndarray:
+def _apportion(counts: np.ndarray, share: float, available: np.ndarray) -> np.ndarray:
     """Counts per class: the whole part of its quota, plus the rest by the largest remainders."""
     total = int(np.floor(counts.sum() * share + 0.5))
     quota = counts * share
-    given: np.ndarray = np.minimum(np.floor(quota).astype(np.int64), room)
-    for k in np.argsort(given - quota, kind="stable").tolist() * 2:
-        if given.sum() < total and given[k] < room[k]:
-            given[k] += 1
-    return given
+    seats: np.ndarray = np.minimum(np.floor(quota).astype(np.int64), available)
+    by_remainder = np.argsort(seats - quota, kind="stable").tolist()
+    for k in 2 * by_remainder:
+        if seats.sum() < total and seats[k] < available[k]:
+            seats[k] += 1
+    return seats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,42 +200,49 @@ def split_table(
     does not say who they are.
     """
     kept = 0
-    fix = "give more rows or change the shares valid and test"
+    remedy = "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         part = _at_random(frame, settings, schema, seed, y)
     elif isinstance(settings, TimeSplit):
         part = _by_time(frame, settings, schema)
     elif isinstance(settings, LeaveLastOutSplit):
         part, kept = _by_user(frame, settings, schema)
-        fix = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
+        remedy = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
         part = _by_column(frame, settings, seed, y)
-        share = (
-            "valid_share to sample validation rows from train"
-            if settings.valid_share is None
-            else ""
-        )
-        fix = f"mark rows of the empty parts in column {settings.column!r}, or {share or 'change valid_share'}"
-    train, valid, test = (
-        scratch.where(len(part), lambda at, k=k: part[at] == k)  # type: ignore[misc]
-        for k in (TRAIN, VALID, TEST)
-    )
-    dropped = frame.height - len(train) - len(valid) - len(test)
-    split = Split(train=train, valid=valid, test=test, users_kept_in_train=kept, dropped=dropped)
-    empty = [
-        name for name, rows in (("train", train), ("valid", valid), ("test", test)) if not len(rows)
-    ]
+        remedy = f"mark rows of the empty parts in column {settings.column!r}, or "
+        if settings.valid_share is None:
+            remedy += "valid_share to sample validation rows from train"
+        else:
+            remedy += "change valid_share"
+
+    rows = {
+        name: _rows_of_part(part, number)
+        for name, number in zip(PARTS, (TRAIN, VALID, TEST), strict=True)
+    }
+    empty = [name for name in PARTS if not len(rows[name])]
     if empty:
         if frame.height == 1:
-            fix = "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
+            remedy = (
+                "a table needs at least 3 rows, and for a model that is of use hundreds: add rows"
+            )
         raise DataError(
             f"every part needs rows: the {settings.kind} split of {frame.height} rows leaves {' and '.join(empty)} "
-            f"empty; {fix}"
+            f"empty; {remedy}"
         )
-    return split
+    dropped = frame.height - sum(len(numbers) for numbers in rows.values())
+    return Split(
+        train=rows["train"],
+        valid=rows["valid"],
+        test=rows["test"],
+        users_kept_in_train=kept,
+        dropped=dropped,
+    )
 
 
-TRAIN, VALID, TEST, DROPPED = range(4)
+def _rows_of_part(part: np.ndarray, number: int) -> np.ndarray:
+    """The numbers of the rows of a part, ascending, int64."""
+    return scratch.where(len(part), lambda at: part[at] == number)
 
 
 def _at_random(
@@ -234,7 +259,7 @@ def _at_random(
         values = order_values(
             frame, name, "split's valid_last_by", schema.format_of(name), schema.missing
         )
-        rest = scratch.where(len(part), lambda at: part[at] == TRAIN)
+        rest = _rows_of_part(part, TRAIN)
         in_order = rest[np.argsort(scratch.take(values, rest), kind="stable")]
         share = settings.valid / (1 - settings.test)
         valid_rows = int(np.floor(len(rest) * share + 0.5))
@@ -261,7 +286,7 @@ def _drop_without_positive(frame: pl.DataFrame, name: str, part: np.ndarray, y: 
 
 
 def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
-    """The part of each row [N], int8: 0 train, 1 valid, 2 test."""
+    """The part of each row [N], int8."""
     name = settings.column or schema.time
     if name is None:
         raise DataError(
@@ -270,30 +295,42 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
     values = order_values(frame, name, "time", schema.format_of(name), schema.missing)
     ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
-    few = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
-    if few < 3:
+    different_times = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
+    if different_times < 3:
         raise DataError(
-            f"a time split needs at least 3 different times: column {name!r} holds {few}; choose another split"
+            f"a time split needs at least 3 different times: column {name!r} holds {different_times}; choose another "
+            "split"
         )
-    # The cuts are the pair that is closest to the shares (see `TimeSplit`) among those that leave
-    # rows in every part.
-    after = np.array([settings.valid + settings.test, settings.test])
+    first, second = _time_cuts(ordered, settings)
+    first_valid = ordered[first]
+    first_test = ordered[second]
+
+    def parts_of(at: slice) -> np.ndarray:
+        is_valid = values[at] >= first_valid
+        is_test = values[at] >= first_test
+        return np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
+
+    return scratch.fill(len(values), np.int8, parts_of)
+
+
+def _time_cuts(ordered: np.ndarray, settings: TimeSplit) -> tuple[int, int]:
+    """The numbers of rows before validation and before test rows, of at least 3 different times.
+
+    They are the pair that is closest to the shares (see `TimeSplit`) among those that leave rows in
+    every part.
+    """
+    shares_after = np.array([settings.valid + settings.test, settings.test])
     # rounded, so that equally close cuts compare as equal
-    targets = np.round(len(ordered) * (1 - after), 6)
-    first, second = (_nearest(ordered, float(target)) for target in targets)
-    if first == second:
-        # Both distances grow away from the common cut, so the best pair has one of the two cuts
-        # there.
-        pairs = [(_ends(ordered, first - 1)[0], first), (first, _ends(ordered, first)[1])]
-        allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
-        first, second = min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
-    valid = ordered[first]
-    test = ordered[second]
-    return scratch.fill(
-        len(values),
-        np.int8,
-        lambda at: (values[at] >= valid).astype(np.int8) + (values[at] >= test),
-    )
+    targets = np.round(len(ordered) * (1 - shares_after), 6)
+    first, second = (_nearest_cut(ordered, float(target)) for target in targets)
+    if first != second:
+        return first, second
+    # Both distances grow away from the common cut, so the best pair has one of the two cuts there.
+    cut_before, _ = _bounds_of_value(ordered, first - 1)
+    _, cut_after = _bounds_of_value(ordered, first)
+    pairs = [(cut_before, first), (first, cut_after)]
+    allowed = [(a, b) for a, b in pairs if a > 0 and b < len(ordered)]
+    return min(allowed, key=lambda pair: float(np.abs(np.array(pair) - targets).sum()))
 
 
 def _by_user(
@@ -320,14 +357,16 @@ def _by_user(
         )
     part = scratch.empty(frame.height, np.int8)
     kept = 0
-    for some, users, rows in group_rows(ranks, counts, values):
-        enough = rows >= settings.min_train + settings.valid_rows + settings.test_rows
-        kept += int((~enough & (rows > 0)).sum())
-        from_end = np.cumsum(rows)[users] - 1 - np.arange(len(some))
-        held = (from_end < settings.test_rows + settings.valid_rows).astype(np.int8) + (
-            from_end < settings.test_rows
-        )
-        part[some] = np.where(enough[users], held, 0)
+    needed_rows = settings.min_train + settings.valid_rows + settings.test_rows
+    for rows, user_numbers, user_rows in group_rows(ranks, counts, values):
+        has_enough = user_rows >= needed_rows
+        kept += int((~has_enough & (user_rows > 0)).sum())
+        end_of_user = np.cumsum(user_rows)[user_numbers]
+        rows_after = end_of_user - 1 - np.arange(len(rows))
+        is_test = rows_after < settings.test_rows
+        is_valid = rows_after < settings.test_rows + settings.valid_rows
+        held_out = np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
+        part[rows] = np.where(has_enough[user_numbers], held_out, TRAIN)
     return part, kept
 
 
@@ -341,24 +380,31 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
     part = scratch.empty(frame.height, np.int8)
     for at in scratch.chunk_slices(frame.height):
         text = as_text(frame[name][at])
-        own = np.full(len(text), -1, dtype=np.int8)
-        for k, names in enumerate((settings.train, settings.valid, settings.test)):
-            own[text.is_in(list(names)).fill_null(False).to_numpy()] = k
-        if (own < 0).any():
-            row = int(np.argmax(own < 0))
+        part_of_row = np.full(len(text), _NO_PART, dtype=np.int8)
+        for number, names in (
+            (TRAIN, settings.train),
+            (VALID, settings.valid),
+            (TEST, settings.test),
+        ):
+            part_of_row[text.is_in(list(names)).fill_null(False).to_numpy()] = number
+        has_none = part_of_row == _NO_PART
+        if has_none.any():
+            row = int(np.argmax(has_none))
             raise DataError(
                 f"every value of the split's column must belong to a part: column {name!r} holds {text[row]!r} in row "
                 f"{at.start + row} (counting from 0); add it to train, valid or test, or remove such rows"
             )
-        part[at] = own
+        part[at] = part_of_row
     if settings.valid_share is None:
         return part
-    if valid := int(np.count_nonzero(part == 1)):
+
+    valid_rows = int(np.count_nonzero(part == VALID))
+    if valid_rows:
         raise DataError(
-            f"valid_share is for tables without validation rows: column {name!r} has {valid}; omit valid_share, or add "
-            "their values to train"
+            f"valid_share is for tables without validation rows: column {name!r} has {valid_rows}; omit valid_share, "
+            "or add their values to train"
         )
-    train = scratch.where(len(part), lambda at: part[at] == 0)
+    train = _rows_of_part(part, TRAIN)
     classes = classes_of(scratch.take(y, train)) if settings.stratify else None
     part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
     return part
@@ -381,14 +427,14 @@ def hold_out(
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
-        held = assign_random_split(frame.height, (share, 0.0), seed, classes) == 1
+        held = assign_random_split(frame.height, (share, 0.0), seed, classes) == VALID
     else:
         values = order_values(frame, time, "time", time_format, missing)
         ordered = np.sort(values)
-        several = len(values) > 0 and ordered[0] < ordered[-1]
-        held = values >= (
-            ordered[_nearest(ordered, frame.height * (1 - share))] if several else -np.inf
-        )
+        first_held = -np.inf  # without two different times
+        if len(values) and ordered[0] < ordered[-1]:
+            first_held = ordered[_nearest_cut(ordered, frame.height * (1 - share))]
+        held = values >= first_held
     if held.all() or not held.any():
         raise DataError(
             f"both held-out and kept rows are needed: {share:g} of {frame.height} leaves one side empty"
