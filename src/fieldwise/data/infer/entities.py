@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.infer.profile import ColumnProfile, Columns, comparable
-from fieldwise.data.prepare.ordering import parse_timestamps
+from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of, words_of

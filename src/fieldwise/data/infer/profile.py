@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import may_be_timestamp, parse_timestamps
+from fieldwise.data.prepare.timestamps import may_be_timestamp, parse_timestamps
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 
 _PROBED_DATES = 200

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from fieldwise.data.infer.profile import ColumnProfile, Columns
-from fieldwise.data.prepare.ordering import ParsedTimestamps, mixed_units, parse_timestamps
+from fieldwise.data.prepare.ordering import mixed_units
+from fieldwise.data.prepare.timestamps import ParsedTimestamps, parse_timestamps
 from fieldwise.schema.ids import TIMES, WORDS, name_matches, words_of
 
 _PROBED_NUMBERS = 10_000
