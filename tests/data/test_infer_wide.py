@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from fieldwise import SchemaError, infer_schema
-from fieldwise.data.infer import label as label_module
+from fieldwise.data.infer import label_choice as label_module
 from fieldwise.data.infer.entities import agreements
 from fieldwise.data.infer.profile import profile_columns
 

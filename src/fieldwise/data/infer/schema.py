@@ -13,14 +13,8 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser
-from fieldwise.data.infer.label import (
-    CLOSE,
-    LEAST_ROWS,
-    LabelCandidate,
-    choose_label,
-    guess_label,
-    label_by_place,
-)
+from fieldwise.data.infer.label import LabelCandidate, guess_label
+from fieldwise.data.infer.label_choice import CLOSE, LEAST_ROWS, choose_label, label_by_place
 from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
 from fieldwise.data.infer.time_column import GuessedTime, guess_time
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
