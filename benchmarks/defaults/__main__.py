@@ -12,7 +12,7 @@ from benchmarks.defaults.page import body, page
 from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
 from benchmarks.results import load, merge, say
-from fieldwise.runs import default_settings
+from fieldwise.runs import training_facts
 from fieldwise.storage.files import write_atomically
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     say(f"tables: {', '.join(options.tables)}")
     if options.as_large:
-        default_settings.LARGE_VOCABULARY = 0
-        default_settings.MOST_CELLS = 0
+        training_facts.LARGE_VOCABULARY = 0
+        training_facts.MOST_REGRESSION_CELLS = 0
     for name in options.tables:
         _run_table(name, options)
     return 0

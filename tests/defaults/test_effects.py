@@ -7,7 +7,7 @@ from scipy.stats import norm
 
 from fieldwise import Bag, Categorical, Encoder, Label, Numeric, Schema
 from fieldwise.data.table import EncodedTable
-from fieldwise.runs.default_settings import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
+from fieldwise.runs.training_facts import LEAST_VARIANCE, MOST_VARIANCE, effect_variance
 
 
 def encoded(frame: pl.DataFrame, fields: list) -> EncodedTable:
@@ -44,7 +44,7 @@ def test_small_effects_of_many_values_are_found(monkeypatch):
     y = rng.random(len(value)) < 1 / (1 + np.exp(-rng.normal(0, 0.02**0.5, 400)[value]))
     rows = encoded(pl.DataFrame({"a": value.astype(str), "y": y.astype(int)}), [Categorical("a")])
     assert effect_variance(rows, y) == pytest.approx(0.1)
-    monkeypatch.setattr("fieldwise.runs.default_settings.LARGE_VOCABULARY", rows.layout.num_rows)
+    monkeypatch.setattr("fieldwise.runs.training_facts.LARGE_VOCABULARY", rows.layout.num_rows)
     assert effect_variance(rows, y) == pytest.approx(0.02, rel=0.4)
 
 
@@ -98,7 +98,7 @@ def test_numbers_bags_and_weights_count_as_the_formula_has_them():
 
 
 def test_a_large_table_is_read_at_even_places(monkeypatch):
-    monkeypatch.setattr("fieldwise.runs.default_settings.EFFECT_ROWS", 1_000)
+    monkeypatch.setattr("fieldwise.runs.training_facts.EFFECT_ROWS", 1_000)
     rng = np.random.default_rng(5)
     value = rng.integers(20, size=3_000)
     y = rng.random(3_000) < (value % 5 + 1) / 7

@@ -37,8 +37,9 @@ from fieldwise.config import given
 from fieldwise.models import MODELS
 from fieldwise.models.build import model_to_dict
 from fieldwise.runs.baseline import fit_baseline
-from fieldwise.runs.default_settings import DEFAULTS, Facts, resolve, training_rules
+from fieldwise.runs.default_settings import MODEL_DEFAULTS, resolve, training_rules
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
+from fieldwise.runs.training_facts import Facts
 
 IDS = (Categorical("user_id", role="user"), Categorical("item_id", role="item"))
 SCHEMA = Schema(fields=IDS, label=Label("liked"))
@@ -97,7 +98,11 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [
         FM(),
         {},
         facts(),
-        {"unknown_share": DEFAULTS.unknown_share, "start_from_lr": False, "mean_with_lr": False},
+        {
+            "unknown_share": MODEL_DEFAULTS.unknown_share,
+            "start_from_lr": False,
+            "mean_with_lr": False,
+        },
     ),
     (LR(), {}, facts(rows=589), {"batch_size": 32}),
     (LR(), {}, facts(rows=9_731), {"batch_size": 128}),  # the largest power of 2 with 50 steps
@@ -159,7 +164,7 @@ CASES: list[tuple[Any, dict[str, Any], Facts, dict[str, Any]]] = [
 
 
 def test_settings_that_the_rules_choose(subtests):
-    assert DEFAULTS.unknown_share > 0
+    assert MODEL_DEFAULTS.unknown_share > 0
     for model, fixed, known, expected in CASES:
         with subtests.test(model=model, given=fixed, expected=expected):
             training = resolve(model, TrainingSettings(**fixed), known).training
@@ -366,7 +371,7 @@ def test_a_table_too_large_to_solve_lr_ends_as_a_mean_with_lr_by_steps(monkeypat
     """A label without anything to learn, so that the mean has little of the network, and an LR that is the default."""
     rng = np.random.default_rng(0)
     log = simulate(1_500, users=200, items=60).with_columns(liked=rng.integers(0, 2, 1_500))
-    monkeypatch.setattr(sys.modules["fieldwise.runs.default_settings"], "MOST_CELLS", 1)
+    monkeypatch.setattr(sys.modules["fieldwise.runs.training_facts"], "MOST_REGRESSION_CELLS", 1)
     parts = {"X": log[:1_000], "valid": log[1_000:]}
     mean = Recommender(SCHEMA, AutoIntPlus()).fit(**parts)
     lr = Recommender(SCHEMA, LR()).fit(**parts)

@@ -29,10 +29,11 @@ from fieldwise.models import parameter_count
 from fieldwise.models.build import as_former, build_network, model_to_dict
 from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
-from fieldwise.runs.default_settings import Facts, ResolvedSetting, resolve, scaled_labels
+from fieldwise.runs.default_settings import ResolvedSetting, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import rows_digest
+from fieldwise.runs.training_facts import Facts
 from fieldwise.schema import Label
 from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints, check_same_on_all_ranks

@@ -30,7 +30,7 @@ from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of
 from fieldwise.runs.cache_key import data_settings
 from fieldwise.runs.data import prepare_recipe
-from fieldwise.runs.default_settings import RULES
+from fieldwise.runs.default_settings import RULES_VERSION
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.inputs import Inputs, data_inputs
 from fieldwise.runs.pipeline import TrainingResult, train_recipe
@@ -140,7 +140,7 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     if "path" in settings["data"]:
         settings["data"]["path"] = "file"
     if recipe.defaults == "data":
-        settings["rules"] = RULES  # for settings that the recipe does not give
+        settings["rules"] = RULES_VERSION  # for settings that the recipe does not give
     code_of_own_model = source_digest(recipe.model)
     if code_of_own_model is not None:
         settings["code"] = code_of_own_model
