@@ -23,7 +23,7 @@ from fieldwise import (
 from fieldwise.data.prepare.preparation import Preparation
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS, HistorySettings, SplitSettings, TargetEncoding
-from fieldwise.data.read.arrow_files import MappedRows
+from fieldwise.data.read.mapped_rows import MappedRows
 
 ROWS = 900
 

@@ -15,7 +15,7 @@ from chunks_lab import assert_equal
 
 from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_recipe, simulate
 from fieldwise.data.prepare.row_fingerprints import digest_rows
-from fieldwise.data.read.arrow_files import table_bytes
+from fieldwise.data.read.chunk_limits import table_bytes
 from fieldwise.runs.inputs import data_files
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.artifact import seal

@@ -22,7 +22,7 @@ from fieldwise import (
 )
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.load_table import open_files
 from fieldwise.data.read.tables import write_table
 from fieldwise.data.read.text_format import TextFormat

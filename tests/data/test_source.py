@@ -23,9 +23,11 @@ from polars.testing import assert_frame_equal
 from fieldwise import DataError, MissingExtraError, SchemaError, as_table, infer_schema
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read import sliced_table, table_files, table_sample
-from fieldwise.data.read.arrow_files import ChunkLimits, RowsWriter, binary_chunks, map_rows
+from fieldwise.data.read.arrow_files import binary_chunks
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.delimited_text import read_delimited
 from fieldwise.data.read.load_table import open_files, open_table, whole_table
+from fieldwise.data.read.mapped_rows import RowsWriter, map_rows
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_sample import sample_table
@@ -53,7 +55,7 @@ def test_a_whole_table_beyond_its_memory_is_mapped_and_equal(tmp_path: Path) -> 
         assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
         assert_frame_equal(whole_table(tmp_path / "log.parquet"), rows)  # small
         with mock.patch(
-            "fieldwise.data.read.arrow_files.arrow_library", side_effect=MissingExtraError("none")
+            "fieldwise.data.read.load_table.arrow_library", side_effect=MissingExtraError("none")
         ):
             assert_frame_equal(whole_table(tmp_path / "log.parquet", memory=100_000), rows)
     assert [call.kwargs.get("memory") for call in opened.call_args_list] == [100_000, None, None]

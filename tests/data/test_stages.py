@@ -38,7 +38,7 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.preparation import Preparation, link_results
 from fieldwise.data.prepare.prepared import read_prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import MappedRows, RowsWriter
+from fieldwise.data.read.mapped_rows import MappedRows, RowsWriter
 from fieldwise.data.reports import Reports
 from fieldwise.distributed.engine import answered, done_here
 from fieldwise.storage import scratch

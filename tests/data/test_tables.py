@@ -33,7 +33,7 @@ from fieldwise import (
 )
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable

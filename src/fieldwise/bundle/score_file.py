@@ -12,8 +12,8 @@ import polars as pl
 
 from fieldwise.bundle.bundle import SLICE_ROWS, Bundle, bundle_digest
 from fieldwise.data.encode.encoder import check_table
-from fieldwise.data.read.arrow_files import RowsWriter, map_rows
 from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.mapped_rows import RowsWriter, map_rows
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.tables import TableWriter
 from fieldwise.data.read.text_format import TextFormat

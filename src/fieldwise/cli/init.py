@@ -283,7 +283,7 @@ def _texts_of_one_number(schema: Schema, sample: "Sample", options: InitOptions)
     """
     import polars as pl
 
-    from fieldwise.data.read.arrow_files import ChunkLimits
+    from fieldwise.data.read.chunk_limits import ChunkLimits
     from fieldwise.data.read.table_files import TableFiles
     from fieldwise.schema.ids import kind_of_name
 

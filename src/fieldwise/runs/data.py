@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.data.prepare.preparation import SOURCE, is_begun, link_results
 from fieldwise.data.prepare.prepared import Prepared, read_prepared, write_prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import table_bytes
+from fieldwise.data.read.chunk_limits import table_bytes
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine

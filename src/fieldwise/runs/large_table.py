@@ -12,15 +12,12 @@ import polars as pl
 from fieldwise.data.prepare.preparation import is_begun
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import (
-    ChunkLimits,
-    MappedRows,
-    arrow_library,
-    bytes_per_row,
-    estimated_bytes,
-)
+from fieldwise.data.read.arrow_files import estimated_bytes
+from fieldwise.data.read.arrow_library import arrow_library
+from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
 from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 from fieldwise.data.read.load_table import open_files
+from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports

@@ -9,8 +9,8 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.prepare.preparation import Preparation
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.data.read.arrow_files import MappedRows
 from fieldwise.data.read.load_table import open_table
+from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.simulation import simulate

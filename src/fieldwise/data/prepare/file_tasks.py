@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.data.encode.encoder import Encoder, column_of
 from fieldwise.data.encode.fitted_fields import Counted, count_column
 from fieldwise.data.prepare.prepared import read_encoder
-from fieldwise.data.read.arrow_files import MappedRows, map_rows
+from fieldwise.data.read.mapped_rows import MappedRows, map_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.engine import Engine, Task

@@ -10,7 +10,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import HistorySettings
 from fieldwise.data.prepare.splits import group_rows, rank_texts
-from fieldwise.data.read.arrow_files import join_rows
+from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.storage import scratch

@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_number, as_text, cell_text
 from fieldwise.data.encode.numbers import is_mark, without_marked_numbers
-from fieldwise.data.read.arrow_files import take_rows
+from fieldwise.data.read.mapped_rows import take_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.errors import DataError

@@ -11,7 +11,7 @@ from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling
 from fieldwise.data.prepare.splits import distinct_rows, group_rows
-from fieldwise.data.read.arrow_files import join_rows, take_rows
+from fieldwise.data.read.mapped_rows import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Scalar, Schema
 from fieldwise.storage import scratch

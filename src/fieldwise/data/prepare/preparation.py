@@ -47,7 +47,7 @@ from fieldwise.data.prepare.settings import (
 )
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.prepare.target_encoding import add_target_encoding, check_target_encoding
-from fieldwise.data.read.arrow_files import MappedRows, join_rows, take_rows
+from fieldwise.data.read.mapped_rows import MappedRows, join_rows, take_rows
 from fieldwise.data.read.row_numbers import renumbering_rows
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine

@@ -12,7 +12,8 @@ import polars as pl
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.prepare.splits import rank_texts
-from fieldwise.data.read.arrow_files import MappedRows, table_bytes
+from fieldwise.data.read.chunk_limits import table_bytes
+from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema

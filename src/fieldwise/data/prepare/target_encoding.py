@@ -11,7 +11,7 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.splits import rank_texts
-from fieldwise.data.read.arrow_files import join_rows
+from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.storage import scratch

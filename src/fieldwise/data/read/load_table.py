@@ -12,8 +12,10 @@ from typing import Any
 import polars as pl
 
 from fieldwise.data.read import arrow_files
-from fieldwise.data.read.arrow_files import ChunkLimits, MappedRows, RowsWriter
+from fieldwise.data.read.arrow_library import arrow_library
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.mapped_rows import GATHERED_BYTES, MappedRows, RowsWriter, map_rows
 from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
@@ -71,7 +73,7 @@ def open_files(
     reports.begin("reading rows")
     rows_folder = None
     if limits.bounded:
-        arrow_files.arrow_library()
+        arrow_library()
         assert folder is not None, "what is written needs a place"
         rows_folder = folder / "rows"
     if source.types is None:
@@ -102,7 +104,7 @@ def _open_typed_files(
     # They get files of their own, with a chunk for every chunk of the table.
     positions_writer = RowsWriter(folder / "positions", gather=0)
     for file in table.files:
-        positions_writer.add(arrow_files.map_rows([file.path]).select(positions))
+        positions_writer.add(map_rows([file.path]).select(positions))
     return MappedRows(frame=table.frame.hstack(positions_writer.table().frame))
 
 
@@ -156,7 +158,7 @@ def _open_text(
 
 def _bytes_per_file(limits: ChunkLimits) -> int:
     """The bytes of rows that are gathered for a file."""
-    gathered = min(arrow_files.GATHERED, limits.memory / _FILES_PER_MEMORY)
+    gathered = min(GATHERED_BYTES, limits.memory / _FILES_PER_MEMORY)
     return max(limits.chunk_bytes, int(gathered))
 
 
@@ -197,7 +199,7 @@ class _ReadingProgress:
         types: TextTypes,
     ) -> None:
         """Take over the files and types of an earlier reading, whose chunks are passed over."""
-        written = arrow_files.map_rows(paths)
+        written = map_rows(paths)
         writer.paths = paths
         writer.rows = written.height
         writer.empty = written.clear()
@@ -233,6 +235,6 @@ def whole_table(
         memory = available_memory() // _TABLES_PER_MEMORY
     if sum(map(arrow_files.estimated_bytes, find_files(Path(data)))) > memory:
         with suppress(MissingExtraError), scratch_folder() as folder:
-            arrow_files.arrow_library()
+            arrow_library()
             return open_table(data, text, memory=memory, folder=folder)
     return open_table(data, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fieldwise.data.read import arrow_files
-from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files, kind_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.table_files import TableFiles

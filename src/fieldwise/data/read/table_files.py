@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fieldwise.data.read import arrow_files, file_listing
-from fieldwise.data.read.arrow_files import ChunkLimits
+from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import KINDS, kind_of
 from fieldwise.data.read.libfm import LibfmFields, libfm_chunks
 from fieldwise.data.read.text_format import TextFormat

@@ -15,11 +15,11 @@ from uuid import UUID
 import polars as pl
 
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read.arrow_files import with_narrow_decimals
 from fieldwise.data.read.file_listing import ARROW, PARQUET, TEXT, suffix_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.vectors import with_positions
+from fieldwise.data.read.wide_decimals import with_narrow_decimals
 from fieldwise.errors import DataError, MissingExtraError
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 from fieldwise.storage.forks import computing
