@@ -46,8 +46,8 @@ from fieldwise.testing import random_batch
 from fieldwise.training.fit import Training
 from fieldwise.training.memory import bytes_of_step
 from fieldwise.training.objective import Objective
+from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.step import OutOfVocabularyDropout, value_counts
 
 SCHEMA = Schema(
     fields=(

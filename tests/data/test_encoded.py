@@ -33,8 +33,8 @@ from fieldwise.data import table as table_module
 from fieldwise.data.table import TABLE, EncodedTable, batch_starts, deviations, mean_target
 from fieldwise.layout import FieldLayout
 from fieldwise.storage.artifact import Artifact
-from fieldwise.training import step
-from fieldwise.training.step import OutOfVocabularyDropout, value_counts
+from fieldwise.training import oov_dropout
+from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
 
 Cell = int | tuple[int, float] | list[int]  # an id; an id and a number; a bag's ids
 Row = list[Cell]
@@ -463,7 +463,7 @@ class Recorded(np.ndarray):
 
 @pytest.mark.parametrize("fields", [1, 41])
 def test_rows_of_the_embedding_table_are_counted_in_one_pass(fields, monkeypatch):
-    monkeypatch.setattr(step, "COUNTED_IDS", 300)
+    monkeypatch.setattr(oov_dropout, "IDS_COUNTED_AT_ONCE", 300)
     monkeypatch.setattr(Recorded, "blocks", [])
     ids = np.random.default_rng(fields).integers(0, 3 * fields, (1000, fields)).astype(np.int32)
     table = EncodedTable(

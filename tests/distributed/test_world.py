@@ -12,7 +12,7 @@ from fieldwise.data.shuffled_rows import BatchShard
 from fieldwise.distributed.environment import DistributedEnvironment
 from fieldwise.distributed.process_group import ProcessGroup, process_group
 from fieldwise.errors import LostProcessError
-from fieldwise.training.step import broadcast_parameters
+from fieldwise.training.gradient_sync import broadcast_parameters
 
 MET = {"LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
@@ -32,7 +32,9 @@ def test_an_error_of_leaving_does_not_replace_that_of_the_training(monkeypatch):
 
 
 def test_two_processes_with_one_gpu_are_named(monkeypatch):
-    monkeypatch.setattr("fieldwise.training.step.device_of", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr(
+        "fieldwise.training.gradient_sync.device_of", lambda _: torch.device("cuda", 0)
+    )
     facts = types.SimpleNamespace(uuid="f00")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
     monkeypatch.setattr(ProcessGroup, "all_gather_object", lambda _, gpu: [gpu, "another", gpu])

@@ -9,13 +9,9 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layout import FieldLayout
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
+from fieldwise.training.initialise import base_score, start_at_base_rate
 from fieldwise.training.objective import Objective
-from fieldwise.training.step import (
-    OutOfVocabularyDropout,
-    base_score,
-    start_at_base_rate,
-    value_counts,
-)
+from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
 
 LAYOUT = Layout.of_sizes([3, 4, 5, 6], ["user", "user", "item", "item"])
 NONE = (np.zeros((40, 0), np.float32), np.zeros(0, np.int32), np.zeros(1, np.int64))

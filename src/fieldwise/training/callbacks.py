@@ -25,8 +25,9 @@ from fieldwise.errors import ConfigError, MissingExtraError
 from fieldwise.training.history import Evaluation, History
 
 LOG = logging.getLogger(__name__)
-EVERY_STEPS = 50  # between two losses of single steps
-PROJECT = "fieldwise"  # of runs of Weights & Biases whose user names none
+STEPS_BETWEEN_LOSSES = 50
+WANDB_PROJECT = "fieldwise"
+"""The project of Weights & Biases where its user names none."""
 
 
 class OutOfTime(Exception):  # noqa: N818  # not an error: like KeyboardInterrupt, it ends a run
@@ -118,11 +119,15 @@ def watched(
 ) -> History:
     """The result of some work; callbacks are called at its start and end, also after an error, which is then raised."""
     result: History | None = None
+
+    def end(callback: Callback) -> None:
+        callback.on_end(result)
+
     with contextlib.ExitStack() as ends:
-        for one in reversed(callbacks):
-            ends.callback(lambda one: one.on_end(result), one)
-        for one in callbacks:
-            one.on_start(start)
+        for callback in reversed(callbacks):
+            ends.callback(end, callback)
+        for callback in callbacks:
+            callback.on_start(start)
         result = work()
     return result
 
@@ -133,19 +138,24 @@ class Tracker(Callback, ABC):
     needs: str  # the library
 
     def __init__(self, name: str = "run") -> None:
-        self.name, self.step, self.is_open, self.library = name, 0, False, _library(self.needs)
+        self.name = name
+        self.step = 0
+        self.is_open = False
+        self.library = _library(self.needs)
 
     def on_start(self, start: TrainingStart) -> None:
         """Open the run and write its settings."""
         self.step = start.steps_done
-        self._open(f"{self.name} (all rows)" if start.refit else self.name, flat(start.settings))
+        name = f"{self.name} (all rows)" if start.refit else self.name
+        self._open(name, flat(start.settings))
         self.is_open = True
 
     def on_step(self, step: TrainingStep) -> None:
         """Write the loss of every 50th step."""
         before = self.step
         self.step = step.number
-        if step.number > before and step.number % EVERY_STEPS == 0:  # the same: of a regression
+        is_new = step.number > before  # those of a regression all have the same number
+        if is_new and step.number % STEPS_BETWEEN_LOSSES == 0:
             self._log({"train/loss": step.loss.item()}, self.step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
@@ -197,11 +207,11 @@ class TensorBoard(Tracker):
         self.folder = Path(folder)
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        own = f"{re.sub('[^A-Za-z0-9._-]+', '-', name).strip('-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-        self.writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(
-            str(self.folder / own)
-        )
-        LOG.info("TensorBoard's events: %s", self.folder / own)
+        file_name = re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-")
+        folder = self.folder / f"{file_name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        tensorboard = import_module("torch.utils.tensorboard")
+        self.writer: Any = tensorboard.SummaryWriter(str(folder))
+        LOG.info("TensorBoard's events: %s", folder)
         lines = [f"| {key} | {value} |" for key, value in settings.items()]
         self.writer.add_text("settings", "\n".join(["| setting | value |", "|---|---|", *lines]))
 
@@ -223,9 +233,9 @@ class MLflow(Tracker):
     needs = "mlflow"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        self.run = self.library.start_run(
-            run_name=name, nested=self.library.active_run() is not None
-        ).info.run_id
+        is_nested = self.library.active_run() is not None
+        run = self.library.start_run(run_name=name, nested=is_nested)
+        self.run = run.info.run_id
         self.library.log_params(settings)
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
@@ -245,7 +255,7 @@ class WandB(Tracker):
     needs = "wandb"
 
     def _open(self, name: str, settings: Mapping[str, Any]) -> None:
-        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        project = os.environ.get("WANDB_PROJECT", WANDB_PROJECT)
         self.run = self.library.init(
             project=project, name=name, config=dict(settings), reinit="create_new"
         )
@@ -269,6 +279,7 @@ def check_tracker(name: str) -> type[Tracker]:
 
 
 def _library(name: str) -> Any:
+    """The module of a tracker; a MissingExtraError if it is not installed."""
     try:
         return import_module(name)
     except ModuleNotFoundError as e:

@@ -1,4 +1,4 @@
-"""What a training run has reached, and its checkpoints: a killed one resumes from the last and ends with the same bits.
+"""The checkpoints of a training run: a killed one resumes from the last and ends with the same bits.
 
     FOLDER/0, FOLDER/1      the last two, written in turn (`fieldwise.storage.artifact`)
         checkpoint.json     what the run has reached: position, history, learning rates; what it is
@@ -20,41 +20,33 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor
 
-from fieldwise.config import flat, to_plain
+from fieldwise.config import flat
 from fieldwise.distributed.process_group import ProcessGroup
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
-from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
 from fieldwise.storage.arrays import read_tensors, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.files import cannot_write, try_lock
-from fieldwise.training.history import Evaluation
-from fieldwise.training.state import Stopped, TrainState
-
-if TYPE_CHECKING:
-    from fieldwise.training.step import Step
+from fieldwise.training.snapshot import Snapshot, restore
+from fieldwise.training.state import TrainState
+from fieldwise.training.step import Step
 
 LOCK = "lock"
-PART = "-training"
+FOLDER_SUFFIX = "-training"
 SLOTS = 2
-# a checkpoint at an evaluation needs this share of the minutes since the last one
-AT_EVALUATIONS = 0.1
-MOST_WAITING = 0.02  # of the time, for copies
+SHARE_OF_MINUTES_AT_EVALUATIONS = 0.1
+"""A checkpoint at an evaluation needs this share of the minutes since the last one."""
+MOST_WAITING = 0.02
+"""The largest share of the time in which steps wait for copies."""
 MAX_SHOWN_LETTERS = 40
-MOST_NAMED = 3
+MAX_SHOWN_DIFFERENCES = 3
 NONE_LEFT = "no whole checkpoint is left: training begins anew"
-State = tuple[Mapping[str, Any], Mapping[str, Tensor]]
-"""What a run has reached between two steps: plain values for JSON, and tensors on the CPU by name."""
-
-COUNTED: dict[str, Callable[[Any], Any]] = {
-    "epoch": int, "step": int, "without_gain": int, "position": float, "spent": float, "evaluated": bool
-}  # fmt: skip
 CHECKPOINT = Kind(
     name="checkpoint",
     manifest="checkpoint.json",
@@ -88,11 +80,11 @@ class CheckpointFolder:
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""
-        return any(self.folder.glob(f"*{PART}/*/{CHECKPOINT.manifest}"))
+        return any(self.folder.glob(f"*{FOLDER_SUFFIX}/*/{CHECKPOINT.manifest}"))
 
     def remove(self) -> None:
         """Remove the checkpoints and the folder: the result is saved."""
-        for path in self.folder.glob(f"*{PART}"):
+        for path in self.folder.glob(f"*{FOLDER_SUFFIX}"):
             shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             (self.folder / LOCK).unlink(missing_ok=True)
@@ -105,19 +97,18 @@ class CheckpointFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise cannot_write(self.folder, e) from e
-        others = sorted(
-            p.name for p in self.folder.iterdir() if p.name != LOCK and not p.name.endswith(PART)
-        )
+        names = sorted(path.name for path in self.folder.iterdir())
+        others = [name for name in names if name != LOCK and not name.endswith(FOLDER_SUFFIX)]
         if others:
             raise DataError(
                 f"checkpoints need a folder of their own: {self.folder} holds other files, such as {others[0]!r}; "
                 "choose another folder"
             )
-        with contextlib.ExitStack() as held:
-            alone = True
+        with contextlib.ExitStack() as lock:
+            is_alone = True
             with contextlib.suppress(OSError):  # a file system without locks
-                alone = held.enter_context(try_lock(self.folder / LOCK))
-            if not alone:
+                is_alone = lock.enter_context(try_lock(self.folder / LOCK))
+            if not is_alone:
                 raise DataError(
                     f"only one training at a time can use {self.folder}, and another process does: wait for its end, "
                     "or choose another folder"
@@ -144,84 +135,94 @@ class Checkpoints:
     # what it is a run of, as nested plain values; equal values resume
     about: Callable[[], Mapping[str, Any]]
     always: bool = False  # write one at the end too, for what follows
-    _number: int = 0
-    _last: float = field(default_factory=time.perf_counter)
-    _copying: float = 0.0
+    _number: int = 0  # of the next one
+    _last: float = field(default_factory=time.perf_counter)  # when it was copied
+    _copying: float = 0.0  # seconds that the last copy took
     _writing: Future[None] | None = None
 
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.place.folder / f"{self.name}{PART}"
+        return self.place.folder / f"{self.name}{FOLDER_SUFFIX}"
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
         plain: Mapping[str, Any] = json.loads(json.dumps(self.about()))  # as it is read back
         return plain
 
-    def newest(self) -> State | None:
+    def newest(self) -> Snapshot | None:
         """The last whole checkpoint, or None; a damaged one is a warning, one of another run a ConfigError."""
-        results: list[Artifact] = []
         slots = [self.folder / str(slot) for slot in range(SLOTS)]
-        there = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
-        for folder in there:
+        folders = [folder for folder in slots if (folder / CHECKPOINT.manifest).exists()]
+        opened = list[Artifact]()
+        for folder in folders:
             try:
                 CHECKPOINT.check_version(folder)
             except DataError as e:
                 raise DataError(f"{e}, or {self.place.remedy}") from None
-            with self._naming_damage(folder):
-                saved = CHECKPOINT.open(folder)
-                if type(number := saved.about.get("number")) is not int:
-                    raise CHECKPOINT.damaged(
-                        folder, f"its number must be a whole number, found {number!r:.60}"
-                    )
-                if not all(isinstance(saved.about.get(part), dict) for part in ("about", "run")):
-                    raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
-                results.append(saved)
-        for saved in sorted(results, key=lambda one: -one.about["number"]):
-            if other := differences(saved.about["about"], self._about):
-                shown = [
-                    f"{name} was {before} and is {now}" for name, before, now in other[:MOST_NAMED]
-                ]
-                more = (
-                    f", and {len(other) - MOST_NAMED} more differ"
-                    if len(other) > MOST_NAMED
-                    else ""
-                )
-                raise ConfigError(
-                    f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
-                    f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
-                )
-            with self._naming_damage(saved.folder):
-                tensors = CHECKPOINT.load(
-                    saved.folder, lambda one: read_tensors(one.path("tensors")), (SafetensorError,)
-                )
-                self._number = saved.about["number"] + 1
-                self.place.note(
-                    f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
-                    f"{saved.about['run']['position']:.4g} at {saved.about['written']}"
-                )
-                return saved.about["run"], tensors
-        if there:
+            with self._removing_damaged(folder):
+                opened.append(_open(folder))
+
+        newest_first = sorted(opened, key=lambda artifact: -artifact.about["number"])
+        for artifact in newest_first:
+            self._check_same_run(artifact)
+            with self._removing_damaged(artifact.folder):
+                return self._load(artifact)
+        if folders:
             warnings.warn(NONE_LEFT, stacklevel=3)
         return None
+
+    def _check_same_run(self, artifact: Artifact) -> None:
+        """Check that a checkpoint is one of this run; else a ConfigError says what differs."""
+        different = differences(artifact.about["about"], self._about)
+        if not different:
+            return
+        shown = [
+            f"{name} was {before} and is {now}"
+            for name, before, now in different[:MAX_SHOWN_DIFFERENCES]
+        ]
+        more = ""
+        if len(different) > MAX_SHOWN_DIFFERENCES:
+            more = f", and {len(different) - MAX_SHOWN_DIFFERENCES} more differ"
+        raise ConfigError(
+            f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
+            f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
+        )
+
+    def _load(self, artifact: Artifact) -> Snapshot:
+        """Read a checkpoint; the next one that is written follows it."""
+        tensors = CHECKPOINT.load(
+            artifact.folder,
+            lambda opened: read_tensors(opened.path("tensors")),
+            (SafetensorError,),
+        )
+        self._number = artifact.about["number"] + 1
+        facts = artifact.about["run"]
+        self.place.note(
+            f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
+            f"{facts['position']:.4g} at {artifact.about['written']}"
+        )
+        return facts, tensors
 
     def due(self, *, evaluated: bool, requested: bool = False) -> bool:
         """Whether to write one now, after an evaluation or asked by SIGUSR1; never while the last is being written."""
         if self.minutes <= 0 or (self._writing is not None and not self._writing.done()):
             return False
-        wanted = 60 * self.minutes * (AT_EVALUATIONS if evaluated else 1.0)
-        return requested or time.perf_counter() - self._last >= max(
-            wanted, self._copying / MOST_WAITING
-        )
+        if requested:
+            return True
+        seconds = 60 * self.minutes
+        if evaluated:
+            seconds = seconds * SHARE_OF_MINUTES_AT_EVALUATIONS
+        seconds = max(seconds, self._copying / MOST_WAITING)
+        return time.perf_counter() - self._last >= seconds
 
-    def end(self, capture: Callable[[], State]) -> None:
+    def end(self, capture: Callable[[], Snapshot]) -> None:
         """Write a checkpoint of the finished training, if one is due or `always` wanted."""
         if self.minutes > 0 and (self.always or self.due(evaluated=True)):
             self.write(capture, wait=True)
 
     def write(
-        self, capture: Callable[[], State], *, wait: bool = False, announce: bool = False
+        self, capture: Callable[[], Snapshot], *, wait: bool = False, announce: bool = False
     ) -> None:
         """Write a checkpoint: `capture` copies the state at once, a thread writes it; a note follows if `announce`."""
         self.settle()
@@ -229,14 +230,14 @@ class Checkpoints:
             return
         began = time.perf_counter()
         try:
-            state = capture()
+            snapshot = capture()
         except MemoryError:
             _warn("there is no memory for a copy of the run's state")
             return
         self._copying = time.perf_counter() - began
         self._last = began
         writer = ThreadPoolExecutor(1, thread_name_prefix="fieldwise-checkpoint")
-        self._writing = writer.submit(self._save, state, announce)
+        self._writing = writer.submit(self._save, snapshot, announce)
         writer.shutdown(wait=False)
         if wait:
             self.settle()
@@ -258,13 +259,13 @@ class Checkpoints:
         with contextlib.suppress(OSError):  # the other training's, or a lock
             self.place.folder.rmdir()
 
-    def _save(self, state: State, announce: bool) -> None:
-        facts, tensors = state
+    def _save(self, snapshot: Snapshot, announce: bool) -> None:
+        facts, tensors = snapshot
         with writing(CHECKPOINT, self.folder / str(self._number % SLOTS)) as writer:
             with writer.open("tensors") as file:
                 write_tensors(file, tensors)
-            when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-            writer.finish(number=self._number, written=when, about=self._about, run=facts)
+            written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+            writer.finish(number=self._number, written=written, about=self._about, run=facts)
         self._number += 1
         if announce:
             self.place.note(
@@ -272,13 +273,26 @@ class Checkpoints:
             )
 
     @contextlib.contextmanager
-    def _naming_damage(self, folder: Path) -> Iterator[None]:
+    def _removing_damaged(self, folder: Path) -> Iterator[None]:
+        """A context that reads a checkpoint: an error removes it, with a warning, and goes no further."""
         try:
             yield
         except (FieldwiseError, OSError, ValueError, LookupError, TypeError) as e:
             why = first_line(e)
             warnings.warn(f"a checkpoint is damaged, and is passed over: {why}", stacklevel=4)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(folder: Path) -> Artifact:
+    """A checkpoint, whose manifest has what reading it needs; else an error says what is damaged."""
+    artifact = CHECKPOINT.open(folder)
+    number = artifact.about.get("number")
+    if type(number) is not int:
+        raise CHECKPOINT.damaged(folder, f"its number must be a whole number, found {number!r:.60}")
+    for part in ("about", "run"):
+        if not isinstance(artifact.about.get(part), dict):
+            raise CHECKPOINT.damaged(folder, f"{CHECKPOINT.manifest} must describe its run")
+    return artifact
 
 
 def _warn(why: str) -> None:
@@ -293,106 +307,30 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple
     >>> differences({"training": {"epochs": 3}}, {"training": {"epochs": 4}, "seed": 1})
     [('training.epochs', '3', '4'), ('seed', 'not set', '1')]
     """
-    old, new = (
-        {name: value for name, value in flat(one).items() if value != {}} for one in (before, now)
-    )
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    words = []
-    for name in names:
-        texts = [str(values.get(name, "not set")) for values in (old, new)]
-        first, other = (
-            t if len(t) <= MAX_SHOWN_LETTERS else f"{t[: MAX_SHOWN_LETTERS - 3]}..." for t in texts
-        )
-        words.append((name, first, other))
-    return words
+    old = _flat_values(before)
+    new = _flat_values(now)
+    return [
+        (name, _in_words(old, name), _in_words(new, name))
+        for name in {**old, **new}
+        if old.get(name) != new.get(name)
+    ]
 
 
-def snapshot(reached: TrainState, step: "Step", *, copied: bool) -> State:
-    """The state of a run, on the CPU; `copied` if its next steps are not to change it.
-
-    PyTorch's global generators, which dropout uses, are part of it.
-    """
-    of = step.optimizer.state_dict()
-    tensors = dict[str, Tensor]()
-    for part, held in of.items():
-        for number, state in held["state"].items():
-            named = ((name, value) for name, value in state.items() if isinstance(value, Tensor))
-            tensors |= {f"optimizer.{part}.{number}.{name}": value for name, value in named}
-    tensors |= {f"network.{name}": value for name, value in step.network.state_dict().items()}
-    if step.mean is not None:
-        tensors |= {f"mean.{name}": value for name, value in step.mean.state_dict().items()}
-    tensors = {name: value.detach().to(CPU, copy=copied) for name, value in tensors.items()}
-    if reached.best is not None:  # replaced as a whole, never changed
-        tensors |= {f"best.{name}": value for name, value in reached.best[1].items()}
-    if reached.losses:
-        tensors["losses"] = torch.stack(reached.losses).to(CPU)
-    if reached.order is not None:
-        tensors["generator.order"] = reached.order
-    if step.oov_dropout is not None:
-        tensors["generator.unknown"] = step.oov_dropout.draws.get_state()
-    tensors["generator.global"] = torch.get_rng_state()
-    if (state := get_rng_state(device_of(step.network))) is not None:
-        tensors["generator.device"] = state
-    facts = {
-        **{name: getattr(reached, name) for name in COUNTED},
-        "stopped": reached.stopped,
-        "step_seconds": list(reached.step_seconds),
-        "seconds": time.perf_counter() - reached.started,
-        "history": [to_plain(one) for one in reached.history],
-        "best": None if reached.best is None else reached.history.index(reached.best[0]),
-        "rates": [group["lr"] for group in step.optimizer.param_groups],
-    }
-    return facts, tensors
+def _flat_values(nested: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in flat(nested).items() if value != {}}
 
 
-def restore(state: State, step: "Step", order: torch.Generator) -> TrainState:
-    """Set a run's step and generators to a state; returns what the run had reached."""
-    facts, tensors = state
-    step.network.load_state_dict(_below(tensors, "network"))
-    if step.mean is not None:
-        step.mean.load_state_dict(_below(tensors, "mean"))
-    of = step.optimizer.state_dict()
-    for part, held in of.items():
-        held["state"] = {}
-        for name, value in _below(tensors, f"optimizer.{part}").items():
-            number, _, what = name.partition(".")
-            held["state"].setdefault(int(number), {})[what] = value
-    step.optimizer.load_state_dict(of)
-    for group, rate in zip(step.optimizer.param_groups, facts["rates"], strict=True):
-        group["lr"] = float(rate)
-    if step.oov_dropout is not None:
-        step.oov_dropout.draws.set_state(tensors["generator.unknown"])
-    torch.set_rng_state(tensors["generator.global"])
-    device = device_of(step.network)
-    set_rng_state(device, tensors.get("generator.device"))
-    history = [Evaluation(**one) for one in facts["history"]]
-    reached = TrainState(
-        history=history,
-        best=None if facts["best"] is None else (history[facts["best"]], _below(tensors, "best")),
-        losses=list(tensors["losses"].to(device)) if "losses" in tensors else [],
-        order=tensors.get("generator.order"),
-        started=time.perf_counter() - facts["seconds"],
-        step_seconds=[float(one) for one in facts["step_seconds"]],
-        stopped=facts["stopped"],
-        **{name: kind(facts[name]) for name, kind in COUNTED.items()},
-    )
-    if reached.stopped not in (None, *get_args(Stopped)):
-        raise ValueError(f"it stopped by {reached.stopped!r:.60}")
-    if reached.order is not None:
-        order.set_state(reached.order)
-    return reached
-
-
-def _below(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {
-        key[len(name) + 1 :]: value for key, value in tensors.items() if key.startswith(f"{name}.")
-    }
+def _in_words(values: Mapping[str, Any], name: str) -> str:
+    text = str(values.get(name, "not set"))
+    if len(text) <= MAX_SHOWN_LETTERS:
+        return text
+    return f"{text[: MAX_SHOWN_LETTERS - 3]}..."
 
 
 def resumed(
     checkpoints: Checkpoints | None,
     group: ProcessGroup | None,
-    step: "Step",
+    step: Step,
     order: torch.Generator,
     new: TrainState,
 ) -> TrainState:
@@ -400,26 +338,13 @@ def resumed(
 
     Process 0 alone reads it (`Checkpoints.newest`), and the others are sent it.
     """
-    state = None if checkpoints is None else checkpoints.newest()
+    snapshot = None if checkpoints is None else checkpoints.newest()
     if group is not None:
-        facts, tensors = (None, {}) if state is None else state
-        kinds = {
-            name: [list(t.shape), str(t.dtype).removeprefix("torch.")]
-            for name, t in tensors.items()
-        }
-        facts, kinds = group.all_gather_object([facts, kinds])[0]
-        made = {
-            name: torch.empty(shape, dtype=getattr(torch, dtype))
-            for name, (shape, dtype) in kinds.items()
-        }
-        tensors = tensors or made
-        for name in kinds:
-            dist.broadcast(tensors[name], 0)
-        state = None if facts is None else (facts, tensors)
-    if state is None:
+        snapshot = _broadcast(snapshot, group)
+    if snapshot is None:
         return new
     try:
-        return restore(state, step, order)
+        return restore(snapshot, step, order)
     except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
         remedy = "remove its folder" if checkpoints is None else checkpoints.place.remedy
         why = first_line(e)
@@ -428,13 +353,37 @@ def resumed(
         ) from e
 
 
+def _broadcast(snapshot: Snapshot | None, group: ProcessGroup) -> Snapshot | None:
+    """The snapshot of process 0, in all processes."""
+    facts: Mapping[str, Any] | None = None
+    tensors: Mapping[str, Tensor] = {}
+    if snapshot is not None:
+        facts, tensors = snapshot
+    shapes_and_types = {
+        name: [list(tensor.shape), str(tensor.dtype).removeprefix("torch.")]
+        for name, tensor in tensors.items()
+    }
+    facts, shapes_and_types = group.all_gather_object([facts, shapes_and_types])[0]
+    if facts is None:
+        return None
+    if not tensors:
+        tensors = {
+            name: torch.empty(shape, dtype=getattr(torch, dtype))
+            for name, (shape, dtype) in shapes_and_types.items()
+        }
+    for name in shapes_and_types:
+        dist.broadcast(tensors[name], 0)
+    return facts, tensors
+
+
 def check_same_on_all_ranks(group: ProcessGroup, facts: Mapping[str, Any]) -> None:
     """Check that all processes have the facts of process 0, nested plain values; else a ConfigError names one."""
-    every = group.all_gather_object(facts)
-    for rank, own in enumerate(every):
-        if unequal := differences(every[0], own):
-            name, first, other = unequal[0]
-            more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
+    facts_by_rank = group.all_gather_object(facts)
+    for rank, facts_of_rank in enumerate(facts_by_rank):
+        different = differences(facts_by_rank[0], facts_of_rank)
+        if different:
+            name, first, other = different[0]
+            more = f", and {len(different) - 1} more differ" if len(different) > 1 else ""
             raise ConfigError(
                 f"all {group.size} processes must train with the same settings, rows and versions, but process {rank} "
                 f"has {name} {other} where process 0 has {first}{more}: start all of them with the same recipe, files "

@@ -15,6 +15,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.history import Evaluation, History
+from fieldwise.training.initialise import move_to_device
 from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.optimizers import l2_strengths
 from fieldwise.training.regression import (
@@ -26,7 +27,6 @@ from fieldwise.training.regression import (
     set_first_order,
 )
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.step import move_to_device
 
 
 class ExactFit:

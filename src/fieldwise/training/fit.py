@@ -30,9 +30,10 @@ from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
-from fieldwise.training.checkpoint import Checkpoints, resumed, snapshot
+from fieldwise.training.checkpoint import Checkpoints, resumed
 from fieldwise.training.exact_fit import ExactFit
 from fieldwise.training.history import Evaluation, History
+from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.regression import (
     LRSolution,
@@ -45,8 +46,9 @@ from fieldwise.training.regression import (
 from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.signals import SignalGuard
+from fieldwise.training.snapshot import snapshot
 from fieldwise.training.state import TrainState, Weights
-from fieldwise.training.step import Step, move_to_device, start_at_base_rate
+from fieldwise.training.step import Step
 from fieldwise.training.stepped_lr import SteppedLR
 
 LOG = logging.getLogger(__name__)

@@ -74,28 +74,26 @@ class History:
 
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
-        rows = [
-            {
+        rows = list[dict[str, Any]]()
+        for e in self.evaluations:
+            row: dict[str, Any] = {
                 "epoch": e.epoch,
                 "learning_rate": e.learning_rate,
                 "seconds": e.seconds,
                 "train_loss": e.train_loss,
             }
-            | {f"valid_{name}": float(value) for name, value in e.metrics.items()}
-            | {"kept": e.epoch == self.best.epoch}
-            for e in self.evaluations
-        ]
+            for name, value in e.metrics.items():
+                row[f"valid_{name}"] = float(value)
+            row["kept"] = e.epoch == self.best.epoch
+            rows.append(row)
         return pandas_frame(rows, {"train_loss": float})
 
     def plot(self) -> Chart:
         """A chart of losses and metrics by epoch; a dashed line marks the epoch that was kept."""
-        charts = [
-            chart
-            for chart, _ in learning_curves(to_plain(self.evaluations), self.best.epoch).values()
-        ]
-        return stacked(
-            charts, f"Learning curves; the dashed line marks the best valid {self.monitor}"
-        )
+        curves = learning_curves(to_plain(self.evaluations), self.best.epoch)
+        charts = [chart for chart, _ in curves.values()]
+        title = f"Learning curves; the dashed line marks the best valid {self.monitor}"
+        return stacked(charts, title)
 
     def to_plain(self) -> dict[str, Any]:
         """The history as plain values for JSON, without unknown ones; the evaluations are named `history`."""
@@ -114,35 +112,38 @@ class History:
 
     def _repr_html_(self) -> str:
         """The evaluations, with the best one marked."""
-        names = list(
-            dict.fromkeys(
-                m for m in (self.monitor, "auc", "logloss", "rmse") if m in self.best.metrics
-            )
+        names = [
+            name
+            for name in dict.fromkeys((self.monitor, "auc", "logloss", "rmse"))
+            if name in self.best.metrics
+        ]
+        rows = list[list[Any]]()
+        for e in self.evaluations[-SHOWN_ROWS:]:
+            metrics = [e.metrics[name] for name in names]
+            is_best = e.epoch == self.best.epoch
+            rows.append([e.epoch, e.train_loss, *metrics, e.learning_rate, is_best])
+        metric_columns = [f"valid {name}" for name in names]
+        table = Table(
+            title=f"Training, by valid {self.monitor}",
+            columns=["epoch", "train loss", *metric_columns, "learning rate", "kept"],
+            rows=rows,
+            note="; ".join(self._notes(num_hidden=len(self.evaluations) - len(rows))),
         )
-        rows = [
-            [
-                e.epoch,
-                e.train_loss,
-                *(e.metrics[m] for m in names),
-                e.learning_rate,
-                e.epoch == self.best.epoch,
-            ]
-            for e in self.evaluations[-SHOWN_ROWS:]
-        ]
-        before = len(self.evaluations) - len(rows)
-        notes = [
-            f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}, {self.seconds:.1f} s"
-        ]
+        return table._repr_html_()
+
+    def _notes(self, num_hidden: int) -> list[str]:
+        """What a table of the evaluations says below them."""
+        ending = f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}"
         if self.stopped == "converged":
-            notes = [f"solved exactly with {counted(self.epochs, 'prior')}, {self.seconds:.1f} s"]
+            ending = f"solved exactly with {counted(self.epochs, 'prior')}"
+        notes = [f"{ending}, {self.seconds:.1f} s"]
         if self.network_share not in (None, 1.0):
             value = self.best.metrics[self.monitor]
             share = f"{self.network_share:.0%}: {self.monitor} {value:.4g}"
             notes.append(f"kept as a mean with LR, in which it has {share}")
-        notes += [f"{before} earlier evaluations are not shown"] if before else []
-        columns = ["epoch", "train loss", *(f"valid {m}" for m in names), "learning rate", "kept"]
-        title = f"Training, by valid {self.monitor}"
-        return Table(title=title, columns=columns, rows=rows, note="; ".join(notes))._repr_html_()
+        if num_hidden:
+            notes.append(f"{num_hidden} earlier evaluations are not shown")
+        return notes
 
 
 def learning_curves(
@@ -150,34 +151,40 @@ def learning_curves(
 ) -> dict[str, tuple[Chart, dict[str, list[float | None]]]]:
     """Charts of losses and metrics by epoch, with their numbers by name, by title; the kept epoch is marked."""
     epochs = [float(e["epoch"]) for e in history]
-    results: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
+    span = (0.0, 1.0)
+    if epochs and max(epochs) > 0:
+        span = (0.0, max(epochs) * 1.03)
+
+    charts: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
-        present = [
-            name for name in group if METRICS[name].watched and name in history[0]["metrics"]
-        ]
+        names = [name for name in group if METRICS[name].watched and name in history[0]["metrics"]]
+        if not names:
+            continue
+        title = " and ".join(map(shown_name, names))
         curves = {
             f"validation {shown_name(name)}": [e["metrics"].get(name) for e in history]
-            for name in present
+            for name in names
         }
-        if not curves:
-            continue
-        title = " and ".join(map(shown_name, present))
         losses = [e.get("train_loss") for e in history]
         if "logloss" in group and any(loss is not None for loss in losses):
             title = "loss"
             curves = {"training loss": losses, **curves}
-        lines = []
-        for colour, (name, values) in enumerate(curves.items()):
-            known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
-            if not known:
-                continue
-            x, y = zip(*known, strict=True)
-            lines.append(Line(name=name, x=x, y=y, colour=colour, points=True))
+        lines = _lines(epochs, curves)
         if not lines:
             continue
-        span = 0.0, max(epochs) * 1.03 if max(epochs) > 0 else 1.0
-        drawing = line_chart(
+        chart = line_chart(
             lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch
         )
-        results[title] = drawing, curves
-    return results
+        charts[title] = (chart, curves)
+    return charts
+
+
+def _lines(epochs: Sequence[float], curves: Mapping[str, list[float | None]]) -> list[Line]:
+    """A line for each curve with a known value, in its colour."""
+    lines = list[Line]()
+    for colour, (name, values) in enumerate(curves.items()):
+        known = [(e, float(v)) for e, v in zip(epochs, values, strict=True) if v is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            lines.append(Line(name=name, x=x, y=y, colour=colour, points=True))
+    return lines

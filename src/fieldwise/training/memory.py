@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from fieldwise.data.shuffled_rows import window_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FieldEmbedding, FirstOrder
-from fieldwise.layout import Layout
+from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import RunOptimizer, has_spread_l2, row_states
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
@@ -23,13 +23,16 @@ from fieldwise.training.step import Step
 from fieldwise.training.stepped_lr import settings_of_lr
 
 PROBE_ROWS = 64
-LEAST_ROWS = 4  # two halves of at least two rows, for batch normalization
-PROBE_VOCABULARY = 1_024  # rows of a field
-GATHERED_ROWS = 32_768  # `EncodedTable.batches`
-EVALUATED = 90  # bytes of metrics per row
-# bytes of an exact regression per cell of the rows, and per weight
-CELL = 40
-SOLVED = 8 * (2 * 20 + 34)
+LEAST_PROBE_ROWS = 4
+"""Two halves of at least two rows, for batch normalization."""
+PROBE_ROWS_OF_FIELD = 1_024
+"""The most rows that a field's part of the embedding table has in a probe."""
+GATHERED_ROWS = 32_768
+"""Rows that `EncodedTable.batches` gathers at once."""
+METRICS_BYTES_PER_ROW = 90
+# of an exact regression
+REGRESSION_BYTES_PER_CELL = 40
+REGRESSION_BYTES_PER_WEIGHT = 8 * (2 * 20 + 34)
 
 
 def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple[int, int]:
@@ -46,75 +49,95 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
     """
-    sizes = [p.numel() * p.element_size() for p in network.parameters()]
+    weights = sum(_nbytes(p) for p in network.parameters())
     gradients = 0
-    counted = 0
+    occurrences = 0
     if settings.optimizer == LBFGS:
-        states = SOLVED * sum(p.numel() for p in network.parameters())
+        states = REGRESSION_BYTES_PER_WEIGHT * sum(p.numel() for p in network.parameters())
     else:
-        occurrences = None
-        if has_spread_l2(settings):
-            tables = [
-                module.weight for module in network.modules() if isinstance(module, FieldEmbedding)
-            ]
-            occurrences = torch.empty(max(map(len, tables), default=0), device="meta")
-        optimizer = RunOptimizer(network, settings, occurrences)
-        states = 0
-        if occurrences is not None:
-            counted = occurrences.numel() * occurrences.element_size()
-        lazy = (
-            {id(g["params"][0]) for g in optimizer.lazy.param_groups}
-            if optimizer.lazy is not None
-            else set()
-        )
-        for parameter, size in zip(network.parameters(), sizes, strict=True):
-            if id(parameter) not in lazy:
-                gradients += size
-                states += size * OPTIMIZERS[settings.optimizer].numbers
-            else:
-                rows = row_states(settings.optimizer, parameter.detach().to("meta"), 0.0).values()
-                states += sum(state.numel() * state.element_size() for state in rows)
-    weights = sum(sizes)
+        gradients, states, occurrences = _bytes_of_optimizer(network, settings)
+
     copies = 1 + int(bool(settings.average))
-    total = weights * (2 + copies) + gradients + states + counted
+    total = weights * (2 + copies) + gradients + states + occurrences
     checkpoint = weights * copies + states
     lr = first_lr_of(network, settings)
     if lr is None:
         return total, checkpoint
-    of_lr, lr_checkpoint = bytes_of_parameters(lr, settings_of_lr(settings))
+
+    lr_total, lr_checkpoint = bytes_of_parameters(lr, settings_of_lr(settings))
+    lr_weights = sum(_nbytes(p) for p in lr.parameters())
     # the network has no gradients, states and best weights yet
-    before = weights * copies + counted + of_lr
-    result = sum(p.numel() * p.element_size() for p in lr.parameters())
-    # kept until the mean has a copy of it
-    return max(before, total + 2 * result), max(checkpoint, lr_checkpoint)
+    while_lr_trains = weights * copies + occurrences + lr_total
+    # LR is kept until the mean has a copy of it
+    while_network_trains = total + 2 * lr_weights
+    return max(while_lr_trains, while_network_trains), max(checkpoint, lr_checkpoint)
+
+
+def _bytes_of_optimizer(network: nn.Module, settings: TrainingSettings) -> tuple[int, int, int]:
+    """Bytes of gradients, of the optimizer's states, and of the occurrences of rows."""
+    occurrences = None
+    if has_spread_l2(settings):
+        table_rows = [len(table) for table in _embedding_tables(network)]
+        occurrences = torch.empty(max(table_rows, default=0), device="meta")
+    optimizer = RunOptimizer(network, settings, occurrences)
+    lazy_tables = set()
+    if optimizer.lazy is not None:
+        lazy_tables = {id(group["params"][0]) for group in optimizer.lazy.param_groups}
+
+    gradients = 0
+    states = 0
+    for parameter in network.parameters():
+        if id(parameter) in lazy_tables:
+            table = parameter.detach().to("meta")
+            states_of_table = row_states(settings.optimizer, table, 0.0)
+            states += sum(_nbytes(state) for state in states_of_table.values())
+        else:
+            gradients += _nbytes(parameter)
+            states += _nbytes(parameter) * OPTIMIZERS[settings.optimizer].numbers
+    return gradients, states, 0 if occurrences is None else _nbytes(occurrences)
+
+
+def _nbytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _embedding_tables(network: nn.Module) -> list[Tensor]:
+    return [module.weight for module in network.modules() if isinstance(module, FieldEmbedding)]
 
 
 def first_lr_of(network: nn.Module, settings: TrainingSettings) -> FirstOrder | None:
     """The LR that is trained by steps before a network, without memory of its own; None if there is none."""
     if not settings.solves_lr or settings.l2_of_lr is None:
         return None
-    rows = max(
-        (len(m.weight) for m in network.modules() if isinstance(m, FieldEmbedding)), default=1
-    )
+    rows = max((len(table) for table in _embedding_tables(network)), default=1)
     with torch.device("meta"):
         return FirstOrder(Layout.of_sizes([rows]))
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:
     """Bytes of rows, their order, and the metrics of validation rows; the table itself is not counted."""
-    row = train.nbytes / max(len(train), 1)
-    window = window_rows(train, settings.shuffle_rows)
-    ordered = 8 * len(train) if window == len(train) else 2 * window * (row + 8)
+    metrics = METRICS_BYTES_PER_ROW * valid_rows
     if settings.optimizer == LBFGS:
-        return CELL * (train.ids.size + train.bag_ids.size) + EVALUATED * valid_rows
-    gathered = 2 * min(max(GATHERED_ROWS, settings.batch_size), len(train)) * row
-    return round(ordered + gathered + EVALUATED * valid_rows)
+        return REGRESSION_BYTES_PER_CELL * _cells(train) + metrics
+    bytes_per_row = train.nbytes / max(len(train), 1)
+    window = window_rows(train, settings.shuffle_rows)
+    ordered = 8.0 * len(train)
+    if window != len(train):
+        ordered = 2 * window * (bytes_per_row + 8)
+    gathered_rows = min(max(GATHERED_ROWS, settings.batch_size), len(train))
+    gathered = 2 * gathered_rows * bytes_per_row
+    return round(ordered + gathered + metrics)
 
 
 def bytes_of_regression(train: EncodedTable, valid: EncodedTable) -> int:
     """Bytes while LR is solved exactly before a training (`start_from_lr`, `mean_with_lr`): rows, L-BFGS's vectors."""
-    cells = sum(table.ids.size + table.bag_ids.size for table in (train, valid))
-    return CELL * cells + SOLVED * (train.layout.num_rows + 1)
+    cells = _cells(train) + _cells(valid)
+    weights = train.layout.num_rows + 1
+    return REGRESSION_BYTES_PER_CELL * cells + REGRESSION_BYTES_PER_WEIGHT * weights
+
+
+def _cells(table: EncodedTable) -> int:
+    return table.ids.size + table.bag_ids.size
 
 
 def bytes_of_step(
@@ -129,48 +152,62 @@ def bytes_of_step(
     constant parts, such as gradients of parameters, are not counted. They train a network with at
     most 1,024 rows per field.
     """
-    layout = table.layout
     rows = min(2 * PROBE_ROWS, len(table))
-    if settings.optimizer == LBFGS or rows < LEAST_ROWS:
+    if settings.optimizer == LBFGS or rows < LEAST_PROBE_ROWS:
         return 0
-    own = [f for f in layout.fields if f.shares is None]
-    sizes = {f.name: min(f.rows, PROBE_VOCABULARY) for f in own}
-    starts = dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
-    # the row there of each row of the embedding table
-    small = torch.zeros(layout.num_rows, dtype=torch.int32)
-    for f in own:
-        small[f.all_rows()] = (
-            starts[f.name] + torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
-        )
-    names = [f.shares or f.name for f in layout.fields]
-    fields = (
-        dataclasses.replace(f, offset=starts[name], rows=sizes[name], extents=())
-        for f, name in zip(layout.fields, names, strict=True)
-    )
-    network = build(Layout(tuple(fields)))
+    layout, new_rows = _shrink(table.layout)
+    network = build(layout)
     batch, y = table.batch(torch.arange(rows))
     assert y is not None, "training rows have targets"
-    ids, bag_ids = (small[each.long()].to(each.dtype) for each in (batch.ids, batch.bag_ids))
-    batch = batch._replace(ids=ids, bag_ids=bag_ids)
-    plain = dataclasses.replace(
+    batch = batch._replace(
+        ids=new_rows[batch.ids.long()].to(batch.ids.dtype),
+        bag_ids=new_rows[batch.bag_ids.long()].to(batch.bag_ids.dtype),
+    )
+    settings_of_probe = dataclasses.replace(
         settings, unknown_share=0.0, compile=False, start_from_lr=False, mean_with_lr=False
     )
-    step = Step(network, table.take(np.arange(rows)), plain, objective, 0)
-    most = list[int]()
+    step = Step(network, table.take(np.arange(rows)), settings_of_probe, objective, 0)
+
+    half = rows // 2
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network.train()
-        for n in (rows // 2, rows):
-            part = batch.rows(torch.arange(n), table.bags_per_row)
-            targets = y[:n]
-            step(part, targets, None)  # makes the optimizer's states
-            network.zero_grad(set_to_none=True)
-            with _Allocations((*network.parameters(), *network.buffers(), *part, targets)) as watch:
-                step(part, targets, None)
-            most.append(watch.most)
-    return round(
-        max(0, most[1] - most[0]) / (rows - rows // 2) * min(settings.batch_size, len(table))
-    )
+        of_half = _peak_of_step(step, batch.rows(torch.arange(half), table.bags_per_row), y[:half])
+        of_all = _peak_of_step(step, batch.rows(torch.arange(rows), table.bags_per_row), y[:rows])
+    bytes_per_row = max(0, of_all - of_half) / (rows - half)
+    return round(bytes_per_row * min(settings.batch_size, len(table)))
+
+
+def _shrink(layout: Layout) -> tuple[Layout, Tensor]:
+    """A layout with at most 1,024 rows per field, and its row for each row of the embedding table [R]."""
+    owners = [f for f in layout.fields if f.shares is None]
+    sizes = {f.name: min(f.rows, PROBE_ROWS_OF_FIELD) for f in owners}
+    offsets = itertools.accumulate(sizes.values(), initial=0)
+    offset_of = dict(zip(sizes, offsets, strict=False))
+
+    new_rows = torch.zeros(layout.num_rows, dtype=torch.int32)
+    for f in owners:
+        local_rows = torch.arange(f.rows, dtype=torch.int32) % sizes[f.name]
+        new_rows[f.all_rows()] = offset_of[f.name] + local_rows
+
+    fields = list[FieldLayout]()
+    for f in layout.fields:
+        owner = f.shares or f.name
+        fields.append(
+            dataclasses.replace(f, offset=offset_of[owner], rows=sizes[owner], extents=())
+        )
+    return Layout(tuple(fields)), new_rows
+
+
+def _peak_of_step(step: Step, batch: Batch, y: Tensor) -> int:
+    """The most bytes that a step allocates at once."""
+    step(batch, y, None)  # makes the optimizer's states
+    network = step.network
+    network.zero_grad(set_to_none=True)
+    allocations = _Allocations((*network.parameters(), *network.buffers(), *batch, y))
+    with allocations:
+        step(batch, y, None)
+    return allocations.peak
 
 
 class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -178,7 +215,8 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.most = 0
+        self.current = 0
+        self.peak = 0
         self._seen = {tensor.untyped_storage()._cdata for tensor in known}
 
     def __torch_dispatch__(
@@ -188,19 +226,23 @@ class _Allocations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        made = function(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        outputs = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(outputs):
             if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
-                storage = tensor.untyped_storage()
-                key = storage._cdata
-                size = storage.nbytes()
-                if key not in self._seen:
-                    self._seen.add(key)
-                    self.now += size
-                    self.most = max(self.most, self.now)
-                    weakref.finalize(storage, self._freed, key, size)
-        return made
+                self._count(tensor)
+        return outputs
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._seen:
+            return
+        size = storage.nbytes()
+        self._seen.add(key)
+        self.current += size
+        self.peak = max(self.peak, self.current)
+        weakref.finalize(storage, self._freed, key, size)
 
     def _freed(self, key: int, size: int) -> None:
         self._seen.discard(key)
-        self.now -= size
+        self.current -= size

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 
 from fieldwise.data.shuffled_rows import BatchShard
 from fieldwise.data.table import EncodedTable, batch_starts
-from fieldwise.distributed.process_group import current_group
+from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.evaluation.metrics import METRICS
@@ -51,43 +50,50 @@ class Objective:
             more={other.name: cls.of(other) for other in more},
         )
 
+    @property
+    def labels(self) -> tuple["Objective", ...]:
+        """The objectives of all labels, the main one first."""
+        return (self, *self.more.values())
+
     def loss(self, logit: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """The weighted sum of the labels' mean losses over a batch.
 
         Scores and targets [B, T], or [B] of one label; row weights [B].
         """
         losses = list[Tensor]()
-        labels = (self, *self.more.values())
-        columns = (values.reshape(-1, len(labels)).unbind(1) for values in (logit, y))
-        for one, z, target in zip(labels, *columns, strict=True):
-            if one.task == "binary":
+        logits_by_label = logit.reshape(-1, len(self.labels)).unbind(1)
+        targets_by_label = y.reshape(-1, len(self.labels)).unbind(1)
+        for label, z, target in zip(self.labels, logits_by_label, targets_by_label, strict=True):
+            if label.task == "binary":
                 loss = F.binary_cross_entropy_with_logits(z, target, weight=weight)
             elif weight is None:
-                loss = F.mse_loss(z, target / one.scale)
+                loss = F.mse_loss(z, target / label.scale)
             else:
-                loss = (weight * F.mse_loss(z, target / one.scale, reduction="none")).mean()
-            losses.append(one.weight * loss)
+                loss = (weight * F.mse_loss(z, target / label.scale, reduction="none")).mean()
+            losses.append(label.weight * loss)
         return torch.stack(losses).sum()
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
-        each = zip((self, *self.more.values()), losses.reshape(-1).unbind(), strict=True)
-        return torch.stack([o.weight * loss for o, loss in each]).sum()
+        losses_by_label = losses.reshape(-1).unbind()
+        weighted = [
+            label.weight * loss for label, loss in zip(self.labels, losses_by_label, strict=True)
+        ]
+        return torch.stack(weighted).sum()
 
     def whole_loss(
         self, y: np.ndarray, score: np.ndarray, weight: np.ndarray | None = None
     ) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
         total = 0.0
-        each = (self, *self.more.values())
-        for one, target, z in zip(
-            each, *(values.reshape(-1, len(each)).T for values in (y, score)), strict=True
-        ):
-            if one.task == "binary":
+        targets = y.reshape(-1, len(self.labels)).T
+        scores = score.reshape(-1, len(self.labels)).T
+        for label, target, z in zip(self.labels, targets, scores, strict=True):
+            if label.task == "binary":
                 loss = logloss_from_logits(target, z, weight=weight)
             else:
-                loss = float(np.average((z - target / one.scale) ** 2, weights=weight))
-            total += one.weight * loss
+                loss = float(np.average((z - target / label.scale) ** 2, weights=weight))
+            total += label.weight * loss
         return total
 
     def metrics(
@@ -104,27 +110,36 @@ class Objective:
         With `one_class`, a binary label with only one class gets the metrics that are defined,
         instead of an error.
         """
-        result = dict[str, float]()
-        each = (self, *self.more.values())
-        columns = (values.reshape(-1, len(each)).T for values in (y, score))
-        for name, one, target, z in zip(("", *self.more), each, *columns, strict=True):
+        targets = y.reshape(-1, len(self.labels)).T
+        scores = score.reshape(-1, len(self.labels)).T
+        metrics = self._metrics_of_label(targets[0], scores[0], group, weight, one_class)
+        for (name, label), target, z in zip(
+            self.more.items(), targets[1:], scores[1:], strict=True
+        ):
             try:
-                if one.task == "binary":
-                    own = binary_metrics(target, z, group=group, weight=weight, one_class=one_class)
-                else:
-                    z = z * one.scale
-                    z = z if one.prediction_range is None else np.clip(z, *one.prediction_range)
-                    own = regression_metrics(target, z, weight=weight)
+                metrics_of_label = label._metrics_of_label(target, z, group, weight, one_class)
             except DataError as e:
-                if not name:
-                    raise
                 raise DataError(f"label {name!r}: {e}") from None
-            result |= (
-                {f"{name}.{metric}": value for metric, value in own.items() if metric != "rows"}
-                if name
-                else own
-            )
-        return result
+            for metric, value in metrics_of_label.items():
+                if metric != "rows":
+                    metrics[f"{name}.{metric}"] = value
+        return metrics
+
+    def _metrics_of_label(
+        self,
+        y: np.ndarray,
+        score: np.ndarray,
+        group: np.ndarray | None,
+        weight: np.ndarray | None,
+        one_class: bool,
+    ) -> dict[str, float]:
+        """The metrics of this label alone."""
+        if self.task == "binary":
+            return binary_metrics(y, score, group=group, weight=weight, one_class=one_class)
+        prediction = score * self.scale
+        if self.prediction_range is not None:
+            prediction = np.clip(prediction, *self.prediction_range)
+        return regression_metrics(y, prediction, weight=weight)
 
 
 def evaluate(
@@ -149,39 +164,66 @@ def evaluate(
     """
     if table.y is None:
         raise ConfigError("evaluation needs targets, but the encoded table has none")
-    processes = current_group() if scores is None else None
-    metrics = None
-    if processes is not None:
-        starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
-        low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
-        edges = starts[low : high + 1]
-        labels = table.targets.shape[1]
-        own = torch.from_numpy(
-            score_batches(network, (table.batch(slice(*some)) for some in pairwise(edges)))
-        )
-        lengths = processes.all_gather(torch.tensor(len(own))).tolist()
-        every = processes.all_gather_v(own.reshape(-1, labels), lengths)
-        scores = (every[:, 0] if labels == 1 else every).numpy()
-    elif scores is None:
+    processes = current_group()
+    if scores is None and processes is not None:
+        scores = _scores_of_all_processes(network, table, processes)
+        metrics = None
+        if processes.rank == 0:
+            metrics = _metrics(table, scores, objective, group, loss=loss)
+        broadcast: dict[str, float] = processes.all_gather_object(metrics)[0]
+        return dict(broadcast)
+    if scores is None:
         batches = table.batches(SCORING_BATCH)
-        scores = score_batches(network, batches if scored is None else _counted(batches, scored))
-    if processes is None or processes.rank == 0:
-        if not np.isfinite(scores).all():
-            wrong = int((~np.isfinite(scores)).reshape(len(scores), -1).any(axis=1).sum())
-            raise TrainingError(
-                f"the model's scores must stay finite, but those of {wrong} of {len(scores)} rows are not: training "
-                "diverged, lower learning_rate or set clip_norm"
-            )
-        y = np.asarray(table.y, dtype=np.float64)
-        metrics = objective.metrics(y, scores, group, table.weight)
-        metrics |= {"loss": objective.whole_loss(y, scores, table.weight)} if loss else {}
-    result: Any = metrics if processes is None else processes.all_gather_object(metrics)[0]
-    return dict(result)
+        if scored is not None:
+            batches = _counted(batches, scored)
+        scores = score_batches(network, batches)
+    return _metrics(table, scores, objective, group, loss=loss)
+
+
+def _scores_of_all_processes(
+    network: nn.Module, table: EncodedTable, processes: ProcessGroup
+) -> np.ndarray:
+    """The scores of all rows [N], or [N, T] of several labels, of which each process computes a part."""
+    starts = [*batch_starts(len(table), SCORING_BATCH), len(table)]
+    low, high = BatchShard(processes.rank, processes.size).of(len(starts) - 1)
+    edges = starts[low : high + 1]
+    batches = (table.batch(slice(start, end)) for start, end in pairwise(edges))
+    local_scores = torch.from_numpy(score_batches(network, batches))
+    lengths = processes.all_gather(torch.tensor(len(local_scores))).tolist()
+    labels = table.targets.shape[1]
+    scores = processes.all_gather_v(local_scores.reshape(-1, labels), lengths)
+    if labels == 1:
+        scores = scores[:, 0]
+    return scores.numpy()
+
+
+def _metrics(
+    table: EncodedTable,
+    scores: np.ndarray,
+    objective: Objective,
+    group: np.ndarray | None,
+    *,
+    loss: bool,
+) -> dict[str, float]:
+    """Metrics of a table's rows by their scores, which must be finite."""
+    is_finite = np.isfinite(scores)
+    if not is_finite.all():
+        num_wrong = int((~is_finite).reshape(len(scores), -1).any(axis=1).sum())
+        raise TrainingError(
+            f"the model's scores must stay finite, but those of {num_wrong} of {len(scores)} rows are not: training "
+            "diverged, lower learning_rate or set clip_norm"
+        )
+    y = np.asarray(table.y, dtype=np.float64)
+    metrics = dict(objective.metrics(y, scores, group, table.weight))
+    if loss:
+        metrics["loss"] = objective.whole_loss(y, scores, table.weight)
+    return metrics
 
 
 def _counted(
     batches: Iterable[tuple[Batch, Tensor | None]], scored: Callable[[int], None]
 ) -> Iterator[tuple[Batch, Tensor | None]]:
+    """The batches; after each the number of its rows is told."""
     for batch, y in batches:
         yield batch, y
         scored(batch.size)

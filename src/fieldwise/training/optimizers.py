@@ -27,7 +27,8 @@ from fieldwise.ops.rows import (
 )
 from fieldwise.training.settings import OPTIMIZERS, TrainingSettings
 
-LARGE_TABLE = 2**17  # rows: `auto` updates smaller tables as a whole, which is as fast
+LARGE_TABLE = 2**17
+"""Rows from which on `auto` updates tables by rows; smaller ones are as fast as a whole."""
 
 
 class LazyTables(torch.optim.Optimizer):
@@ -51,11 +52,13 @@ class LazyTables(torch.optim.Optimizer):
         accumulator: float = 0.0,
     ) -> None:
         self.name = cast(RuleName, name)
-        tables = list(tables)
         self.batch_ids: Tensor | None = None
-        self._shares = {table: shares for table, _, shares in tables}
-        self._shares_of_reads: dict[nn.Parameter, Tensor] = {}
-        groups = [{"params": [table], "l2": l2} for table, l2, _ in tables]
+        self._shares = dict[nn.Parameter, Tensor | None]()
+        self._shares_of_reads = dict[nn.Parameter, Tensor]()
+        groups = list[dict[str, Any]]()
+        for table, l2, shares in tables:
+            self._shares[table] = shares
+            groups.append({"params": [table], "l2": l2})
         super().__init__(groups, {"lr": lr, "accumulator": accumulator})
 
     @torch.no_grad()
@@ -64,11 +67,9 @@ class LazyTables(torch.optim.Optimizer):
         for group, table, rows, grads_ND in self._gradients():
             state = self.state[table]
             if not state:
-                state.update(
-                    {"step": torch.zeros(()), **row_states(self.name, table, group["accumulator"])}
-                )
+                state["step"] = torch.zeros(())
+                state.update(row_states(self.name, table, group["accumulator"]))
             state["step"] += 1
-            names = [name for name in state if name != "step"]
             rule = RowRule(
                 name=self.name,
                 rate=group["lr"],
@@ -78,7 +79,16 @@ class LazyTables(torch.optim.Optimizer):
                 step=int(state["step"]),
                 shares=self.shares_of(table, rows),
             )
-            update_rows_(table, [state[name] for name in names], rows, grads_ND, rule)
+            states = [value for name, value in state.items() if name != "step"]
+            update_rows_(table, states, rows, grads_ND, rule)
+
+    @torch.no_grad()
+    def squares_of_gradients(self) -> list[float]:
+        """The sum of squares of each table's gradient, summed by row, including L2's."""
+        return [
+            squares_of_rows(table, rows, grads_ND, group["l2"], self.shares_of(table, rows))
+            for group, table, rows, grads_ND in self._gradients()
+        ]
 
     @property
     def spreads_l2(self) -> bool:
@@ -94,23 +104,27 @@ class LazyTables(torch.optim.Optimizer):
         shares = self._shares[table]
         if shares is None or self.batch_ids is None or len(self.batch_ids) == len(reads.order):
             return shares
-        occurring = group_rows(self.batch_ids, len(table))
         reads_U = reads.starts.diff()
         is_read_U = reads_U > 0
         rows = reads.distinct[is_read_U]
-        places = torch.searchsorted(occurring.distinct, rows).clamp(max=len(occurring.distinct) - 1)
-        # others are read by the network itself, whatever the batch
-        in_batch = occurring.distinct[places] == rows
-        occurrences = torch.where(in_batch, occurring.starts.diff()[places], reads_U[is_read_U])
+        reads_of_row = reads_U[is_read_U]
+
+        occurring = group_rows(self.batch_ids, len(table))
+        last = len(occurring.distinct) - 1
+        positions = torch.searchsorted(occurring.distinct, rows).clamp(max=last)
+        in_batch = occurring.distinct[positions] == rows
+        # rows that are not in the batch are read by the network itself, whatever the batch
+        occurrences = torch.where(in_batch, occurring.starts.diff()[positions], reads_of_row)
+
         if table not in self._shares_of_reads:
             self._shares_of_reads[table] = torch.zeros_like(shares)
-        result = self._shares_of_reads[table]
-        result[rows.long()] = shares[rows.long()] * occurrences / reads_U[is_read_U]
-        return result
+        shares_of_reads = self._shares_of_reads[table]
+        shares_of_reads[rows.long()] = shares[rows.long()] * occurrences / reads_of_row
+        return shares_of_reads
 
     def _gradients(self) -> Iterable[tuple[dict[str, Any], nn.Parameter, RowGroups, Tensor]]:
         """For each table its options, the table, its groups of ids and a gradient per id; ids are sorted only once."""
-        known: list[tuple[Tensor, int, RowGroups]] = []
+        grouped = list[tuple[Tensor, int, RowGroups]]()
         for group in self.param_groups:
             table = group["params"][0]
             if table.grad is None:
@@ -121,17 +135,23 @@ class LazyTables(torch.optim.Optimizer):
                     "network uses as a whole: set embedding_update = 'dense'"
                 )
             ids_N = table.grad._indices()[0]
-            size = len(table)
-            alike = (
-                g
-                for ids, of, g in known
-                if of == size and ids_N.device.type == "cpu" and torch.equal(ids, ids_N)
-            )
-            rows = next(alike, None)  # comparing ids on a device would wait for it
+            rows = _groups_of_equal_ids(grouped, ids_N, len(table))
             if rows is None:
-                rows = group_rows(ids_N, size)
-                known.append((ids_N, size, rows))
+                rows = group_rows(ids_N, len(table))
+                grouped.append((ids_N, len(table), rows))
             yield group, table, rows, table.grad._values()
+
+
+def _groups_of_equal_ids(
+    grouped: Iterable[tuple[Tensor, int, RowGroups]], ids_N: Tensor, table_rows: int
+) -> RowGroups | None:
+    """The groups of equal ids of an equally large table, if there are any among those grouped before."""
+    if ids_N.device.type != "cpu":  # comparing ids on a device would wait for it
+        return None
+    for other_ids, other_table_rows, groups in grouped:
+        if other_table_rows == table_rows and torch.equal(other_ids, ids_N):
+            return groups
+    return None
 
 
 def row_states(name: str, table: Tensor, start: float) -> dict[str, Tensor]:
@@ -143,7 +163,9 @@ def row_states(name: str, table: Tensor, start: float) -> dict[str, Tensor]:
         return {"exp_avg": table.new_zeros(table.shape), "exp_avg_sq": table.new_zeros(table.shape)}
     if name == "adagrad":
         return {"sum": table.new_full(table.shape, start)}
-    return {"row_sum": table.new_full((len(table),), start)} if name == "rowwise_adagrad" else {}
+    if name == "rowwise_adagrad":
+        return {"row_sum": table.new_full((len(table),), start)}
+    return {}
 
 
 class RunOptimizer:
@@ -176,71 +198,44 @@ class RunOptimizer:
     def __init__(
         self, network: nn.Module, settings: TrainingSettings, occurrences: Tensor | None = None
     ) -> None:
-        strengths = l2_strengths(network, settings.l2)
-        tables = dict[int, tuple[nn.Parameter, float]]()
-        l2 = {id(p): (p, strengths[name]) for name, p in network.named_parameters()}
-        touched = set()  # of which L2 counts the rows of a batch
-        spread = set()  # of which L2 counts all rows
-        rule = OPTIMIZERS[settings.optimizer]
-        update = settings.embedding_update
-        for module in network.modules():
-            if not isinstance(module, FieldEmbedding):
-                continue
-            key = id(module.weight)
-            l2_of_all = settings.l2_rows == "all" and l2[key][1] > 0
-            module.sparse = rule.rows_only or update == "lazy"
-            if update == "auto" and not rule.rows_only:  # if the result is the same
-                module.sparse = rule.same and not l2_of_all and len(module.weight) >= LARGE_TABLE
-            if not module.sparse:
-                if settings.l2_rows == "touched":
-                    touched.add(key)
-                continue
-            tables[key] = l2[key]
-            if l2_of_all:
-                spread.add(key)
-        if spread and occurrences is None:
-            how = (
-                "embedding_update = 'lazy'"
-                if update == "lazy"
-                else f"optimizer = {settings.optimizer!r}"
-            )
-            raise ConfigError(
-                f"{how} updates only the rows of a batch, but l2 applies to all rows of an embedding table: give "
-                "RunOptimizer the `occurrences` of the rows, set l2_rows = 'touched', or remove the table from l2"
-            )
-        punished = {key: of for key, of in l2.items() if of[1] != 0.0 and key not in tables}
-        self._l2 = [of for key, of in punished.items() if key not in touched]
-        self._l2_touched = [of for key, of in punished.items() if key in touched]
-        name = settings.optimizer
-        rate = settings.learning_rate
-        start = settings.adagrad_accumulator
-        self.parameters = [p for p in network.parameters() if id(p) not in tables]
         self.clip_norm = settings.clip_norm
+        strengths = l2_strengths(network, settings.l2)
+        l2 = {p: strengths[name] for name, p in network.named_parameters()}
+        lazy_tables = _choose_lazy_tables(network, settings, l2)
+        if any(lazy_tables.values()) and occurrences is None:
+            raise _needs_occurrences(settings)
+
+        # L2 of the parameters that are not lazy tables
+        touched_tables = set[nn.Parameter]()
+        if settings.l2_rows == "touched":
+            touched_tables = {embedding.weight for embedding in _embeddings(network)}
+        strengths_of_dense = [
+            (p, strength) for p, strength in l2.items() if strength != 0.0 and p not in lazy_tables
+        ]
+        self._l2_of_all = [item for item in strengths_of_dense if item[0] not in touched_tables]
+        self._l2_of_touched = [item for item in strengths_of_dense if item[0] in touched_tables]
+
+        self.parameters = [p for p in network.parameters() if p not in lazy_tables]
         self.parts = dict[str, torch.optim.Optimizer]()
         self.dense: torch.optim.Optimizer | None = None
         self.lazy: LazyTables | None = None
         if self.parameters:
-            fused = True if all(p.device.type in ("cpu", "cuda") for p in self.parameters) else None
-            options: dict[str, Any] = (
-                {} if name in ("adam", "sgd") else {"initial_accumulator_value": start}
+            self.dense = _dense_optimizer(self.parameters, settings)
+            self.parts["dense"] = self.dense
+        if lazy_tables:
+            tables = list[tuple[nn.Parameter, float, Tensor | None]]()
+            for table, l2_of_all in lazy_tables.items():
+                shares = None
+                if l2_of_all and occurrences is not None:
+                    shares = occurrences.reciprocal().to(table.dtype)
+                tables.append((table, l2[table], shares))
+            self.lazy = LazyTables(
+                tables,
+                settings.optimizer,
+                lr=settings.learning_rate,
+                accumulator=settings.adagrad_accumulator,
             )
-            kind = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}.get(name, torch.optim.Adagrad)
-            self.parts["dense"] = self.dense = kind(
-                self.parameters, lr=rate, fused=fused, **options
-            )
-        if tables:
-            shares = None if occurrences is None else occurrences.reciprocal()
-            spread_tables = [
-                (
-                    table,
-                    strength,
-                    shares.to(table.dtype) if shares is not None and key in spread else None,
-                )
-                for key, (table, strength) in tables.items()
-            ]
-            self.parts["lazy"] = self.lazy = LazyTables(
-                spread_tables, name, lr=rate, accumulator=start
-            )
+            self.parts["lazy"] = self.lazy
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -251,43 +246,34 @@ class RunOptimizer:
     def add_l2(self, batch: Batch) -> None:
         """Add L2's gradient to the parameters' gradients, in place, as autograd would; lazy tables do so in `step`."""
         if self.lazy is not None and self.lazy.spreads_l2:
-            self.lazy.batch_ids = all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
-        for p, strength in self._l2:
+            self.lazy.batch_ids = _ids_of_all_processes(batch)
+        for p, strength in self._l2_of_all:
             if p.grad is None:
                 p.grad = strength * p
             else:
                 p.grad.add_(p, alpha=strength)
         # the distinct rows that a batch reads, of which other processes may have a part
-        if self._l2_touched:
-            rows = torch.unique(
-                all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
-            ).long()
-            for p, strength in self._l2_touched:
+        if self._l2_of_touched:
+            rows = torch.unique(_ids_of_all_processes(batch)).long()
+            for p, strength in self._l2_of_touched:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""
-        scale = 1.0  # of the lazy gradients; the dense ones are scaled here
+        scale = 1.0  # of the lazy gradients; the dense ones are scaled before
         if self.clip_norm is not None and self.lazy is None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
         elif self.clip_norm is not None and self.lazy is not None:
-            norm = float(
-                nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-            )
-            with torch.no_grad():  # summed by row, including L2's
-                squares = [
-                    squares_of_rows(
-                        table, groups, grads, of["l2"], self.lazy.shares_of(table, groups)
-                    )
-                    for of, table, groups, grads in self.lazy._gradients()
-                ]
-                norm = math.sqrt(norm**2 + math.fsum(squares))
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            norm_of_dense = float(nn.utils.get_total_norm(gradients))
+            squares_of_lazy = math.fsum(self.lazy.squares_of_gradients())
+            norm = math.sqrt(norm_of_dense**2 + squares_of_lazy)
             scale = min(self.clip_norm / (norm + 1e-6), 1.0)  # as in PyTorch's clip_grad_norm_
-            for p in self.parameters if scale != 1.0 else ():
-                if p.grad is not None:
-                    p.grad.mul_(scale)
+            if scale != 1.0:
+                for gradient in gradients:
+                    gradient.mul_(scale)
         if self.dense is not None:
             self.dense.step()
         if self.lazy is not None:
@@ -329,25 +315,97 @@ class RunOptimizer:
                 [0.1000, 0.1000],
                 [0.0000, 0.0000]])
         """
-        kept = kept_rows(before, network)
-        states = {p: state for part in former.parts.values() for p, state in part.state.items()}
-        now = {
-            p: (part, g)
-            for part in self.parts.values()
-            for g in part.param_groups
-            for p in g["params"]
-        }
+        rows_before = kept_rows(before, network)
         for (name, old), new in zip(before.named_parameters(), network.parameters(), strict=True):
-            part, group = now[new]
-            sums = group.get("accumulator", group.get("initial_accumulator_value", 0.0))
-            for key, value in states.get(old, {}).items():
-                held = value.clone()
-                if name in kept and key != "step":
-                    held = value.new_full(
-                        (len(new), *value.shape[1:]), sums if key.endswith("sum") else 0.0
-                    )
-                    held[kept[name]] = value
-                part.state[new][key] = held
+            optimizer, options = self._part_of(new)
+            # the start of Adagrad's sums: its name here, and PyTorch's
+            start = options.get("accumulator", options.get("initial_accumulator_value", 0.0))
+            for key, value in former._state_of(old).items():
+                grown = value.clone()
+                if name in rows_before and key != "step":
+                    shape = (len(new), *value.shape[1:])
+                    grown = value.new_full(shape, start if key.endswith("sum") else 0.0)
+                    grown[rows_before[name]] = value
+                optimizer.state[new][key] = grown
+
+    def _part_of(self, parameter: nn.Parameter) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
+        """The optimizer that updates a parameter, and its options there."""
+        for optimizer in self.parts.values():
+            for options in optimizer.param_groups:
+                if any(p is parameter for p in options["params"]):
+                    return optimizer, options
+        raise KeyError("no optimizer updates the parameter")
+
+    def _state_of(self, parameter: nn.Parameter) -> Mapping[str, Tensor]:
+        """What an optimizer keeps for a parameter; nothing before its first step."""
+        for optimizer in self.parts.values():
+            if parameter in optimizer.state:
+                state: Mapping[str, Tensor] = optimizer.state[parameter]
+                return state
+        return {}
+
+
+def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
+    return [module for module in network.modules() if isinstance(module, FieldEmbedding)]
+
+
+def _choose_lazy_tables(
+    network: nn.Module, settings: TrainingSettings, l2: Mapping[nn.Parameter, float]
+) -> dict[nn.Parameter, bool]:
+    """Set every embedding to dense or sparse gradients; returns the sparse ones, with whether L2 counts all rows."""
+    lazy_tables = dict[nn.Parameter, bool]()
+    for embedding in _embeddings(network):
+        table = embedding.weight
+        l2_of_all = settings.l2_rows == "all" and l2[table] > 0
+        embedding.sparse = _is_lazy(settings, len(table), l2_of_all=l2_of_all)
+        if embedding.sparse:
+            lazy_tables[table] = l2_of_all
+    return lazy_tables
+
+
+def _is_lazy(settings: TrainingSettings, table_rows: int, *, l2_of_all: bool) -> bool:
+    """Whether only the rows of a batch are updated in an embedding table; `l2_of_all` if L2 counts all its rows."""
+    optimizer = OPTIMIZERS[settings.optimizer]
+    if optimizer.rows_only or settings.embedding_update == "lazy":
+        return True
+    if settings.embedding_update == "dense":
+        return False
+    has_same_result = optimizer.same and not l2_of_all
+    return has_same_result and table_rows >= LARGE_TABLE
+
+
+def _needs_occurrences(settings: TrainingSettings) -> ConfigError:
+    setting = f"optimizer = {settings.optimizer!r}"
+    if settings.embedding_update == "lazy":
+        setting = "embedding_update = 'lazy'"
+    return ConfigError(
+        f"{setting} updates only the rows of a batch, but l2 applies to all rows of an embedding table: give "
+        "RunOptimizer the `occurrences` of the rows, set l2_rows = 'touched', or remove the table from l2"
+    )
+
+
+def _dense_optimizer(
+    parameters: list[nn.Parameter], settings: TrainingSettings
+) -> torch.optim.Optimizer:
+    """PyTorch's optimizer; fused where it can be."""
+    rate = settings.learning_rate
+    is_fusible = all(p.device.type in ("cpu", "cuda") for p in parameters)
+    fused = True if is_fusible else None
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=rate, fused=fused)
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=rate, fused=fused)
+    return torch.optim.Adagrad(
+        parameters,
+        lr=rate,
+        fused=fused,
+        initial_accumulator_value=settings.adagrad_accumulator,
+    )
+
+
+def _ids_of_all_processes(batch: Batch) -> Tensor:
+    """The ids of the whole batch, of which other processes may have a part."""
+    return all_gather_rows(torch.cat([batch.ids.reshape(-1), batch.bag_ids]))
 
 
 def has_spread_l2(settings: TrainingSettings) -> bool:
@@ -370,21 +428,16 @@ def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str
     {'weight': 0.5, 'bias': 0.0}
     """
     in_mean = part_of_mean(network) is not network
-    names = {
+    names_in_settings = {
         name: _names_in_settings(name, in_mean=in_mean) for name, _ in network.named_parameters()
     }
     for pattern in strengths:
-        if not any(_matches(known, pattern) for known in names.values()):
-            hint = nearest(pattern, [known[-1] for known in names.values()])
+        if not any(_matches(names, pattern) for names in names_in_settings.values()):
+            hint = nearest(pattern, [names[-1] for names in names_in_settings.values()])
             raise ConfigError(
                 f"l2 names parameter {pattern!r}, which the model does not have: {hint}"
             )
-    return {
-        name: next(
-            (strength for pattern, strength in strengths.items() if _matches(known, pattern)), 0.0
-        )
-        for name, known in names.items()
-    }
+    return {name: _first_match(strengths, names) for name, names in names_in_settings.items()}
 
 
 def _names_in_settings(name: str, *, in_mean: bool) -> list[str]:
@@ -392,6 +445,14 @@ def _names_in_settings(name: str, *, in_mean: bool) -> list[str]:
     if in_mean and name.startswith(NETWORK):
         return [name, name.removeprefix(NETWORK)]
     return [name]
+
+
+def _first_match(strengths: Mapping[str, float], names: Iterable[str]) -> float:
+    """The strength of the first pattern that matches one of a parameter's names; else 0."""
+    for pattern, strength in strengths.items():
+        if _matches(names, pattern):
+            return strength
+    return 0.0
 
 
 def _matches(names: Iterable[str], pattern: str) -> bool:

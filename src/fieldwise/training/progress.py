@@ -16,9 +16,11 @@ from fieldwise.data.reports import Reports
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation, History
 
-SHOWN_EVALUATIONS = 5  # the latest evaluations, below a notebook's bar
+SHOWN_EVALUATIONS = 5
+"""The latest evaluations, below a notebook's bar."""
 BAR_LETTERS = 30
-SHOWN_EVERY = 0.2  # seconds between updates of the loss, each of which waits for its value
+SHOWN_EVERY = 0.2
+"""Seconds between updates of the loss, each of which waits for its value."""
 
 
 class Lines(Callback):
@@ -32,26 +34,30 @@ class Lines(Callback):
         self.rows = 0
         self.rows_before = 0
         self._shown = 0.0
-        self._solves = False  # the LR that is fitted before training
-        self.started = self.epoch_began = self.last = time.perf_counter()
+        self._fits_lr = False  # before training
+        now = time.perf_counter()
+        self.started = now
+        self.epoch_began = now
+        self.last = now
 
     def on_start(self, start: TrainingStart) -> None:
         """Called before the first step."""
         self.start = start
         self.steps = start.steps_done
-        self.started = self.last = time.perf_counter()
+        self.last = time.perf_counter()
+        self.started = self.last
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
     def on_step(self, step: TrainingStep) -> None:
         """Called after a step; those of the LR that is fitted before training are of no epoch."""
         if step.rows == 0 and step.number == self.start.steps_done:
-            if not self._solves:
+            if not self._fits_lr:
                 self.begin_regression()
-            self._solves = True
+            self._fits_lr = True
             self.last = time.perf_counter()
             return
-        if self._solves:
-            self._solves = False
+        if self._fits_lr:
+            self._fits_lr = False
             self.started = self.last
             self.begin_epoch(self.epoch, self.rows)
         if step.epoch != self.epoch:
@@ -65,20 +71,19 @@ class Lines(Callback):
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Show the evaluation as a sentence; a star marks the best one so far."""
-        result = evaluation.metrics
-        monitor = self.start.monitor
-        shown = [
-            name for name in dict.fromkeys((monitor, "auc", "logloss", "rmse")) if name in result
-        ]
+        metrics = evaluation.metrics
+        names = dict.fromkeys((self.start.monitor, "auc", "logloss", "rmse"))
+        shown = " ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
         loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
         parts = [
             f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
-            f"valid {' '.join(f'{name} {result[name]:.4f}' for name in shown)}",
+            f"valid {shown}",
             self.rate(),
             f"{evaluation.seconds:.0f} s",
             self.left(),
         ]
-        self.show(", ".join(part for part in parts if part) + (" *" if better else ""))
+        star = " *" if better else ""
+        self.show(", ".join(part for part in parts if part) + star)
         self.last = time.perf_counter()
 
     def begin_epoch(self, number: int, rows: int) -> None:
@@ -101,7 +106,9 @@ class Lines(Callback):
 
     def rate(self) -> str:
         """Rows per second of this epoch, without evaluations."""
-        return f"{(self.rows - self.rows_before) / max(self.last - self.epoch_began, 1e-9):,.0f} rows/s"
+        rows = self.rows - self.rows_before
+        seconds = max(self.last - self.epoch_began, 1e-9)
+        return f"{rows / seconds:,.0f} rows/s"
 
     def left(self) -> str:
         """The time left if the run takes all its epochs; empty if that is not known, or none is left."""
@@ -109,14 +116,13 @@ class Lines(Callback):
         all_steps = self.start.steps * self.start.epochs
         if done <= 0 or self.steps >= all_steps:
             return ""
-        left = (time.perf_counter() - self.started) / done * (all_steps - self.steps)
-        if left < 100:
-            return f"at most {left:.0f} s left"
-        return (
-            f"at most {left / 60:.0f} min left"
-            if left < 6000
-            else f"at most {left / 3600:.1f} h left"
-        )
+        seconds_per_step = (time.perf_counter() - self.started) / done
+        seconds = seconds_per_step * (all_steps - self.steps)
+        if seconds < 100:
+            return f"at most {seconds:.0f} s left"
+        if seconds < 6000:
+            return f"at most {seconds / 60:.0f} min left"
+        return f"at most {seconds / 3600:.1f} h left"
 
 
 class Bar(Lines):
@@ -181,11 +187,12 @@ class Cell(Lines):
         """Show how far the epoch is."""
         share = self.rows / max(self.start.rows, 1)
         bar = "█" * int(share * BAR_LETTERS)
-        left = f", {left}" if (left := self.left()) else ""
-        self._line = (
+        parts = [
             f"{self.title} epoch {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
-            f"{self.rate()} loss {step.loss.item():.4f}{left}"
-        )
+            f"{self.rate()} loss {step.loss.item():.4f}",
+            self.left(),
+        ]
+        self._line = ", ".join(part for part in parts if part)
         self._update()
 
     def on_end(self, result: History | None) -> None:
@@ -199,9 +206,9 @@ class Cell(Lines):
         self._update()
 
     def _update(self) -> None:
-        text = "\n".join(
-            line for line in (self._line, *reversed(self._evaluations[-SHOWN_EVALUATIONS:])) if line
-        )
+        newest_first = reversed(self._evaluations[-SHOWN_EVALUATIONS:])
+        lines = [self._line, *newest_first]
+        text = "\n".join(line for line in lines if line)
         shown = {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
         if self._handle is None:
             self._handle = self._display(shown, raw=True, display_id=True)

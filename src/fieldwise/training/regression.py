@@ -19,8 +19,8 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.history import History
+from fieldwise.training.initialise import base_score
 from fieldwise.training.objective import Objective
-from fieldwise.training.step import base_score
 
 SHARED_VARIANCES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 """Prior variances of all weights, scikit-learn's `C`; a prior is named by its number."""

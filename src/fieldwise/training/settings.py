@@ -1,9 +1,9 @@
 """Settings of training, and the optimizers that they choose among. PyTorch is not loaded for them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
@@ -28,8 +28,8 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 }
 """All of them by name; the first is the one where nothing is said."""
 
-# solves a regression as a whole, without steps over batches (`fieldwise.training.regression`)
 LBFGS = "lbfgs"
+"""Solves a regression as a whole, without steps over batches (`fieldwise.training.exact_fit`)."""
 
 if TYPE_CHECKING:
     OptimizerName = str
@@ -79,10 +79,10 @@ class TrainingSettings(Settings):
             if omitted or 0.
         start_at_base_rate: whether the output bias is initialised to the logit of the training
             rows' positive rate, or for a regression label to their mean
-            (`fieldwise.training.step`), instead of 0.
+            (`fieldwise.training.initialise`), instead of 0.
         unknown_share: with a strength s above 0, a value that n training rows have is replaced in
             training by its field's unknown value with probability s / (s + n), so that the unknown
-            row learns what rare values have in common (`fieldwise.training.step`).
+            row learns what rare values have in common (`fieldwise.training.oov_dropout`).
         start_from_lr: whether the model's first-order weights and bias start from LR as `lbfgs`
             solves it, without `l2`: for FM, AFM and others that have both.
         mean_with_lr: whether the result is the mean of the trained network's score and that of LR
@@ -145,43 +145,36 @@ class TrainingSettings(Settings):
             raise ConfigError(
                 f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}"
             )
-        counts = (
+        for name in (
             "batch_size",
             "epochs",
             "shuffle_rows",
             "evaluations_per_epoch",
             "patience",
             "plateau_patience",
-        )
-        rules = {
-            name: (getattr(self, name) is None or getattr(self, name) >= 1, "be at least 1")
-            for name in counts
-        }
-        rules |= {
-            "learning_rate": (self.learning_rate > 0, "be positive"),
-            "clip_norm": (self.clip_norm is None or self.clip_norm > 0, "be positive"),
-            "average": (self.average is None or 0 <= self.average < 1, "be at least 0 and below 1"),
-            "plateau_factor": (0 < self.plateau_factor <= 1, "be in (0, 1]"),
-            "adagrad_accumulator": (self.adagrad_accumulator >= 0, "not be negative"),
-            "unknown_share": (self.unknown_share >= 0, "not be negative"),
-            "l2_of_lr": (self.l2_of_lr is None or self.l2_of_lr >= 0, "not be negative"),
-            "checkpoint_minutes": (self.checkpoint_minutes >= 0, "not be negative"),
-        }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise ConfigError(f"{name} must {rule}, found {getattr(self, name)}")
+        ):
+            self._check(name, lambda count: count >= 1, "be at least 1")
+        self._check("learning_rate", lambda rate: rate > 0, "be positive")
+        self._check("clip_norm", lambda norm: norm > 0, "be positive")
+        self._check("average", lambda decay: 0 <= decay < 1, "be at least 0 and below 1")
+        self._check("plateau_factor", lambda factor: 0 < factor <= 1, "be in (0, 1]")
+        for name in ("adagrad_accumulator", "unknown_share", "l2_of_lr", "checkpoint_minutes"):
+            self._check(name, lambda number: number >= 0, "not be negative")
         for name, strength in self.l2.items():
             if not strength >= 0:
                 raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
-        if (
-            self.optimizer != LBFGS
-            and OPTIMIZERS[self.optimizer].rows_only
-            and self.embedding_update == "dense"
-        ):
+        rows_only = self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only
+        if rows_only and self.embedding_update == "dense":
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
             )
+
+    def _check(self, name: str, holds: Callable[[Any], bool], rule: str) -> None:
+        """Check a number, if it is set; else a ConfigError."""
+        number = getattr(self, name)
+        if number is not None and not holds(number):
+            raise ConfigError(f"{name} must {rule}, found {number}")
 
     @property
     def solves_lr(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
-from fieldwise.training.step import GradientSync
+from fieldwise.training.gradient_sync import GradientSync
 
 DEFERRED_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)

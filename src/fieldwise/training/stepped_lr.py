@@ -14,10 +14,10 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FirstOrder
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.history import History
+from fieldwise.training.initialise import start_at_base_rate
 from fieldwise.training.objective import Objective
 from fieldwise.training.regression import LRSolution
 from fieldwise.training.settings import TrainingSettings
-from fieldwise.training.step import start_at_base_rate
 
 LR_RATE = 0.003  # Adam's: LR's by default on tables of many values
 
