@@ -62,8 +62,9 @@ def run(options: ExplainOptions) -> None:
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
     from fieldwise.explain.effects import effects
-    from fieldwise.explain.explanation import explain_subject, summary
+    from fieldwise.explain.explanation import explain_subject
     from fieldwise.explain.faithfulness import faithfulness
+    from fieldwise.explain.summary import summary
 
     options.reading.check_used("--data or --background", options.data or options.background)
     bundle = opt.load_bundle(options.bundle, options.device)
@@ -157,7 +158,7 @@ def _is_of_simulated_log(bundle: "Bundle") -> bool:
 
 def _planted_pairs(pairs: Sequence[dict[str, Any]]) -> dict[str, int]:
     """How many of the simulated log's pairs are among the first pairs, and how many there are."""
-    from fieldwise.explain.explanation import planted_pairs_found
+    from fieldwise.explain.summary import planted_pairs_found
 
     found_count, planted_count = planted_pairs_found([pair["fields"] for pair in pairs])
     return {"found": found_count, "of": planted_count}

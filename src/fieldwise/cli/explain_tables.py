@@ -47,7 +47,7 @@ def print_row(plain: Mapping[str, Any], subject: "Subject") -> None:
 
 def print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
-    from fieldwise.explain.explanation import summary_tables
+    from fieldwise.explain.summary import summary_tables
 
     out = show.console()
     out.print(
@@ -83,7 +83,7 @@ def _print_fields(fields: Sequence[Mapping[str, Any]]) -> None:
 
 def _print_effects(effects: Sequence[Mapping[str, Any]], task: "Task") -> None:
     """Print the mean prediction by value of the fields with the widest ranges."""
-    from fieldwise.explain.explanation import prediction_text
+    from fieldwise.explain.sentence import prediction_text
 
     rows = []
     for effect in effects[:SHOWN_LINES]:
@@ -113,7 +113,7 @@ def print_attention(weights: object, fields: Sequence[str]) -> None:
     """Print the strongest weights [L, H, F, F] between two fields."""
     import numpy as np
 
-    from fieldwise.explain.explanation import uniform_text
+    from fieldwise.explain.attention import uniform_text
 
     weights_LHFF = np.asarray(weights)
     uniform = uniform_text(weights_LHFF, 1 / len(fields))

@@ -1,22 +1,20 @@
 """Explanations of scores, and tests of their faithfulness.
 
-explanation   contributions of fields by terms, integrated gradients or occlusion, of one row or of
-many effects       the mean prediction by value of each field
-subject       the rows; decomposition of LR, FM, AFM, AutoInt and IntTower into terms that add up to
-the logit attribution   integrated gradients and occlusion, of any network
-faithfulness  deletion and insertion curves compared with random orders
+explanation    contributions of fields by terms, integrated gradients or occlusion, of each row
+sentence       a prediction with its main reasons
+summary        means over many rows
+effects        the mean prediction by value of each field
+subject        the rows; decomposition of LR, FM, AFM, AutoInt and IntTower into terms
+attribution    integrated gradients and occlusion, of any network
+attention      when attention weights count as uniform
+faithfulness   deletion and insertion curves compared with random orders
 """
 
 from fieldwise.explain.effects import effects
-from fieldwise.explain.explanation import (
-    Explanation,
-    explain,
-    planted_pairs_found,
-    strongest_pairs,
-    summary,
-)
+from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.faithfulness import Curves, faithfulness
 from fieldwise.explain.subject import Subject, Terms, terms_of
+from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
 
 __all__ = [
     "Curves",

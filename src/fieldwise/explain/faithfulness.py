@@ -5,19 +5,18 @@ Letters: N rows, F fields, K background rows per row, O orders.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fieldwise.errors import DataError
 from fieldwise.explain.attribution import has_gradients
 from fieldwise.explain.explanation import explain_subject
-from fieldwise.explain.subject import Subject
+from fieldwise.explain.subject import Method, Subject
 
 RANDOM = "random"
-DRAWS = 8
+BACKGROUND_ROWS_PER_ROW = 8
 RESAMPLES = 1000
-EDGES = (2.5, 97.5)
+INTERVAL_PERCENTILES = (2.5, 97.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,35 +57,33 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
     `integrated_gradients` and `occlusion` if they are not the default method. Each tower's gates
     sum to 1 separately, so fields of the smaller tower tend to come first.
     """
-    usual = subject.usual_method
-    methods = [
-        usual,
-        *(["integrated_gradients"] if has_gradients(subject.network) else []),
-        "occlusion",
-    ]
-    results = {
-        name: np.abs(explain_subject(subject, name, seed=seed).contributions)  # type: ignore[arg-type]
-        for name in dict.fromkeys(methods)
-    }
+    methods: list[Method] = [subject.usual_method]
+    if has_gradients(subject.network):
+        methods.append("integrated_gradients")
+    methods.append("occlusion")
+    orders: dict[str, np.ndarray] = {}
+    for method in dict.fromkeys(methods):
+        contributions = explain_subject(subject, method, seed=seed).contributions
+        orders[method] = np.abs(contributions)
+
     shown = subject.terms.shown
-    rows = len(subject.table)
-    fields = len(subject.fields)
     if "attention" in shown and "pairs" in subject.terms.added:
-        results["attention"] = subject.by_field(shown["attention"])
+        orders["attention"] = subject.by_field(shown["attention"])
     elif "attention" in shown:
-        results["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
+        orders["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
     elif "user_gates" in shown:
-        results["gates"] = np.zeros((rows, fields))
+        gates_NF = np.zeros((len(subject.table), len(subject.fields)))
         for side in ("user", "item"):
-            results["gates"][:, subject.tower_fields(side)] = shown[f"{side}_gates"]
-    return results
+            gates_NF[:, subject.tower_fields(side)] = shown[f"{side}_gates"]
+        orders["gates"] = gates_NF
+    return orders
 
 
 def faithfulness(
     subject: Subject,
     orders: Mapping[str, np.ndarray] | None = None,
     *,
-    draws: int = DRAWS,
+    draws: int = BACKGROUND_ROWS_PER_ROW,
     seed: int = 0,
 ) -> tuple[Curves, ...]:
     """Deletion and insertion curves (Petsiuk et al., BMVC 2018) for every order of fields, and a random one.
@@ -114,23 +111,51 @@ def faithfulness(
     rng = np.random.default_rng(seed)
     others = rng.integers(0, len(subject.background), (rows, draws))
     random_NKF = rng.random((rows, draws, fields))
-    given = {**(orders_of(subject, seed=seed) if orders is None else orders), RANDOM: random_NKF}
-    all_gone = _changes(subject, others, np.ones((rows, draws, fields), bool))
-    if not all_gone.mean() > 0:
+    importances = dict(orders_of(subject, seed=seed) if orders is None else orders)
+    importances[RANDOM] = random_NKF
+
+    all_replaced = _changes(subject, others, np.ones((rows, draws, fields), bool))
+    if not all_replaced.mean() > 0:
         raise DataError("no field changes the score of these rows, so faithfulness is undefined")
-    moved: dict[str, list[np.ndarray]] = {}
-    zero = np.zeros(rows)
-    for name, importance in given.items():
-        # The fields' ranks, 0 for the most important; ties in the fields' order.
-        order = np.argsort(
-            -importance if importance.ndim == 3 else -importance[:, None], axis=-1, kind="stable"
-        )
-        ranks = np.broadcast_to(np.argsort(order, axis=-1, kind="stable"), random_NKF.shape)
-        deleted = [_changes(subject, others, ranks < m) for m in range(1, fields)]
-        inserted = [_changes(subject, others, ranks >= m) for m in range(1, fields)]
-        moved[name] = [np.stack([zero, *deleted, all_gone]), np.stack([all_gone, *inserted, zero])]
+    none_replaced = np.zeros(rows)
+    deletions: dict[str, np.ndarray] = {}
+    insertions: dict[str, np.ndarray] = {}
+    for name, importance in importances.items():
+        ranks_NKF = np.broadcast_to(_ranks(importance), random_NKF.shape)
+        deleted = [_changes(subject, others, ranks_NKF < m) for m in range(1, fields)]
+        inserted = [_changes(subject, others, ranks_NKF >= m) for m in range(1, fields)]
+        deletions[name] = np.stack([none_replaced, *deleted, all_replaced])
+        insertions[name] = np.stack([all_replaced, *inserted, none_replaced])
+
     resamples = rng.integers(0, rows, (RESAMPLES, rows))
-    return tuple(_curves(moved, name, all_gone, resamples) for name in given)
+    curves = []
+    for name in importances:
+        deletion_areas = _areas(deletions[name], all_replaced, resamples)
+        random_deletion_areas = _areas(deletions[RANDOM], all_replaced, resamples)
+        insertion_areas = 1 - _areas(insertions[name], all_replaced, resamples)
+        random_insertion_areas = 1 - _areas(insertions[RANDOM], all_replaced, resamples)
+        curves.append(
+            Curves(
+                order=name,
+                deletion=deletions[name].mean(1),
+                insertion=insertions[name].mean(1),
+                deletion_area=float(deletion_areas[0]),
+                insertion_area=float(insertion_areas[0]),
+                deletion_interval=_interval(deletion_areas),
+                insertion_interval=_interval(insertion_areas),
+                deletion_gain=_gain(deletion_areas, random_deletion_areas),
+                insertion_gain=_gain(insertion_areas, random_insertion_areas),
+            )
+        )
+    return tuple(curves)
+
+
+def _ranks(importance: np.ndarray) -> np.ndarray:
+    """The fields' ranks [N, 1 or K, F], 0 for the most important; ties are in the fields' order."""
+    if importance.ndim == 2:
+        importance = importance[:, None]
+    order = np.argsort(-importance, axis=-1, kind="stable")
+    return np.argsort(order, axis=-1, kind="stable")
 
 
 def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.ndarray:
@@ -142,30 +167,22 @@ def _changes(subject: Subject, others: np.ndarray, taken_NKF: np.ndarray) -> np.
     return change
 
 
-def _curves(
-    moved: dict[str, list[np.ndarray]], name: str, all_gone: np.ndarray, resamples: np.ndarray
-) -> Curves:
-    figures: dict[str, Any] = {}
-    for k, what in enumerate(("deletion", "insertion")):
-        # under the curve of this order and of the random one: for all rows first, then for every
-        # resample
-        shares = []
-        for curve in (moved[name][k], moved[RANDOM][k]):
-            inner = curve[1:-1].mean(0)
-            # a resample in which no logit changes has no share, and is skipped
-            with np.errstate(invalid="ignore"):
-                resampled = inner[resamples].sum(1) / all_gone[resamples].sum(1)
-            share = np.array([inner.sum() / all_gone.sum(), *resampled])
-            shares.append(1 - share if what == "insertion" else share)
-        own = shares[0]
-        gain = shares[0] - shares[1]
-        ends, ends_of_gain = (
-            tuple(np.nanpercentile(one[1:], EDGES).tolist()) for one in (own, gain)
-        )
-        figures |= {
-            what: moved[name][k].mean(1),
-            f"{what}_area": float(own[0]),
-            f"{what}_interval": ends,
-        }
-        figures[f"{what}_gain"] = (float(gain[0]), *ends_of_gain)
-    return Curves(order=name, **figures)
+def _areas(curve: np.ndarray, all_replaced: np.ndarray, resamples: np.ndarray) -> np.ndarray:
+    """The area under a curve [F + 1, N] as a share of its largest value: of all rows, then of every resample."""
+    inner = curve[1:-1].mean(0)
+    # a resample in which no logit changes has no share, and is skipped
+    with np.errstate(invalid="ignore"):
+        of_resamples = inner[resamples].sum(1) / all_replaced[resamples].sum(1)
+    return np.array([inner.sum() / all_replaced.sum(), *of_resamples])
+
+
+def _interval(areas: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the resamples, which follow the value of all rows."""
+    low, high = np.nanpercentile(areas[1:], INTERVAL_PERCENTILES).tolist()
+    return low, high
+
+
+def _gain(areas: np.ndarray, random_areas: np.ndarray) -> tuple[float, float, float]:
+    """The difference from the random order, with its interval."""
+    gain = areas - random_areas
+    return float(gain[0]), *_interval(gain)

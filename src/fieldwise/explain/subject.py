@@ -6,7 +6,7 @@ fields of a tower.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -71,19 +71,23 @@ def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
     if take_apart is None:
         return Terms(added={}, shown={})
     with scoring_mode(network):
-        results = [take_apart(network, batch) for batch in device_batches(network, table)]
-    added, shown = (
-        {
-            name: torch.cat([part[i][name] for part in results]).detach().cpu().numpy()
-            for name in results[0][i]
-        }
-        for i in (0, 1)
-    )
+        by_batch = [take_apart(network, batch) for batch in device_batches(network, table)]
+    added = _joined([added_terms for added_terms, _ in by_batch])
+    shown = _joined([shown_parts for _, shown_parts in by_batch])
     return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
 
 
+def _joined(batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, np.ndarray]:
+    """Tensors of all batches, by name, as one array each."""
+    return {
+        name: torch.cat([batch[name] for batch in batches]).detach().cpu().numpy()
+        for name in batches[0]
+    }
+
+
 UNSEEN = " (not in the vocabulary)"
-LISTED = 8  # maximum number of a bag's values shown
+MAX_LISTED_VALUES = 8
+"""Of a bag, in its text."""
 
 
 def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
@@ -96,37 +100,53 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
     columns = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         column = frame.get_column(field.column)
+        vocabulary = fitted if isinstance(fitted, Vocabulary) else None
         if field.cell == "list":
-            known = set(fitted.values) if isinstance(fitted, Vocabulary) else None
-            texts = []
-            for cell in as_list(column, field.separator, newest=field.max_length).to_list():
-                shown = [
-                    value if known is None or value in known else value + UNSEEN
-                    for value in cell[:LISTED]
-                ]
-                more = [f"and {len(cell) - LISTED} more"] if len(cell) > LISTED else []
-                texts.append(", ".join([*shown, *more]) or ABSENT)
+            cells = as_list(column, field.separator, newest=field.max_length)
+            texts = _list_texts(cells, vocabulary)
         elif field.cell == "category":
-            text = as_text(column)
-            texts = [ABSENT if value is None else str(value) for value in text.to_list()]
-            if isinstance(fitted, Vocabulary):
-                unseen = (fitted.ids(text) == UNKNOWN).tolist()
-                texts = [value + UNSEEN * new for value, new in zip(texts, unseen, strict=True)]
+            texts = _category_texts(as_text(column), vocabulary)
         else:
-            if column.dtype == pl.String:
-                column = column.set(is_mark(column, encoder.missing), None)
-            written = column.dtype.is_temporal() or column.dtype == pl.String
-            cells = (
-                column
-                if written
-                else as_number(column, f"column {field.column!r}", missing=encoder.missing)
-            )
-            texts = [
-                ABSENT if cell is None else f"{cell}" if written else f"{cell:.12g}"
-                for cell in cells.to_list()
-            ]
+            texts = _number_texts(column, encoder.missing)
         columns.append(pl.Series(field.name, texts, dtype=pl.String))
     return pl.DataFrame(columns)
+
+
+def _list_texts(cells: pl.Series, vocabulary: Vocabulary | None) -> list[str]:
+    """The first values of each cell, and how many more it has."""
+    known = None if vocabulary is None else set(vocabulary.values)
+    texts = []
+    for cell in cells.to_list():
+        parts = []
+        for value in cell[:MAX_LISTED_VALUES]:
+            is_known = known is None or value in known
+            parts.append(value if is_known else value + UNSEEN)
+        if len(cell) > MAX_LISTED_VALUES:
+            parts.append(f"and {len(cell) - MAX_LISTED_VALUES} more")
+        texts.append(", ".join(parts) or ABSENT)
+    return texts
+
+
+def _category_texts(column: pl.Series, vocabulary: Vocabulary | None) -> list[str]:
+    """The value of each cell, marked if it is not in the vocabulary."""
+    texts = [ABSENT if value is None else str(value) for value in column.to_list()]
+    if vocabulary is None:
+        return texts
+    is_unseen = (vocabulary.ids(column) == UNKNOWN).tolist()
+    return [
+        text + UNSEEN if unseen else text for text, unseen in zip(texts, is_unseen, strict=True)
+    ]
+
+
+def _number_texts(column: pl.Series, missing: Sequence[str]) -> list[str]:
+    """The number of each cell; a time or a number in text as it is written."""
+    if column.dtype == pl.String:
+        written = column.set(is_mark(column, missing), None)
+        return [ABSENT if cell is None else cell for cell in written.to_list()]
+    if column.dtype.is_temporal():
+        return [ABSENT if cell is None else str(cell) for cell in column.to_list()]
+    numbers = as_number(column, f"column {column.name!r}", missing=missing)
+    return [ABSENT if cell is None else f"{cell:.12g}" for cell in numbers.to_list()]
 
 
 def number_levels(
@@ -142,25 +162,28 @@ def number_levels(
     >>> number_levels(encoder, pl.DataFrame({"price": [0.39, 5.0, 8.5, None]}), log)
     {'price': ['low', 'medium', 'high', '']}
     """
-    results = {}
-    for field in (f for f in encoder.fields if f.cell == "number"):
-        own, usual = (
-            as_number(
-                one.get_column(field.column),
-                f"column {field.column!r}",
-                form=field.number_format,
-                missing=encoder.missing,
-            )
-            for one in (frame, others)
+    levels = {}
+    for field in encoder.fields:
+        if field.cell != "number":
+            continue
+        number_of = partial(
+            as_number,
+            what=f"column {field.column!r}",
+            form=field.number_format,
+            missing=encoder.missing,
         )
-        known = usual.drop_nulls().sort().to_numpy()
-        number = own.fill_null(np.nan).to_numpy()
-        twice = np.searchsorted(known, number) + np.searchsorted(known, number, side="right")
-        below = twice / (2 * max(len(known), 1))
-        level = np.select([below < 1 / 3, below <= 2 / 3], ["low", "medium"], "high")
-        shown = ~np.isnan(number) & (usual.n_unique() > 2)
-        results[field.name] = np.where(shown, level, "").tolist()
-    return results
+        numbers = number_of(frame.get_column(field.column)).fill_null(np.nan).to_numpy()
+        other_numbers = number_of(others.get_column(field.column))
+        sorted_others = other_numbers.drop_nulls().sort().to_numpy()
+        # Equal numbers count half.
+        twice_below = np.searchsorted(sorted_others, numbers) + np.searchsorted(
+            sorted_others, numbers, side="right"
+        )
+        share_below = twice_below / (2 * max(len(sorted_others), 1))
+        level = np.select([share_below < 1 / 3, share_below <= 2 / 3], ["low", "medium"], "high")
+        has_level = ~np.isnan(numbers) & (other_numbers.n_unique() > 2)
+        levels[field.name] = np.where(has_level, level, "").tolist()
+    return levels
 
 
 Method = Literal["terms", "integrated_gradients", "occlusion"]
@@ -199,37 +222,45 @@ class Subject:
         label: str | None = None,
     ) -> "Subject":
         """A subject from raw rows and a bundle; arguments and errors are those of `fieldwise.explain.explain`."""
-        texts = bundle.schema.text_columns
-        rows = bundle.samples if background is None else as_table(background, text_columns=texts)
-        frame = as_table(frame, text_columns=texts)
-        if not rows.height:
-            kept = "has no sample rows" if background is None else "was given none"
+        schema = bundle.schema
+        others = bundle.samples
+        no_rows = "has no sample rows"
+        if background is not None:
+            others = as_table(background, text_columns=schema.text_columns)
+            no_rows = "was given none"
+        frame = as_table(frame, text_columns=schema.text_columns)
+        if not others.height:
             raise DataError(
-                f"an explanation compares with other rows, but the bundle {kept}: give background rows"
+                f"an explanation compares with other rows, but the bundle {no_rows}: give background rows"
             )
-        names = [one.name for one in bundle.schema.labels]
-        wanted = names[0] if label is None else label
-        if wanted not in names:
+        names = [other.name for other in schema.labels]
+        if label is None:
+            label = names[0]
+        if label not in names:
             raise ConfigError(
-                f"a label must be one of the bundle's, found {wanted!r}: {nearest(wanted, names)}"
+                f"a label must be one of the bundle's, found {label!r}: {nearest(label, names)}"
             )
-        position = names.index(wanted)
+        position = names.index(label)
         network = bundle.network
-        if bundle.schema.more_labels:
+        if schema.more_labels:
             assert isinstance(network.heads, nn.ModuleList)
             network = network.heads[position]
+
+        table = bundle.encoder.transform(frame)  # first, since it names a column that is missing
+        values = field_values(bundle.encoder, frame)
+        levels = number_levels(bundle.encoder, frame, others)
         return cls(
-            table=bundle.encoder.transform(frame),  # first, since it names a column that is missing
-            label=wanted,
-            settings=bundle.schema.labels[position],
-            schema=bundle.schema,
+            table=table,
+            label=label,
+            settings=schema.labels[position],
+            schema=schema,
             network=network,
-            values=field_values(bundle.encoder, frame),
-            levels=number_levels(bundle.encoder, frame, rows),
+            values=values,
+            levels=levels,
             background=bundle.encoded_samples
             if background is None
-            else bundle.encoder.transform(rows),
-            calibration=bundle.calibration.get(wanted),
+            else bundle.encoder.transform(others),
+            calibration=bundle.calibration.get(label),
         )
 
     def __repr__(self) -> str:

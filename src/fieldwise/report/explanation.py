@@ -11,16 +11,12 @@ from markupsafe import Markup
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.charts import Chart, Line, dot_chart, heat_map, line_chart, wider
 from fieldwise.display import Table, number
+from fieldwise.explain.attention import darkest, uniform_text
 from fieldwise.explain.effects import effects
-from fieldwise.explain.explanation import (
-    darkest,
-    explain_subject,
-    prediction_text,
-    summary,
-    summary_tables,
-    uniform_text,
-)
+from fieldwise.explain.explanation import explain_subject
+from fieldwise.explain.sentence import prediction_text
 from fieldwise.explain.subject import Subject
+from fieldwise.explain.summary import summary, summary_tables
 from fieldwise.report.page import Block, Figure, Section, count, share_cell
 from fieldwise.schema import Task
 
