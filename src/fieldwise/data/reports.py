@@ -10,7 +10,7 @@ from typing import IO, Any, Self
 
 from fieldwise.storage.machine import number_in
 
-EVERY = 5.0  # seconds between two lines
+SECONDS_BETWEEN_LINES = 5.0
 
 
 class Reports:
@@ -39,7 +39,9 @@ class ShownReports(Reports):
         out: where they go instead.
     """
 
-    def __init__(self, *, as_json: bool, every: float = EVERY, out: IO[str] | None = None) -> None:
+    def __init__(
+        self, *, as_json: bool, every: float = SECONDS_BETWEEN_LINES, out: IO[str] | None = None
+    ) -> None:
         self._as_json = as_json
         self._every = every
         self._out = out
@@ -94,19 +96,24 @@ class ShownReports(Reports):
         `rows` is None in a phase whose rows are not counted.
         """
         seconds = time.perf_counter() - self._began
-        rate = self._rows / seconds if self._rows and seconds > 0 else None
-        left = (
-            None if rate is None or self._total is None else max(0, self._total - self._rows) / rate
-        )
+        rows_are_counted = self._rows > 0 or self._total is not None
+        rows_per_second = None
+        seconds_left = None
+        if self._rows and seconds > 0:
+            rate = self._rows / seconds
+            rows_per_second = round(rate)
+            if self._total is not None:
+                seconds_left = round(max(0, self._total - self._rows) / rate, 1)
+        facts = {name: value() if callable(value) else value for name, value in self._facts.items()}
         memory = memory_mib()
         return {
             "phase": self._phase,
-            **{name: value() if callable(value) else value for name, value in self._facts.items()},
-            "rows": self._rows if self._rows or self._total is not None else None,
+            **facts,
+            "rows": self._rows if rows_are_counted else None,
             "rows_total": self._total,
-            "rows_per_second": None if rate is None else round(rate),
+            "rows_per_second": rows_per_second,
             "seconds": round(seconds, 1),
-            "seconds_left": None if left is None else round(left, 1),
+            "seconds_left": seconds_left,
             "memory_mib": None if memory is None else round(memory),
         }
 
@@ -117,23 +124,25 @@ class ShownReports(Reports):
                     self._show(self.state())
 
     def _show(self, facts: dict[str, Any]) -> None:
-        if self._as_json:
-            text = json.dumps(facts)
-        else:
-            of = "" if facts["rows_total"] is None else f" of {facts['rows_total']:,}"
-            parts = [
-                f"{facts['rows']:,}{of} rows"
-                if facts["rows"]
-                else f"{facts['seconds']:,.0f} s so far"
-            ]
-            units = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
-            parts += [
-                f"{facts[name]:,.0f} {unit}"
-                for name, unit in units.items()
-                if facts[name] is not None
-            ]
-            text = f"{facts['phase']}: {', '.join(parts)}"
-        print(text, file=self._out or sys.stderr, flush=True)
+        line = json.dumps(facts) if self._as_json else _sentence(facts)
+        print(line, file=self._out or sys.stderr, flush=True)
+
+
+_UNITS = {"rows_per_second": "rows/s", "seconds_left": "s left", "memory_mib": "MiB"}
+
+
+def _sentence(facts: dict[str, Any]) -> str:
+    """The state of some work (`ShownReports.state`) for people."""
+    if facts["rows"]:
+        total = "" if facts["rows_total"] is None else f" of {facts['rows_total']:,}"
+        done = f"{facts['rows']:,}{total} rows"
+    else:
+        done = f"{facts['seconds']:,.0f} s so far"
+    parts = [done]
+    for name, unit in _UNITS.items():
+        if facts[name] is not None:
+            parts.append(f"{facts[name]:,.0f} {unit}")
+    return f"{facts['phase']}: {', '.join(parts)}"
 
 
 def memory_mib() -> float | None:

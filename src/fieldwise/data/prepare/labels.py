@@ -72,12 +72,12 @@ def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
     cells = frame.select(label.column)
     texts = as_text(_LabelReader.of(cells, label, MISSING_MARKS)(cells.to_series()))
     labelled = np.flatnonzero(texts.is_not_null().to_numpy())
-    result = np.zeros(frame.height, dtype=bool)
+    is_positive = np.zeros(frame.height, dtype=bool)
     if len(labelled):
         rows = read_label(cells[labelled], label, all_negative=True)
         numbers = labelled if rows.kept is None else labelled[rows.kept]
-        result[numbers] = rows.main > 0
-    return result
+        is_positive[numbers] = rows.main > 0
+    return is_positive
 
 
 def with_event_label(frame: pl.DataFrame, schema: Schema, has_negatives: bool) -> pl.DataFrame:
@@ -106,70 +106,82 @@ def read_labels(
     >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
     [[1.0, 90.0], [0.0, 7.0]]
     """
+    _check_label_columns(frame, labels)
+    keep = scratch.empty(frame.height, np.bool_)
+    y = scratch.empty((frame.height, len(labels)), np.float32)
+    readers = [_LabelReader.of(frame, label, missing) for label in labels]
+    # how many rows have no label, and the first of them
+    absent_rows: dict[str, tuple[int, int]] = {}
+    lacks_positives = {
+        label.name: label.positive_values is not None and not all_negative for label in labels
+    }
+    for at in scratch.chunk_slices(frame.height):
+        is_kept = pl.repeat(True, at.stop - at.start, eager=True)
+        with counting_from(at.start):
+            columns = [reader(frame.get_column(reader.label.column)[at]) for reader in readers]
+            texts = [as_text(column) for column in columns]
+            for label, column, text in zip(labels, columns, texts, strict=True):
+                is_kept &= ~_is_dropped(label, column, text, frame.get_column(label.column)[at])
+                if lacks_positives[label.name]:
+                    positive_texts = _texts(label.positive_values or (), column)
+                    lacks_positives[label.name] = not text.is_in(positive_texts).any()
+            keep[at] = is_kept.to_numpy()
+
+            for number, label in enumerate(labels):
+                is_absent = texts[number].is_null() & is_kept
+                if is_absent.any():
+                    first_here = at.start + int(is_absent.arg_max() or 0)
+                    count, first = absent_rows.get(label.name, (0, first_here))
+                    absent_rows[label.name] = count + int(is_absent.sum()), first
+                # Dropped labels become null instead of being removed, so that errors count the
+                # table's rows.
+                column = columns[number]
+                target = _target(column.zip_with(is_kept, column.clear(len(column))), label)
+                y[at, number] = target.cast(pl.Float32).to_numpy()
+
+    for reader in readers:
+        name = reader.label.name
+        if name in absent_rows or lacks_positives[name]:
+            _refuse(frame, reader, absent_rows.get(name))
+    rows = scratch.where(frame.height, lambda at: keep[at])
+    if not len(rows):
+        dropping = [repr(label.column) for label in labels if label.drop_values]
+        raise DataError(
+            f"no row is left: all {frame.height} have a label in drop_values of column "
+            f"{' or '.join(dict.fromkeys(dropping))}; drop fewer values"
+        )
+    if len(rows) == frame.height:
+        return LabelledRows(frame, y, weight=weight)
+    return LabelledRows(
+        take_rows(frame, rows),
+        scratch.take(y, rows),
+        dropped=frame.height - len(rows),
+        weight=None if weight is None else scratch.take(weight, rows),
+        kept=rows,
+    )
+
+
+def _check_label_columns(frame: pl.DataFrame, labels: Sequence[Label]) -> None:
+    """Check that a table has rows, and the columns of all labels."""
     for label in labels:
         if label.column not in frame.columns:
-            result = ", ".join(frame.columns)
             raise DataError(
-                f"the label's column {label.column!r} must be in the table, found only: {result}; in a log of positive "
-                "events alone the recipe's [negatives] add it"
+                f"the label's column {label.column!r} must be in the table, found only: {', '.join(frame.columns)}; in "
+                "a log of positive events alone the recipe's [negatives] add it"
             )
     if frame.height == 0:
         raise DataError(
             f"a table needs rows, found none below its columns {', '.join(frame.columns)}"
         )
-    keep = scratch.empty(frame.height, np.bool_)
-    y = scratch.empty((frame.height, len(labels)), np.float32)
-    # how many rows have no label, and the first of them
-    absent_rows: dict[str, tuple[int, int]] = {}
-    readers = {label.name: _LabelReader.of(frame, label, missing) for label in labels}
-    positive = {label.name: label.positive_values is None or all_negative for label in labels}
-    for at in scratch.chunk_slices(frame.height):
-        kept = pl.repeat(True, at.stop - at.start, eager=True)
-        with counting_from(at.start):
-            columns = [readers[label.name](frame.get_column(label.column)[at]) for label in labels]
-            texts = [as_text(column) for column in columns]
-            for label, column, text in zip(labels, columns, texts, strict=True):
-                dropped = _texts(label.drop_values, column)
-                kept &= ~text.is_in(dropped).fill_null(False)
-                if label.drop_values:  # marks of missing numbers have become null
-                    kept &= ~as_text(frame.get_column(label.column)[at]).is_in(dropped).fill_null(
-                        False
-                    )
-                if not positive[label.name] and label.positive_values is not None:
-                    positive[label.name] = bool(
-                        text.is_in(_texts(label.positive_values, column)).any()
-                    )
-            keep[at] = kept.to_numpy()
-            for number, (label, column, text) in enumerate(
-                zip(labels, columns, texts, strict=True)
-            ):
-                absent = text.is_null() & kept
-                if absent.any():
-                    count, first = absent_rows.get(
-                        label.name, (0, at.start + int(absent.arg_max() or 0))
-                    )
-                    absent_rows[label.name] = count + int(absent.sum()), first
-                # Dropped labels become null instead of being removed, so that errors count the
-                # table's rows.
-                target = _target(column.zip_with(kept, column.clear(len(column))), label)
-                y[at, number] = target.cast(pl.Float32).to_numpy()
-    for label in labels:
-        if label.name in absent_rows or not positive[label.name]:
-            _refuse(frame, readers[label.name], absent_rows.get(label.name))
-    rows = scratch.where(frame.height, lambda at: keep[at])
-    if not len(rows):
-        named = " or ".join(
-            dict.fromkeys(repr(label.column) for label in labels if label.drop_values)
-        )
-        raise DataError(
-            f"no row is left: all {frame.height} have a label in drop_values of column {named}; drop fewer values"
-        )
-    if len(rows) == frame.height:
-        return LabelledRows(frame, y, weight=weight)
-    weight = None if weight is None else scratch.take(weight, rows)
-    return LabelledRows(
-        take_rows(frame, rows), scratch.take(y, rows), frame.height - len(rows), weight, rows
-    )
+
+
+def _is_dropped(label: Label, column: pl.Series, text: pl.Series, raw: pl.Series) -> pl.Series:
+    """Which rows a label's rule drops, by its cells as read (also as text) and as they are in the table."""
+    dropped_texts = _texts(label.drop_values, column)
+    is_dropped = text.is_in(dropped_texts).fill_null(False)
+    if label.drop_values:  # marks of missing numbers have become null
+        is_dropped |= as_text(raw).is_in(dropped_texts).fill_null(False)
+    return is_dropped
 
 
 def _refuse(
@@ -229,10 +241,10 @@ class _LabelReader:
         return cls(label=label, missing=marks, has_fractions=has_fractions)
 
     def __call__(self, cells: pl.Series) -> pl.Series:
+        if cells.dtype.is_numeric():
+            return without_marked_numbers(cells, self.missing)
         if cells.dtype != pl.String:
-            return (
-                without_marked_numbers(cells, self.missing) if cells.dtype.is_numeric() else cells
-            )
+            return cells
         if self.label.number_format is not None:
             what = f"label column {self.label.column!r}"
             return as_number(cells, what, form=self.label.number_format, missing=self.missing)
@@ -267,37 +279,44 @@ def _texts(values: Iterable[object], column: pl.Series) -> list[str]:
     if column.dtype == pl.Boolean:
         return [text.lower() for text in texts]
     if column.dtype.is_float():  # 5.000, as the file has it, is 5 in a column of numbers
-        numbers = as_text(pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False))
-        return numbers.zip_with(numbers.is_not_null(), pl.Series(texts, dtype=pl.String)).to_list()
+        as_written = pl.Series(texts, dtype=pl.String)
+        numbers = as_text(as_written.cast(pl.Float64, strict=False))
+        return numbers.zip_with(numbers.is_not_null(), as_written).to_list()
     return texts
 
 
 def _target(column: pl.Series, label: Label) -> pl.Series:
     """The cells' numbers, or whether they are positive by the label's rule."""
-    if label.task == "binary" and label.positive_values is not None:
+    if label.task != "binary":
+        return _number_in_range(column, label)
+    if label.positive_values is not None:
         return as_text(column).is_in(_texts(label.positive_values, column))
-    if label.task == "binary" and label.positive_above is None:
-        text = as_text(column)
-        if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
-            text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
-        outside = ~text.is_in(["0", "1"])
-        if outside.any():
-            row = int(outside.arg_max() or 0)
-            raise DataError(
-                f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row "
-                f"{row} (counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
-            )
-        return text == "1"
-    number = as_number(column, f"label column {label.column!r}")
-    if label.task == "binary":
-        return number > label.positive_above
+    if label.positive_above is not None:
+        return as_number(column, f"label column {label.column!r}") > label.positive_above
+
+    text = as_text(column)
+    if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
+        text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
+    is_outside = ~text.is_in(["0", "1"])
+    if is_outside.any():
+        row = int(is_outside.arg_max() or 0)
+        raise DataError(
+            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row "
+            f"{row} (counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
+        )
+    return text == "1"
+
+
+def _number_in_range(column: pl.Series, label: Label) -> pl.Series:
+    """The cells' numbers, which lie in the label's range."""
+    numbers = as_number(column, f"label column {label.column!r}")
     if label.range is not None:
         low, high = label.range
-        outside = (number < low) | (number > high)
-        if outside.any():
-            row = int(outside.arg_max() or 0)
+        is_outside = (numbers < low) | (numbers > high)
+        if is_outside.any():
+            row = int(is_outside.arg_max() or 0)
             raise DataError(
                 f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} "
                 f"in row {row} (counting from 0); widen the range or remove the row"
             )
-    return number
+    return numbers

@@ -15,8 +15,10 @@ from fieldwise.storage.machine import each
 MOST_HASHES = 4_096
 # few, for memory; many, since each operation of Polars takes a time of its own
 SKETCH_ROWS = 65_536
-TEXT_ROWS = 8_192  # the powers take 24 bytes per character
-_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse among the 64-bit numbers
+TEXTS_AT_ONCE = 8_192
+"""The powers of the base take 24 bytes per character."""
+_BASE = 0x9E3779B97F4A7C15
+"""Odd, so that it has an inverse among the 64-bit numbers."""
 _INVERSE = pow(_BASE, -1, 1 << 64)
 _ABSENT = np.uint64(0x6A09E667F3BCC909)
 
@@ -51,24 +53,25 @@ class RowFingerprints:
         """
         hashes = np.empty(0, np.uint64)
         for part in frame.select(columns).iter_slices(SKETCH_ROWS):
-            result = _row_hashes(part)
+            new_hashes = _row_hashes(part)
             if len(hashes) == MOST_HASHES:
-                result = result[result < hashes[-1]]
-            hashes = np.unique(np.concatenate([hashes, result]))[:MOST_HASHES]
+                new_hashes = new_hashes[new_hashes < hashes[-1]]
+            hashes = np.unique(np.concatenate([hashes, new_hashes]))[:MOST_HASHES]
         return cls(rows=frame.height, columns=tuple(columns), hashes=hashes)
 
     def overlap(self, frame: pl.DataFrame) -> TrainTestOverlap:
         """The number of rows of another table with these columns that equal rows of this one."""
         # all rows of the table are kept, so any row can be checked
-        whole = len(self.hashes) < MOST_HASHES
-        checked = result = 0
+        has_all_rows = len(self.hashes) < MOST_HASHES
+        checked = 0
+        equal = 0
         for part in frame.select(self.columns).iter_slices(SKETCH_ROWS):
             hashes = _row_hashes(part)
-            if not whole:
+            if not has_all_rows:
                 hashes = hashes[hashes <= self.hashes[-1]]
             checked += len(hashes)
-            result += int(np.isin(hashes, self.hashes).sum())
-        return TrainTestOverlap(checked, result)
+            equal += int(np.isin(hashes, self.hashes).sum())
+        return TrainTestOverlap(checked, equal)
 
     def to_plain(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -89,52 +92,63 @@ def _row_hashes(frame: pl.DataFrame) -> np.ndarray:
     """Hashes of rows, equal for equal numbers of any type, and for text also if stored as categories."""
     rows = np.ones(frame.height, np.uint64)
     for column in frame.get_columns():
-        kind = column.dtype
-        absent = column.is_null().to_numpy()
-        if isinstance(kind, (pl.Datetime, pl.Duration)):
-            column = column.dt.cast_time_unit("us").to_physical()
-        elif kind.is_temporal():
-            column = column.to_physical()
-        elif isinstance(kind, (pl.List, pl.Array)):
-            column = (
-                column.cast(pl.List(kind.inner))
-                .cast(pl.List(pl.String))
-                .list.join("\x1f", ignore_nulls=True)
-            )
-        elif kind in (pl.Categorical, pl.Enum):
-            column = column.cast(pl.String)
-        if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-            numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
-            result = np.ascontiguousarray(numbers).view(np.uint64)
-        else:
-            if column.dtype != pl.String:
-                # structs: rare
-                column = pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)
-            # The bytes of a text as digits of a number to the base, modulo 2**64, and its length.
-            column = column.fill_null("")
-            lengths = column.str.len_bytes().to_numpy().astype(np.int64)
-            octets = np.frombuffer(column.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
-            ends = np.cumsum(lengths)
-            starts = ends - lengths
-            result = np.empty(len(lengths), np.uint64)
-            for first in range(0, len(lengths), TEXT_ROWS):
-                some = slice(first, first + TEXT_ROWS)
-                digits = octets[starts[first] : ends[some][-1]]
-                powers, back = (
-                    np.full(len(digits) + 1, factor, np.uint64) for factor in (_BASE, _INVERSE)
-                )
-                powers[0] = back[0] = 1
-                sums = np.zeros(len(digits) + 1, np.uint64)
-                np.cumsum(
-                    (digits.astype(np.uint64) + np.uint64(1)) * np.cumprod(powers)[:-1],
-                    out=sums[1:],
-                )
-                start = starts[some] - starts[first]
-                end = ends[some] - starts[first]
-                result[some] = (sums[end] - sums[start]) * np.cumprod(back)[start]
-            result += lengths.astype(np.uint64) * np.uint64(_BASE)
-        rows = _mixed(rows * np.uint64(_BASE) + np.where(absent, _ABSENT, _mixed(result)))
+        is_missing = column.is_null().to_numpy()
+        cells = np.where(is_missing, _ABSENT, _mixed(_cell_hashes(_plain_cells(column))))
+        rows = _mixed(rows * np.uint64(_BASE) + cells)
     return rows
+
+
+def _plain_cells(column: pl.Series) -> pl.Series:
+    """The cells as numbers, truth values or text, equal for equal values of any type."""
+    dtype = column.dtype
+    if isinstance(dtype, (pl.Datetime, pl.Duration)):
+        return column.dt.cast_time_unit("us").to_physical()
+    if dtype.is_temporal():
+        return column.to_physical()
+    if isinstance(dtype, (pl.List, pl.Array)):
+        lists = column.cast(pl.List(dtype.inner)).cast(pl.List(pl.String))
+        return lists.list.join("\x1f", ignore_nulls=True)
+    if dtype in (pl.Categorical, pl.Enum):
+        return column.cast(pl.String)
+    if dtype.is_numeric() or dtype in (pl.Boolean, pl.String):
+        return column
+    # structs: rare
+    return pl.Series(column.to_frame().write_ndjson().splitlines(), dtype=pl.String)
+
+
+def _cell_hashes(column: pl.Series) -> np.ndarray:
+    """A number for each cell [N] uint64: the bits of a number, or the hash of a text."""
+    if column.dtype == pl.String:
+        return _text_hashes(column.fill_null(""))
+    numbers = column.cast(pl.Float64).fill_null(0.0).to_numpy() + 0.0  # one zero
+    return np.ascontiguousarray(numbers).view(np.uint64)
+
+
+def _text_hashes(texts: pl.Series) -> np.ndarray:
+    """The bytes of each text as digits of a number to the base, modulo 2**64, and its length [N] uint64."""
+    lengths = texts.str.len_bytes().to_numpy().astype(np.int64)
+    octets = np.frombuffer(texts.str.join("").cast(pl.Binary).item(), dtype=np.uint8)
+    ends = np.cumsum(lengths)
+    starts = ends - lengths
+    hashes = np.empty(len(lengths), np.uint64)
+    for first in range(0, len(lengths), TEXTS_AT_ONCE):
+        chunk = slice(first, first + TEXTS_AT_ONCE)
+        start = starts[chunk] - starts[first]
+        end = ends[chunk] - starts[first]
+        digits = octets[starts[first] : ends[chunk][-1]].astype(np.uint64) + np.uint64(1)
+        powers = _powers(_BASE, len(digits))
+        sums = np.zeros(len(digits) + 1, np.uint64)
+        np.cumsum(digits * powers[:-1], out=sums[1:])
+        # divided by the power at its start, a text has one number wherever it stands
+        hashes[chunk] = (sums[end] - sums[start]) * _powers(_INVERSE, len(digits))[start]
+    return hashes + lengths.astype(np.uint64) * np.uint64(_BASE)
+
+
+def _powers(base: int, highest: int) -> np.ndarray:
+    """The powers of a number from 0 to the highest, modulo 2**64."""
+    factors = np.full(highest + 1, base, np.uint64)
+    factors[0] = 1
+    return np.cumprod(factors)
 
 
 def _mixed(values: np.ndarray) -> np.ndarray:
@@ -163,38 +177,48 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     {'test_rows_in_train': 1}
     """
     train = frames["train"]
-    named = [
+    columns = [
         *schema.columns,
         *(label.column for label in schema.labels),
         schema.time,
         schema.grouping,
+        *(key for key in schema.row_keys if key in train.columns and _has_repeats(train, key)),
     ]
-    keys = []
-    for key in schema.row_keys:
-        if key in train.columns:
-            hashes = _sorted_hashes(train, [key])
-            chunks = (hashes[at.start : at.stop + 1] for at in scratch.chunk_slices(len(hashes)))
-            if len(hashes) < 2 or any((chunk[1:] == chunk[:-1]).any() for chunk in chunks):
-                keys.append(key)
-    columns = [c for c in dict.fromkeys([*named, *keys]) if c is not None and c in train.columns]
-    results: dict[str, int] = {}
-    for chosen in ([schema.time], columns) if schema.time in columns else (columns,):
-        known = _sorted_hashes(train, chosen)
-        results = {}
-        for name in [name for name, frame in frames.items() if name != "train" and frame.height]:
-            # an ascending search stays in the cache
-            hashes = _sorted_hashes(frames[name], chosen)
-            count = 0
-            for at in scratch.chunk_slices(len(hashes)):
-                place = np.searchsorted(known, hashes[at]).clip(max=len(known) - 1)
-                count += int((known[place] == hashes[at]).sum())
-            results |= {REPEATS.format(name): count} if count else {}
-        if not results:  # as after a split by time: the other columns need not be read
-            break
-    return results
+    compared = [c for c in dict.fromkeys(columns) if c is not None and c in train.columns]
+    if schema.time in compared and not _equal_rows(frames, [schema.time]):
+        return {}  # as after a split by time: the other columns need not be read
+    return _equal_rows(frames, compared)
+
+
+def _has_repeats(frame: pl.DataFrame, key: str) -> bool:
+    """Whether a value of a column occurs more than once, or the table has a single row."""
+    hashes = _sorted_hashes(frame, [key])
+    if len(hashes) < 2:
+        return True
+    chunks = (hashes[at.start : at.stop + 1] for at in scratch.chunk_slices(len(hashes)))
+    return any((chunk[1:] == chunk[:-1]).any() for chunk in chunks)
+
+
+def _equal_rows(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
+    """`count_repeats` by some columns."""
+    train_hashes = _sorted_hashes(frames["train"], columns)
+    counts: dict[str, int] = {}
+    for name, frame in frames.items():
+        if name == "train" or not frame.height:
+            continue
+        # an ascending search stays in the cache
+        hashes = _sorted_hashes(frame, columns)
+        count = 0
+        for at in scratch.chunk_slices(len(hashes)):
+            nearest = np.searchsorted(train_hashes, hashes[at]).clip(max=len(train_hashes) - 1)
+            count += int((train_hashes[nearest] == hashes[at]).sum())
+        if count:
+            counts[REPEATS.format(name)] = count
+    return counts
 
 
 def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
+    """The hashes of all rows by some columns, ascending [N] uint64."""
     wanted = frame.select(columns)
     hashes = scratch.fill(
         frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy()
@@ -217,24 +241,25 @@ def copies_sentence(frame: pl.DataFrame) -> str:
 
 def repeat_sentences(counts: Mapping[str, int]) -> list[str]:
     """A sentence for each part with rows that equal a training row, from the counts of `prepare`."""
-    results = []
+    sentences = []
     for part, words in WORDS.items():
         count = counts.get(REPEATS.format(part), 0)
         rows = counts.get(f"{part}_rows", 0)
         if count and rows:
             share = 100 * count / rows
             percent = f"{share:.1f} %" if share >= 0.1 else "less than .1 %"
-            results.append(
+            sentences.append(
                 f"{count:,} of {rows:,} {words} rows ({percent}) equal a training row in all fields and the label: "
                 "metrics on them reflect memorisation; if the log has duplicate rows, remove them first, or "
                 "split by time"
             )
-    return results
+    return sentences
 
 
 ROWS_VERSION = "rows2:"
 DIGEST_ROWS = 1 << 18
-Slices = Callable[[], Iterator[pl.Series]]  # a column, slice by slice, as often as it is called
+Slices = Callable[[], Iterator[pl.Series]]
+"""A column, slice by slice, as often as it is called."""
 
 
 def digest_rows(frame: pl.DataFrame) -> str:
@@ -246,9 +271,11 @@ def digest_rows(frame: pl.DataFrame) -> str:
     def digest_of(column: pl.Series) -> bytes:
         rows = column.to_frame()
         digest = hashlib.sha256()
-        for part in _parts(
-            column.dtype, lambda: (one.to_series() for one in rows.iter_slices(DIGEST_ROWS))
-        ):
+
+        def slices() -> Iterator[pl.Series]:
+            return (chunk.to_series() for chunk in rows.iter_slices(DIGEST_ROWS))
+
+        for part in _column_bytes(column.dtype, slices):
             digest.update(part)
         return digest.digest()
 
@@ -261,51 +288,80 @@ def digest_rows(frame: pl.DataFrame) -> str:
     return ROWS_VERSION + whole.hexdigest()
 
 
-def _parts(kind: pl.DataType, slices: Slices) -> Iterator[bytes]:
+def _column_bytes(dtype: pl.DataType, slices: Slices) -> Iterator[bytes]:
     """The bytes of a column: which cells are null, its kind, the values of the others.
 
     It is read slice by slice, so that a column of a table mapped from disk is never copied as a
     whole.
     """
-    if any(one.null_count() for one in slices()):
-        rest = np.empty(0, bool)
-        for one in slices():
-            rest = np.concatenate([rest, one.is_null().to_numpy()])
-            yield np.packbits(rest[: len(rest) // 8 * 8]).tobytes()
-            rest = rest[len(rest) // 8 * 8 :]
-        yield np.packbits(rest).tobytes()
+    yield from _null_bytes(slices)
+
+    def present() -> Iterator[pl.Series]:
+        return (cells.drop_nulls() for cells in slices())
+
+    kind = _kind_of(dtype)
+    yield kind.encode()
+    if isinstance(dtype, (pl.List, pl.Array)):
+        yield from _list_bytes(cast(pl.DataType, dtype.inner), present)
+    elif kind == "text":
+        yield from _text_bytes(present)
+    elif kind == "other":
+        for cells in present():
+            yield cells.to_frame().write_ndjson().encode()
     else:
+        for cells in present():
+            yield cells.to_numpy().astype(_NUMPY_TYPES[kind]).tobytes()
+
+
+_NUMPY_TYPES = {"truth": "?", "whole": "<i8", "number": "<f8"}
+
+
+def _kind_of(dtype: pl.DataType) -> str:
+    """What a column's cells are in a digest; dates, times and structs are rare, and well defined as "other"."""
+    if dtype == pl.Boolean:
+        return "truth"
+    if dtype.is_float():
+        return "number"
+    if dtype.is_integer():
+        return "text" if dtype in (pl.UInt64, pl.Int128, pl.UInt128) else "whole"
+    if dtype in (pl.String, pl.Categorical, pl.Enum) or dtype.is_decimal():
+        return "text"
+    return "list" if isinstance(dtype, (pl.List, pl.Array)) else "other"
+
+
+def _null_bytes(slices: Slices) -> Iterator[bytes]:
+    """Which cells of a column are null, eight to a byte."""
+    if not any(cells.null_count() for cells in slices()):
         yield b"none absent"
-    present = (one.drop_nulls() for one in slices())
-    if kind == pl.Boolean:
-        yield b"truth"
-        yield from (one.to_numpy().tobytes() for one in present)
-    elif kind.is_integer() and kind not in (pl.UInt64, pl.Int128, pl.UInt128):
-        yield b"whole"
-        yield from (one.to_numpy().astype("<i8").tobytes() for one in present)
-    elif kind.is_float():
-        yield b"number"
-        yield from (one.to_numpy().astype("<f8").tobytes() for one in present)
-    elif isinstance(kind, (pl.List, pl.Array)):
-        inner = pl.List(kind.inner)
-        cells = cast(pl.DataType, kind.inner)
-        yield b"list"
-        yield from (
-            one.cast(inner).list.len().to_numpy().astype("<i8").tobytes() for one in present
-        )
-        options = {"empty_as_null": False, "keep_nulls": True}
-        yield from _parts(
-            cells,
-            lambda: (one.drop_nulls().cast(inner).list.explode(**options) for one in slices()),
-        )
-    elif kind in (pl.String, pl.Categorical, pl.Enum) or kind.is_decimal() or kind.is_integer():
-        yield b"text"
-        yield from (
-            one.cast(pl.String).str.len_bytes().to_numpy().astype("<i8").tobytes()
-            for one in present
-        )
-        texts = (one.drop_nulls().cast(pl.String).str.join("") for one in slices() if len(one))
-        yield from (one.cast(pl.Binary).item() for one in texts)
-    else:
-        yield b"other"  # dates, times, structs: rare, and well defined this way
-        yield from (one.to_frame().write_ndjson().encode() for one in present)
+        return
+    rest = np.empty(0, bool)
+    for cells in slices():
+        is_null = np.concatenate([rest, cells.is_null().to_numpy()])
+        whole_bytes = len(is_null) // 8 * 8
+        yield np.packbits(is_null[:whole_bytes]).tobytes()
+        rest = is_null[whole_bytes:]
+    yield np.packbits(rest).tobytes()
+
+
+def _list_bytes(inner: pl.DataType, slices: Slices) -> Iterator[bytes]:
+    """The lengths of lists, and the bytes of their values."""
+
+    def lists() -> Iterator[pl.Series]:
+        return (cells.cast(pl.List(inner)) for cells in slices())
+
+    def values() -> Iterator[pl.Series]:
+        return (cells.list.explode(empty_as_null=False, keep_nulls=True) for cells in lists())
+
+    for cells in lists():
+        yield cells.list.len().to_numpy().astype("<i8").tobytes()
+    yield from _column_bytes(inner, values)
+
+
+def _text_bytes(slices: Slices) -> Iterator[bytes]:
+    """The lengths of texts, and their bytes."""
+    for cells in slices():
+        yield cells.cast(pl.String).str.len_bytes().to_numpy().astype("<i8").tobytes()
+    for cells in slices():
+        # an empty slice has no text
+        if len(cells):
+            yield cells.cast(pl.String).str.join("").cast(pl.Binary).item()

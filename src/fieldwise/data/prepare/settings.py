@@ -17,7 +17,8 @@ class _IdColumns:
 
     user: str | None
     item: str | None
-    _section: ClassVar[str]  # of a recipe, for messages
+    _section: ClassVar[str]
+    """The settings' section of a recipe, for messages."""
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def of_schema(self, schema: Schema) -> Self:
@@ -186,7 +187,8 @@ class _Shares:
                 raise ConfigError(
                     f"{name} must be a share between 0 and 1, both excluded, found {share}"
                 )
-        if (total := self.valid + self.test) >= 1:
+        total = self.valid + self.test
+        if total >= 1:
             raise ConfigError(
                 f"valid and test must leave rows to train on: their sum must be below 1, found {total:g}"
             )
@@ -314,7 +316,8 @@ class ColumnSplit:
 
     def __post_init__(self) -> None:
         convert_settings(self)
-        twice = [v for v, n in Counter((*self.train, *self.valid, *self.test)).items() if n > 1]
+        counts = Counter((*self.train, *self.valid, *self.test))
+        twice = [value for value, count in counts.items() if count > 1]
         if twice:
             raise ConfigError(
                 f"a value must belong to one part only: {twice[0]!r} occurs more than once in train, valid and test"
