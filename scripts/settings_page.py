@@ -25,7 +25,8 @@ from fieldwise.data.prepare.settings import (
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Scalar, Schema, Sequence
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.schema.label import Scalar
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings
 

@@ -28,7 +28,6 @@ GROUPS = {
         "fieldwise.automatic.run",
         "fieldwise.estimator.recommender",
         "fieldwise.bundle.bundle",
-        "fieldwise.bundle.warm_start",
         "fieldwise.scoring.recommend",
     ),
     "What columns mean": ("fieldwise.schema", "fieldwise.data.infer.schema"),

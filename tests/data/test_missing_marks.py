@@ -34,7 +34,7 @@ from fieldwise.data.prepare.labels import positive_rows, read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.report.slice_sections import slices_of
-from fieldwise.schema import MISSING_MARKS
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 from fieldwise.storage.scratch import MemoryBudget

@@ -8,7 +8,7 @@ from fieldwise.cli import show
 if TYPE_CHECKING:
     from fieldwise.explain.faithfulness import Curves
     from fieldwise.explain.subject import Subject
-    from fieldwise.schema import Task
+    from fieldwise.schema.label import Task
 
 SHOWN_LINES = 10
 """Pairs, effects and attention weights that are printed; --json has all."""

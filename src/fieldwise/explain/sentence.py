@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.subject import UNSEEN, Subject
-from fieldwise.schema import Task
 from fieldwise.schema.ids import named_id
+from fieldwise.schema.label import Task
 
 MAX_REASONS = 3
 LEAST_SHARE_OF_STRONGEST = 0.5

@@ -18,7 +18,7 @@ from fieldwise.explain.sentence import prediction_text
 from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import summary, summary_tables
 from fieldwise.report.page import Block, Figure, Section, count, share_cell
-from fieldwise.schema import Task
+from fieldwise.schema.label import Task
 
 PAIRS_IN_TABLE = 15
 MAX_DIRECTIONS = 12

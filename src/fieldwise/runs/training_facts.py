@@ -8,7 +8,8 @@ import torch
 
 from fieldwise.data.table import EncodedTable, deviations, mean_target
 from fieldwise.layout import Layout
-from fieldwise.schema import Label, Task
+from fieldwise.schema import Label
+from fieldwise.schema.label import Task
 
 LARGE_VOCABULARY = 2**18
 """The least number of rows of the shared embedding table for lazy updates."""

@@ -31,7 +31,8 @@ from fieldwise.data.encode.columns import (
 )
 from fieldwise.data.encode.numbers import without_marked_numbers
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Field, NumberFormat
+from fieldwise.schema import Field
+from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 
 # what one request, row or file may raise; a panic of Polars is no `Exception`
 FAULTS = (Exception, PanicException)

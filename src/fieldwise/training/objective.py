@@ -16,7 +16,8 @@ from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layout import Batch
-from fieldwise.schema import Label, Task
+from fieldwise.schema import Label
+from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.settings import TrainingSettings
 

@@ -23,7 +23,8 @@ from fieldwise.data.encode.numbers import (
     without_marked_numbers,
 )
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Field
+from fieldwise.schema import Field
+from fieldwise.schema.number_format import MISSING_MARKS
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 ONE_VALUE = "one value (text, a number, true or false) or null"

@@ -27,7 +27,9 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, FieldLayout, Layout
-from fieldwise.schema import MISSING_MARKS, Field, Schema, text_columns
+from fieldwise.schema import Field, Schema
+from fieldwise.schema.fields import text_columns
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
 

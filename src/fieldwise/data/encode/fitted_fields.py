@@ -23,8 +23,9 @@ from fieldwise.data.encode.vocabulary import (
 )
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Bag, Categorical, Field, Numeric
+from fieldwise.schema import Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
 
 Fitted = Vocabulary | Hashing | Scaling | Bins

@@ -8,8 +8,8 @@ from functools import cache
 
 import polars as pl
 
-from fieldwise.schema import NUMBER_FORMATS, split_number_format
 from fieldwise.schema.ids import WORDS
+from fieldwise.schema.number_format import NUMBER_FORMATS, split_number_format
 
 _BETWEEN_AND_MARK = {  # thousands separator, as a pattern, and decimal mark
     "1,234.5": (",", "."),

@@ -15,7 +15,8 @@ from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import DataError, SchemaError
-from fieldwise.schema import MISSING_MARKS, Label
+from fieldwise.schema import Label
+from fieldwise.schema.number_format import MISSING_MARKS
 
 SHOWN = 5
 """Values or columns that a sentence names."""

@@ -26,7 +26,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import DataError, SchemaError
-from fieldwise.schema import MISSING_MARKS, Field, Label, Numeric, Schema
+from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import (
     LABELS,
     LIKELY_LABELS,
@@ -37,6 +37,7 @@ from fieldwise.schema.ids import (
     role_of,
     words_of,
 )
+from fieldwise.schema.number_format import MISSING_MARKS
 
 # minimum rows of the rarer class, so that a stratified split leaves some in each part
 _EACH_CLASS = 10

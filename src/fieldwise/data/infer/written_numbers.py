@@ -8,8 +8,9 @@ import polars as pl
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
 from fieldwise.data.infer.profile import TextFacts
-from fieldwise.schema import Role, split_number_format
+from fieldwise.schema import Role
 from fieldwise.schema.ids import kind_of_name
+from fieldwise.schema.number_format import split_number_format
 
 MOST_BAD = 0.01
 """The share of cells of a column of numbers that may be none."""

@@ -15,7 +15,8 @@ from fieldwise.data.read.mapped_rows import take_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Label, Schema
+from fieldwise.schema import Label, Schema
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
 
 SHOWN_VALUES = 5

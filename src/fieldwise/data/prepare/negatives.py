@@ -13,7 +13,8 @@ from fieldwise.data.prepare.settings import PARTS, NegativeSampling
 from fieldwise.data.prepare.splits import distinct_rows, group_rows
 from fieldwise.data.read.mapped_rows import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.schema import Scalar, Schema
+from fieldwise.schema import Schema
+from fieldwise.schema.label import Scalar
 from fieldwise.storage import scratch
 
 

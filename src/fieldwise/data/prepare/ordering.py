@@ -19,7 +19,8 @@ from fieldwise.data.prepare.timestamps import (
 )
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Role, Schema
+from fieldwise.schema import Role, Schema
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
 
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}

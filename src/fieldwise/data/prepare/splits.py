@@ -21,7 +21,8 @@ from fieldwise.data.prepare.settings import (
     TimeSplit,
 )
 from fieldwise.errors import DataError
-from fieldwise.schema import MISSING_MARKS, Schema
+from fieldwise.schema import Schema
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
 
 TRAIN, VALID, TEST, DROPPED = range(4)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from fieldwise.schema import MISSING_MARKS, Field
+from fieldwise.schema import Field
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.serving.rows import FAULTS, RequestError, text_of, values_of
 from fieldwise.serving.stores.base import REASON_TEXTS, UNREADABLE, Reason, Row, StoreError
 from fieldwise.serving.stores.lookup import Lookup

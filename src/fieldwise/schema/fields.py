@@ -1,0 +1,177 @@
+"""The kinds of fields: what a column's cells hold, and how a model reads them.
+
+Each kind states what its cells hold (`cell`), how many values of a list are read (`max_length`) and
+whose rows it uses (`shares`). Other modules ask for these, not for the kind, so that a new kind
+needs no change there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal
+
+from fieldwise.errors import SchemaError
+from fieldwise.schema.checks import check_choices, check_count, check_types
+from fieldwise.schema.number_format import NumberFormat, check_number_format
+
+Role = Literal["user", "item", "context"]
+Pooling = Literal["mean", "sum", "max"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What every kind of field has: a name, a role and a column."""
+
+    name: str
+    _: KW_ONLY
+    role: Role = "context"
+    column: str = ""
+
+    def __post_init__(self: Any) -> None:
+        """Set what follows from a field's name, and check what its kind has: a vocabulary, a separator, a length."""
+        if not isinstance(self.name, str) or not self.name:
+            raise SchemaError(f"a field needs a name that is text, found {self.name!r}")
+        if not self.column:
+            object.__setattr__(self, "column", self.name)
+        what = f"field {self.name!r}"
+        check_choices(self, what)
+        if self.cell != "number":
+            check_count(f"{what}: min_count", self.min_count)
+            if self.hash_buckets is not None:
+                check_count(f"{what}: hash_buckets", self.hash_buckets)
+            if self.shares is not None and (self.min_count, self.hash_buckets) != (1, None):
+                raise SchemaError(
+                    f"{what} shares the rows of {self.shares!r}, with its min_count and hash_buckets: remove its own"
+                )
+        if self.cell == "list" and not self.separator:
+            raise SchemaError(f"{what}: separator must not be empty")
+        if self.max_length is not None:
+            check_count(f"{what}: max_length", self.max_length)
+        check_types(self, what)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorical(Column):
+    """A field with one category per cell: an id, a code, a word.
+
+    Args:
+        name: the field's name, unique in its schema.
+        role: the side that the field describes; two-tower models need user and item fields.
+        column: the table's column; the name if omitted.
+        min_count: less frequent values in the training rows share the field's unknown row.
+        hash_buckets: number of embedding rows to which values are hashed, instead of a vocabulary.
+
+    >>> Categorical("gender", role="user").column
+    'gender'
+    """
+
+    min_count: int = 1
+    hash_buckets: int | None = None
+    kind: Literal["categorical"] = "categorical"
+    cell: ClassVar[Literal["category"]] = "category"
+    max_length: ClassVar[None] = None
+    shares: ClassVar[None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numeric(Column):
+    """A field with one number per cell.
+
+    Args:
+        encoding: `value` multiplies one learned vector by the transformed number; `uniform` and
+            `quantile` divide the training range into `bins` bins, each of which is a category.
+        transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values
+            beyond the training range are clipped), `standard` to mean 0 and standard deviation 1,
+            `log` to sign(x) log(1 + |x|).
+        bins: number of bins; values beyond the training range belong to the first or last one.
+        closed: the side of a bin whose edge belongs to it: a number at the edge of two bins is in
+            the upper one (`left`), or in the lower one (`right`, as in pandas' `cut`).
+        point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its
+            own bin, with the quantiles computed from the others. Without it, a column that is
+            mostly 0 has one bin.
+        missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins
+            always have a row for it.
+        number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma,
+            `1,234.5` and `1'234.5` with thousands separators, which are optional in each; with a
+            unit if cells have one, as `€ 1.234,5` and `1,234.5 %`: it may stand before or after the
+            number, or be left out.
+    """
+
+    encoding: Literal["value", "uniform", "quantile"] = "value"
+    transform: Literal["none", "minmax", "standard", "log"] = "standard"
+    bins: int = 10
+    closed: Literal["left", "right"] = "left"
+    point_masses: bool = False
+    missing: Literal["zero", "vector"] = "zero"
+    number_format: NumberFormat | None = None
+    kind: Literal["numeric"] = "numeric"
+    cell: ClassVar[Literal["number"]] = "number"
+    max_length: ClassVar[None] = None
+    shares: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number_format(self.number_format, f"field {self.name!r}")
+        if self.bins < 2:
+            raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
+        if self.point_masses and self.encoding != "quantile":
+            raise SchemaError(
+                f"field {self.name!r}: point_masses belongs to encoding 'quantile', found {self.encoding!r}"
+            )
+        if self.closed == "right" and (self.encoding == "value" or self.point_masses):
+            found = "point_masses" if self.point_masses else "encoding 'value'"
+            raise SchemaError(
+                f"field {self.name!r}: closed = 'right' belongs to encoding 'uniform', or 'quantile' without "
+                f"point_masses, found {found}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bag(Column):
+    """A field with several unordered values per cell: genres, tags. A cell is a list, or text split at `separator`.
+
+    Args:
+        separator: delimiter of values in a text cell.
+        pooling: how the values' vectors are pooled.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field shares.
+    """
+
+    separator: str = "|"
+    pooling: Pooling = "mean"
+    min_count: int = 1
+    hash_buckets: int | None = None
+    shares: str | None = None
+    kind: Literal["bag"] = "bag"
+    cell: ClassVar[Literal["list"]] = "list"
+    max_length: ClassVar[None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequence(Column):
+    """A field with an ordered history, oldest first; a cell is a list, or text split at `separator`.
+
+    Args:
+        max_length: maximum number of values; the newest are kept.
+        pooling: pooling for models that ignore the order.
+        shares: name of a Categorical field whose vocabulary and embedding rows this field shares:
+            for a history of items the item's field, as DIN needs.
+    """
+
+    role: Role = "user"
+    separator: str = "|"
+    max_length: int = 50
+    pooling: Pooling = "mean"
+    min_count: int = 1
+    hash_buckets: int | None = None
+    shares: str | None = None
+    kind: Literal["sequence"] = "sequence"
+    cell: ClassVar[Literal["list"]] = "list"
+
+
+Field = Categorical | Numeric | Bag | Sequence
+ListField = Bag | Sequence
+
+
+def text_columns(fields: Iterable[Field]) -> tuple[str, ...]:
+    """The columns that some of these fields read as text: all but those of plain numbers alone."""
+    read_as_text = [f for f in fields if f.cell != "number" or f.number_format is not None]
+    return tuple(dict.fromkeys(f.column for f in read_as_text))
