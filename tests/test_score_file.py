@@ -31,7 +31,7 @@ from fieldwise import (
 from fieldwise.bundle import score_file as module
 from fieldwise.bundle.score_file import score_file
 from fieldwise.data.read import sliced_table
-from fieldwise.data.read.tables import write_table
+from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.reports import ShownReports
 
 SCHEMA = Schema(
@@ -203,7 +203,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import polars as pl
-from fieldwise.data.read.tables import TableWriter
+from fieldwise.data.read.table_writer import TableWriter
 with TableWriter(Path(sys.argv[1])) as writer:
     writer.add(pl.DataFrame({"score": [0.5]}))
     os.kill(os.getpid(), signal.SIGKILL)

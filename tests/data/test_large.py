@@ -24,7 +24,7 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.load_table import open_files
-from fieldwise.data.read.tables import write_table
+from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import Reports
 from fieldwise.runs.data_settings import DataSettings

@@ -38,7 +38,7 @@ from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_files import TableFiles
-from fieldwise.data.read.tables import write_table
+from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.data.read.vectors import MOST_POSITIONS

@@ -12,7 +12,7 @@ from ray_cluster import cluster
 from fieldwise import simulate
 from fieldwise.cli import run
 from fieldwise.data.read.mapped_rows import RowsWriter
-from fieldwise.data.read.tables import TableWriter
+from fieldwise.data.read.table_writer import TableWriter
 
 __all__ = ["cluster"]
 

@@ -8,7 +8,7 @@ import pytest
 from fieldwise import DataError, as_table
 from fieldwise.cli.show import console, say, visible
 from fieldwise.data.read.sliced_table import SlicedTable
-from fieldwise.data.read.tables import TableWriter
+from fieldwise.data.read.table_writer import TableWriter
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.files import try_lock
 

@@ -28,7 +28,8 @@ from fieldwise.automatic.task import AutoTask, ReadTable, build_task
 from fieldwise.automatic.trial import Trial
 from fieldwise.automatic.trials import Trials
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.read.tables import as_table, write_table
+from fieldwise.data.read.table_writer import write_table
+from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation.calibration import Calibration, before_and_after
 from fieldwise.runs.data_settings import IN_MEMORY, DataSettings

@@ -15,7 +15,7 @@ from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.read.mapped_rows import RowsWriter, map_rows
 from fieldwise.data.read.sliced_table import SlicedTable
-from fieldwise.data.read.tables import TableWriter
+from fieldwise.data.read.table_writer import TableWriter
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task

@@ -552,7 +552,7 @@ def run_simulate(
 ) -> None:
     """Write a simulated log, with the true probability of every row."""
     from fieldwise.data.read.simulation import simulate
-    from fieldwise.data.read.tables import write_table
+    from fieldwise.data.read.table_writer import write_table
 
     check_output(out, overwrite=overwrite)
     frame = simulate(rows, users=users, items=items, seed=seed)

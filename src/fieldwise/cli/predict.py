@@ -55,7 +55,7 @@ def run(
     from fieldwise.bundle.score_file import SpreadScores, score_file
     from fieldwise.bundle.unknown_ids import MOST_ROWS_CHECKED, unknown_id_doubts
     from fieldwise.data.read.sliced_table import SlicedTable
-    from fieldwise.data.read.tables import TableWriter
+    from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
 
     if engine == "ray" and device != "cpu":
@@ -131,7 +131,7 @@ def run_recommend(
     These are the best by the model, ten for each, without the items of the user's positive rows.
     Users whom the model does not know get the most popular items, which the column `source` says.
     """
-    from fieldwise.data.read.tables import TableWriter
+    from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.scoring.recommend import Catalogue, recommended_blocks
 
     check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(log)])

@@ -113,7 +113,7 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     Errors:
         KeyboardInterrupt: Ctrl-C; the models trained so far are saved and shown.
     """
-    from fieldwise.data.read.tables import write_table
+    from fieldwise.data.read.table_writer import write_table
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.raw_table import load_frame
     from fieldwise.runs.recipe_files import load_recipe

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.read.tables import TableWriter
+    from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.runs.recipe import Recipe
 
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start

@@ -12,7 +12,8 @@ from fieldwise.data.encode.columns import as_text, empty_as_null
 from fieldwise.data.encode.vocabulary import UNKNOWN, Vocabulary
 from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.prepare.ordering import latest_values
-from fieldwise.data.read.tables import TableLike, as_given, as_table
+from fieldwise.data.read.frames import as_given
+from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema

@@ -26,8 +26,10 @@ def suffix_of(path: Path) -> tuple[str, str]:
     >>> suffix_of(Path("clicks.CSV.gz"))
     ('.csv', '.gz')
     """
-    packing = path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
-    return (Path(path.stem) if packing else path).suffix.lower(), packing
+    suffix = path.suffix.lower()
+    if suffix in (".gz", ".zst"):
+        return Path(path.stem).suffix.lower(), suffix
+    return suffix, ""
 
 
 def kind_of(path: Path) -> Kind | None:
@@ -43,7 +45,11 @@ def kind_of(path: Path) -> Kind | None:
         return "libFM"
     if packing:
         return None
-    return "Parquet" if suffix in PARQUET else "Arrow IPC" if suffix in ARROW else None
+    if suffix in PARQUET:
+        return "Parquet"
+    if suffix in ARROW:
+        return "Arrow IPC"
+    return None
 
 
 def is_many(data: Path) -> bool:
@@ -65,29 +71,37 @@ def find_files(data: Path) -> list[Path]:
     if not is_many(data):
         return [data]
     if data.is_dir():
-        inside = [path for path in data.iterdir() if not path.name.startswith((".", "_"))]
-        folders = sorted(path for path in inside if path.is_dir())
-        if folders and len(folders) == len(inside) and all("=" in path.name for path in folders):
-            return _of_one_kind([file for path in folders for file in find_files(path)])
-        if folders:
-            names = (
-                "".join(path.suffixes) for path in folders[0].rglob("[!._]*.*") if path.is_file()
-            )
-            raise DataError(
-                f"a table's folder must hold files alone, but {folders[0]} is a folder: give a pattern such as "
-                f"'{data}/**/*{next(names, '.parquet')}'"
-            )
-        files = sorted(inside, key=str)
-        if not files:
-            raise DataError(f"the folder {data} holds no file to read; check the path")
-    else:
-        files = sorted((Path(name) for name in glob.glob(str(data), recursive=True)), key=str)
-        files = [path for path in files if path.is_file()]
-        if not files:
-            raise DataError(
-                f"no file matches the pattern {data}; check it, and quote it on the command line"
-            )
+        return _of_one_kind(_files_in(data))
+    matches = [Path(name) for name in glob.glob(str(data), recursive=True)]
+    files = sorted((path for path in matches if path.is_file()), key=str)
+    if not files:
+        raise DataError(
+            f"no file matches the pattern {data}; check it, and quote it on the command line"
+        )
     return _of_one_kind(files)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The files of a folder, or of the folders `column=value` in it."""
+    entries = [path for path in folder.iterdir() if not path.name.startswith((".", "_"))]
+    subfolders = sorted(path for path in entries if path.is_dir())
+    has_folders_alone = len(subfolders) == len(entries)
+    if subfolders and has_folders_alone and all("=" in path.name for path in subfolders):
+        files = []
+        for subfolder in subfolders:
+            files += find_files(subfolder)
+        return files
+    if subfolders:
+        suffixes = (
+            "".join(path.suffixes) for path in subfolders[0].rglob("[!._]*.*") if path.is_file()
+        )
+        raise DataError(
+            f"a table's folder must hold files alone, but {subfolders[0]} is a folder: give a pattern such as "
+            f"'{folder}/**/*{next(suffixes, '.parquet')}'"
+        )
+    if not entries:
+        raise DataError(f"the folder {folder} holds no file to read; check the path")
+    return sorted(entries, key=str)
 
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -139,18 +153,18 @@ def file_state(path: Path) -> tuple[int, int, int]:
     The time of the last change of its entry (ctime) is another one after a new hard link or other
     permissions.
     """
-    result = path.stat()
-    return result.st_size, result.st_mtime_ns, result.st_ino
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
     """Check that files are as they were."""
     for path, state in states.items():
         try:
-            same = file_state(path) == state
+            is_same = file_state(path) == state
         except OSError:
-            same = False
-        if not same:
+            is_same = False
+        if not is_same:
             raise DataError(
                 f"{path} has changed while it was read: start again once its writer is done"
             )

@@ -25,11 +25,18 @@ from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
 from fieldwise.storage.files import write_atomically
 
+_GIT_DIGITS = 40
+"""Of git's id of a file, a SHA-1; other checksums are SHA-256."""
+
 
 def find(folder: Path, *names: str) -> Path | None:
     """The first of `names` that is in `folder`, plain or with `.gz`."""
-    options = (folder / (name + end) for name in names for end in ("", ".gz"))
-    return next((path for path in options if path.is_file()), None)
+    for name in names:
+        for suffix in ("", ".gz"):
+            path = folder / (name + suffix)
+            if path.is_file():
+                return path
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,46 +76,53 @@ class PublicSet:
 
     def read(self, data_dir: str | Path) -> pl.DataFrame:
         """Read the set from its folder below `data_dir`; of files with checksums only the official ones are taken."""
-        result = self._paths(data_dir)
-        paths = [path for path in result if path is not None]
-        if len(paths) < len(result):
-            get = self.by_hand or f"run `fieldwise fetch {self.name}`"
-            raise DataError(
-                f"{self.name} is not complete: {' or '.join(self.needs[result.index(None)])} (plain or .gz) is not in "
-                f"the folder {Path(data_dir) / self.folder}; {get}, or give the folder above {self.folder!r} as the "
-                "data folder (FIELDWISE_DATA)"
-            )
+        paths: list[Path] = []
+        for names, path in zip(self.needs, self._paths(data_dir), strict=True):
+            if path is None:
+                remedy = self.by_hand or f"run `fieldwise fetch {self.name}`"
+                raise DataError(
+                    f"{self.name} is not complete: {' or '.join(names)} (plain or .gz) is not in "
+                    f"the folder {Path(data_dir) / self.folder}; {remedy}, or give the folder above {self.folder!r} as "
+                    "the data folder (FIELDWISE_DATA)"
+                )
+            paths.append(path)
         for path in paths:
             self.verify(path)
         return self.load(*paths)
 
     def verify(self, path: Path) -> None:
         """Raise a DataError if a file, or what its `.gz` holds, has another checksum than the official one."""
-        if (checksum := self.checksums.get(path.name.removesuffix(".gz"))) is None:
+        checksum = self.checksums.get(path.name.removesuffix(".gz"))
+        if checksum is None:
             return
         try:
             with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-                wrong = _wrong(file.read(), checksum)
+                difference = _checksum_difference(file.read(), checksum)
         except (OSError, EOFError) as e:
             raise DataError(f"{path} cannot be read ({e}); remove it and fetch it again") from e
-        if wrong:
+        if difference:
             raise DataError(
-                f"{path} is not the official file: {wrong}; remove it and fetch it again"
+                f"{path} is not the official file: {difference}; remove it and fetch it again"
             )
 
     def _paths(self, data_dir: str | Path) -> list[Path | None]:
+        """The files that the set needs, in order; None for one that is not there."""
         return [find(Path(data_dir) / self.folder, *names) for names in self.needs]
 
 
-def _wrong(content: bytes, checksum: str) -> str:
-    """What the checksum of some content is instead; empty if it is right."""
-    kind, head = (
-        ("git-sha1", b"blob %d\0" % len(content)) if len(checksum) == 40 else ("sha256", b"")
-    )
-    hasher = hashlib.new(kind.removeprefix("git-"), head, usedforsecurity=False)
+def _checksum_difference(content: bytes, expected: str) -> str:
+    """What the checksum of some content is instead of the expected one; empty if it is right."""
+    if len(expected) == _GIT_DIGITS:
+        name = "git-sha1"
+        hasher = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
+    else:
+        name = "sha256"
+        hasher = hashlib.sha256(usedforsecurity=False)
     hasher.update(content)
-    result = hasher.hexdigest()
-    return f"its {kind} is {result}, expected {checksum}" if result != checksum else ""
+    checksum = hasher.hexdigest()
+    if checksum == expected:
+        return ""
+    return f"its {name} is {checksum}, expected {expected}"
 
 
 def _check(wrong: pl.Series, cells: pl.Series, rule: str, path: Path, first_line: int = 1) -> None:
@@ -162,14 +176,14 @@ def _joined(
 ) -> pl.DataFrame:
     """Ratings with the columns of their users and items, each of which must be described once."""
     for table, key in ((users, "user_id"), (items, item_id)):
-        twice = table.get_column(key).filter(table.get_column(key).is_duplicated())
-        if len(twice):
+        described = table.get_column(key)
+        repeated = described.filter(described.is_duplicated())
+        if len(repeated):
             raise DataError(
-                f"each {key} must be described once, but in {folder} {key} {twice[0]} is there twice"
+                f"each {key} must be described once, but in {folder} {key} {repeated[0]} is there twice"
             )
-        unknown = ratings.get_column(key).filter(
-            ~ratings.get_column(key).is_in(table.get_column(key).implode())
-        )
+        rated = ratings.get_column(key)
+        unknown = rated.filter(~rated.is_in(described.implode()))
         if len(unknown):
             raise DataError(
                 f"every rating's {key} must be listed: {folder} does not describe {key} {unknown[0]}"
@@ -180,17 +194,21 @@ def _joined(
 
 _INTEGERS = ("age", "fnlwgt", "education_num", "capital_gain", "capital_loss", "hours_per_week")
 _ADULT = (
-    *(
-        "age",
-        "workclass",
-        "fnlwgt",
-        "education",
-        "education_num",
-        "marital_status",
-        "occupation",
-        "relationship",
-    ),
-    *("race", "sex", "capital_gain", "capital_loss", "hours_per_week", "native_country", "income"),
+    "age",
+    "workclass",
+    "fnlwgt",
+    "education",
+    "education_num",
+    "marital_status",
+    "occupation",
+    "relationship",
+    "race",
+    "sex",
+    "capital_gain",
+    "capital_loss",
+    "hours_per_week",
+    "native_country",
+    "income",
 )
 
 
@@ -209,8 +227,11 @@ def load_adult(train: Path, test: Path | None = None) -> pl.DataFrame:
     for split, path in files.items():
         content = b"".join(ByteSource(path=path).chunks())
         # adult.test begins with a remark, and both files end in a blank line.
-        line = 2 if content.startswith(b"|") else 1
-        rows = content[content.find(b"\n") + 1 :] if line == 2 else content
+        line = 1
+        rows = content
+        if content.startswith(b"|"):
+            line = 2
+            rows = content[content.find(b"\n") + 1 :]
         source = ByteSource(path=path, content=rows.rstrip(b"\r\n") + b"\n", first_line=line)
         frame = read_delimited(source, separator=",", names=_ADULT)
         frame = frame.with_columns(pl.col("income").str.strip_suffix("."))
@@ -284,21 +305,20 @@ def load_avazu_sample(features: Path, clicks: Path) -> pl.DataFrame:
     )
 
 
-# Where each field's ids begin among the 5,382 features.
-_FRAPPE = (
-    "user",
-    "item",
-    "daytime",
-    "weekday",
-    "isweekend",
-    "homework",
-    "cost",
-    "weather",
-    "country",
-    "city",
-)
-_OFFSETS = dict(zip(_FRAPPE, (0, 957, 5039, 5046, 5053, 5055, 5058, 5060, 5069, 5149), strict=True))
-_FEATURES = 5382
+_FRAPPE_OFFSETS = {
+    "user": 0,
+    "item": 957,
+    "daytime": 5039,
+    "weekday": 5046,
+    "isweekend": 5053,
+    "homework": 5055,
+    "cost": 5058,
+    "weather": 5060,
+    "country": 5069,
+    "city": 5149,
+}
+"""Where each field's ids begin among the features."""
+_FRAPPE_FEATURES = 5382
 
 
 def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
@@ -315,45 +335,41 @@ def load_frappe(train: Path, valid: Path, test: Path) -> pl.DataFrame:
         (`train`, `valid`, `test`).
     """
     parts = []
-    for split, part in (("train", train), ("valid", valid), ("test", test)):
-        rows = read_libfm(ByteSource(path=part))
-        count = rows.get_column("ids").list.len()
-        _check(
-            count != len(_OFFSETS),
-            count,
-            f"every row has {len(_OFFSETS)} features, one per field",
-            part,
-        )
-        fields = (pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_OFFSETS))
-        parts.append(rows.select(pl.col("label").cast(pl.Int64), *fields, split=pl.lit(split)))
-        for (name, start), end in zip(
-            _OFFSETS.items(), [*list(_OFFSETS.values())[1:], _FEATURES], strict=True
-        ):
-            ids = parts[-1].get_column(name)
-            _check(
-                ~ids.is_between(start, end - 1),
-                ids,
-                f"field {name!r} has the ids from {start} to {end - 1}",
-                part,
-            )
+    for split, path in (("train", train), ("valid", valid), ("test", test)):
+        parts.append(_frappe_rows(path).with_columns(split=pl.lit(split)))
     frame = pl.concat(parts)
-    folders = (
-        (valid.parent, valid.parent.parent) if valid.parent.name == "libfm" else (valid.parent,)
-    )
-    maps = (folder / f"feature_map.csv{end}" for folder in folders for end in ("", ".gz"))
-    if (path := next((path for path in maps if path.is_file()), None)) is None:
+    map_path = find(valid.parent, "feature_map.csv")
+    if map_path is None and valid.parent.name == "libfm":
+        map_path = find(valid.parent.parent, "feature_map.csv")
+    if map_path is None:
         return frame.with_columns(
-            (pl.col(name) - start).cast(pl.String) for name, start in _OFFSETS.items()
+            (pl.col(name) - offset).cast(pl.String) for name, offset in _FRAPPE_OFFSETS.items()
         )
-    values = _delimited(path, ",", ("feature_id", "field", "raw_value"), header=True)
+    values = _delimited(map_path, ",", ("feature_id", "field", "raw_value"), header=True)
     ids = values.get_column("feature_id").cast(pl.Int64, strict=False)
-    if ids.has_nulls() or sorted(ids) != list(range(_FEATURES)):
+    if ids.has_nulls() or sorted(ids) != list(range(_FRAPPE_FEATURES)):
         raise DataError(
-            f"{path} must give each feature id from 0 to {_FEATURES - 1} once; remove it to use plain ids"
+            f"{map_path} must give each feature id from 0 to {_FRAPPE_FEATURES - 1} once; remove it to use plain ids"
         )
-    return frame.with_columns(
-        pl.col(list(_OFFSETS)).replace_strict(ids, values.get_column("raw_value"))
-    )
+    fields = pl.col(list(_FRAPPE_OFFSETS))
+    return frame.with_columns(fields.replace_strict(ids, values.get_column("raw_value")))
+
+
+def _frappe_rows(path: Path) -> pl.DataFrame:
+    """The rows of a libFM file of Frappe: label and, for each field, the id among all features."""
+    rows = read_libfm(ByteSource(path=path))
+    count = rows.get_column("ids").list.len()
+    n_fields = len(_FRAPPE_OFFSETS)
+    _check(count != n_fields, count, f"every row has {n_fields} features, one per field", path)
+    fields = [pl.col("ids").list.get(k).alias(name) for k, name in enumerate(_FRAPPE_OFFSETS)]
+    frame = rows.select(pl.col("label").cast(pl.Int64), *fields)
+    starts = list(_FRAPPE_OFFSETS.values())
+    ends = [*starts[1:], _FRAPPE_FEATURES]
+    for name, start, end in zip(_FRAPPE_OFFSETS, starts, ends, strict=True):
+        ids = frame.get_column(name)
+        rule = f"field {name!r} has the ids from {start} to {end - 1}"
+        _check(~ids.is_between(start, end - 1), ids, rule, path)
+    return frame
 
 
 _REBUILT = (
@@ -374,7 +390,7 @@ def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
 
     F. M. Harper, J. A. Konstan: The MovieLens Datasets: History and Context. ACM TiiS 5(4), 19,
     2015. The rebuilt `ratings.csv` has only bounds for some timestamps, and only for low ratings.
-          So `timestamp` is the
+    So `timestamp` is the
     integer midpoint of the bounds for ALL of its rows (the upper bound if there is no lower one),
     and the bounds and their source are not returned: they would leak the label.
 
@@ -384,41 +400,55 @@ def load_movielens(ratings: Path, users: Path, movies: Path) -> pl.DataFrame:
         all ratings), gender, age, occupation, zip (text), title, genres (text joined by `|`),
         release_year.
     """
-    if ratings.name.startswith("ratings.csv"):
-        rated = _delimited(ratings, ",", _REBUILT, header=True)
-        rated = _integers(
-            rated, [name for name in _REBUILT if name not in ("ts_source", "split")], ratings, 2
-        )
-        low = pl.col("ts_lo")
-        high = pl.col("ts_hi")
-        # low + (high - low) // 2 is exact in integers, and is the known timestamp if both bounds
-        # are equal.
-        middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
-        rated = rated.select("user_id", "movie_id", "rating", middle, "user_order", "split")
-        if rated.get_column("timestamp").has_nulls():
-            rule = f"every row of {ratings} needs the upper bound ts_hi of its timestamp"
-            raise DataError(f"{rule}; fetch the file again")
-    else:
-        # An ordinal rank breaks ties by the rows' order, which is the file's.
-        time = pl.col("timestamp").rank("ordinal")
-        place = time - 1
-        rows = pl.len()
-        split = (
-            pl.when(place < rows * 8 // 10)
-            .then(pl.lit("train"))
-            .when(place < rows * 9 // 10)
-            .then(pl.lit("val"))
-        )
-        rated = _dat(ratings, ("user_id", "movie_id", "rating", "timestamp")).with_columns(
-            user_order=(time.over("user_id") - 1).cast(pl.Int64),
-            split=split.otherwise(pl.lit("test")),
-        )
-    described = _dat(
+    is_rebuilt = ratings.name.startswith("ratings.csv")
+    rated = _rebuilt_ratings(ratings) if is_rebuilt else _official_ratings(ratings)
+    described_movies = _dat(
         movies, ("movie_id", "title", "genres"), text=("title", "genres"), encoding="iso-8859-1"
     )
     year = pl.col("title").str.extract(r"\((\d{4})\)\s*$").cast(pl.Int64)
-    who = _dat(users, ("user_id", "gender", "age", "occupation", "zip"), text=("gender", "zip"))
-    return _joined(rated, who, described.with_columns(release_year=year), "movie_id", users.parent)
+    described_users = _dat(
+        users, ("user_id", "gender", "age", "occupation", "zip"), text=("gender", "zip")
+    )
+    return _joined(
+        rated,
+        described_users,
+        described_movies.with_columns(release_year=year),
+        "movie_id",
+        users.parent,
+    )
+
+
+def _rebuilt_ratings(path: Path) -> pl.DataFrame:
+    """The rebuilt `ratings.csv` of MovieLens-1M, with the middle of the bounds of each timestamp."""
+    rated = _delimited(path, ",", _REBUILT, header=True)
+    numbers = [name for name in _REBUILT if name not in ("ts_source", "split")]
+    rated = _integers(rated, numbers, path, 2)
+    low = pl.col("ts_lo")
+    high = pl.col("ts_hi")
+    # Exact in integers, and the known timestamp if both bounds are equal.
+    middle = (low + (high - low) // 2).fill_null(high).alias("timestamp")
+    rated = rated.select("user_id", "movie_id", "rating", middle, "user_order", "split")
+    if rated.get_column("timestamp").has_nulls():
+        rule = f"every row of {path} needs the upper bound ts_hi of its timestamp"
+        raise DataError(f"{rule}; fetch the file again")
+    return rated
+
+
+def _official_ratings(path: Path) -> pl.DataFrame:
+    """The official `ratings.dat` of MovieLens-1M, with the rebuilt file's order and split."""
+    # An ordinal rank breaks ties by the rows' order, which is the file's.
+    rank = pl.col("timestamp").rank("ordinal")
+    n_earlier = rank - 1
+    split = (
+        pl.when(n_earlier < pl.len() * 8 // 10)
+        .then(pl.lit("train"))
+        .when(n_earlier < pl.len() * 9 // 10)
+        .then(pl.lit("val"))
+        .otherwise(pl.lit("test"))
+    )
+    return _dat(path, ("user_id", "movie_id", "rating", "timestamp")).with_columns(
+        user_order=(rank.over("user_id") - 1).cast(pl.Int64), split=split
+    )
 
 
 def _dat(
@@ -560,8 +590,8 @@ PUBLIC_SETS = _described()
 Progress = Callable[[int, int | None], None]
 """Called with the number of bytes so far and, if known, the total."""
 
-_CHUNK = 1 << 18
-_TIMEOUT = 60.0
+_DOWNLOAD_CHUNK_BYTES = 1 << 18
+_TIMEOUT_S = 60.0
 
 
 def fetch(
@@ -584,55 +614,61 @@ def fetch(
         raise DataError(f"{public_set.name} cannot be fetched by a program: {public_set.by_hand}")
     folder = Path(data_dir) / public_set.folder
     origin = public_set.origin
-    downloaded = dict[str, bytes]()
+    is_archive = origin.endswith(".zip")
+    downloads: dict[str, bytes] = {}
     paths = []
     for name, *_ in public_set.needs:
         path = find(folder, name)
         if path is not None:
             public_set.verify(path)
-        else:
-            url = origin if origin.endswith(".zip") else f"{origin}/{name}"
-            content = downloaded[url] = downloaded.get(url) or _download(url, progress)
-            if url == origin:
-                member = f"{public_set.folder}/{name}"
-                try:
-                    with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                        content = packed.read(member)
-                except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
-                    raise DataError(
-                        f"{url} is not a zip archive with {member} ({e}); fetch again"
-                    ) from e
-            if wrong := _wrong(content, public_set.checksums[name]):
-                raise DataError(
-                    f"{name} of {url} is not the official file: {wrong}; nothing was stored, fetch again"
-                )
-            path = folder / name
-            write_atomically(path, content)
+            paths.append(path)
+            continue
+        url = origin if is_archive else f"{origin}/{name}"
+        if not downloads.get(url):
+            downloads[url] = _download(url, progress)
+        content = downloads[url]
+        if is_archive:
+            content = _unzipped(content, f"{public_set.folder}/{name}", url)
+        difference = _checksum_difference(content, public_set.checksums[name])
+        if difference:
+            raise DataError(
+                f"{name} of {url} is not the official file: {difference}; nothing was stored, fetch again"
+            )
+        path = folder / name
+        write_atomically(path, content)
         paths.append(path)
     return paths
 
 
+def _unzipped(archive: bytes, member: str, url: str) -> bytes:
+    """A file of a zip archive."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+            return packed.read(member)
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as e:
+        raise DataError(f"{url} is not a zip archive with {member} ({e}); fetch again") from e
+
+
 def _download(url: str, progress: Progress) -> bytes:
+    """The bytes at an address."""
     request = urllib.request.Request(
         url, headers={"User-Agent": "fieldwise", "Accept-Encoding": "identity"}
     )
     content = bytearray()
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as response:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
             length = response.headers.get("Content-Length")
             total = None if length is None else int(length)
             progress(0, total)
-            while chunk := response.read(_CHUNK):
+            while chunk := response.read(_DOWNLOAD_CHUNK_BYTES):
                 content += chunk
                 progress(len(content), total)
     except urllib.error.HTTPError as e:
         raise DataError(
             f"{url} answered {e.code} {e.reason}; try later or download it manually"
         ) from e
-    except (
-        OSError,
-        http.client.HTTPException,
-    ) as e:  # URLError, timeouts and broken connections are OSErrors
+    # URLError, timeouts and broken connections are OSErrors.
+    except (OSError, http.client.HTTPException) as e:
         reason = getattr(e, "reason", None) or e or type(e).__name__
         raise DataError(
             f"cannot download {url} ({reason}); check the network and fetch again"

@@ -7,24 +7,24 @@ from typing import Any
 
 import polars as pl
 
-_ZEROS = r"^[+-]?0\d"
+_LEADING_ZERO = r"^[+-]?0\d"
 _REWRITTEN = r"^(?:\+|-?0\d|-0)"
 """Begins whole numbers whose text is not that of their integer: +7, 007, -0."""
 PLAIN_OR_THOUSANDS = r"^[+-]?(?:\d{1,3}|[1-9]\d{0,2}\.\d{3})$"
 """Numbers such as 768 and 3.768, which may be 3768 written with a thousands separator."""
 _LEAST_THOUSAND = 1000
-# A whole number of 16 digits or more may not fit a Float64 exactly: it is an id.
-_DIGITS = r"^[+-]?\d{16,}$"
-_LONG = 10**15
+_MANY_DIGITS = r"^[+-]?\d{16,}$"
+"""A whole number of 16 digits or more may not fit a Float64 exactly: it is an id."""
+_LEAST_LONG = 10**15
 _HEAD_ROWS = 1000
 """They show of most text that it is text."""
 _TypeSoFar = type[pl.DataType] | None
-# each with the types so far that it may follow
 _NARROWEST: dict[type[pl.DataType], tuple[_TypeSoFar, ...]] = {
     pl.Int64: (None, pl.Int64),
     pl.Float64: (None, pl.Int64, pl.Float64),
     pl.Boolean: (None, pl.Boolean),
 }
+"""Each with the types so far that it may follow."""
 
 
 class TextTypes:
@@ -48,12 +48,14 @@ class TextTypes:
 
     def __init__(self, texts: Sequence[str] | None = ()) -> None:
         self._texts = None if texts is None else frozenset(texts)
-        self._types: dict[str, _TypeSoFar] = {}  # None: there was no value yet
+        # None: there was no value yet
+        self._types: dict[str, _TypeSoFar] = {}
         # columns with a fraction whose numbers may all be thousands
         self._thousands: set[str] = set()
         # columns of which some number is not written with thousands
         self._no_thousands: set[str] = set()
-        self._long: set[str] = set()  # columns of whole numbers of which one has many digits
+        # columns of whole numbers of which one has many digits
+        self._long: set[str] = set()
         # columns one of whose values is their name, each with its file
         self._named: dict[str, Path] = {}
 
@@ -79,13 +81,26 @@ class TextTypes:
             if type_so_far != pl.String and null_count < chunk.height:
                 undecided.append(name)
 
+        narrowed = self._narrowed(texts, undecided, null_counts)
+        for name in undecided:
+            self._types[name] = type(narrowed[name].dtype) if name in narrowed else pl.String
+        self._note_thousands(texts, undecided)
+        columns = [column for name, column in narrowed.items() if name not in self._thousands]
+        return self.typed(chunk.with_columns(columns))
+
+    def _narrowed(
+        self, texts: pl.DataFrame, undecided: Sequence[str], null_counts: Mapping[str, int]
+    ) -> dict[str, pl.Series]:
+        """The undecided columns that a type holds without loss, as that type; as text if their numbers are codes."""
         narrowed: dict[str, pl.Series] = {}
+        if not undecided:
+            return narrowed
         for dtype, types_before in _NARROWEST.items():
-            possible = _columns_by_first_row(texts, dtype) if undecided else set()
+            possible = _columns_by_first_row(texts, dtype)
             names = [
                 name
                 for name in undecided
-                if name not in narrowed and name in possible and self._types[name] in types_before
+                if name in possible and name not in narrowed and self._types[name] in types_before
             ]
             if dtype == pl.Float64:
                 names = [name for name in names if not self._is_text(name)]
@@ -99,12 +114,7 @@ class TextTypes:
             narrowed |= fitting
             for name in self._codes(texts, fitting, dtype):
                 narrowed[name] = texts.get_column(name)
-
-        for name in undecided:
-            self._types[name] = type(narrowed[name].dtype) if name in narrowed else pl.String
-        self._note_thousands(texts, undecided)
-        columns = [column for name, column in narrowed.items() if name not in self._thousands]
-        return self.typed(chunk.with_columns(columns))
+        return narrowed
 
     def _is_text(self, name: str) -> bool:
         """Whether a column's cells are kept as they are written."""
@@ -140,19 +150,19 @@ class TextTypes:
         kept_as_written = [name for name in numbers if self._is_text(name)]
         others = [name for name in numbers if not self._is_text(name)]
         is_rewritten = pl.col(kept_as_written).str.contains(_REWRITTEN)
-        has_zeros = pl.col(others).str.contains(_ZEROS)
+        has_leading_zero = pl.col(others).str.contains(_LEADING_ZERO)
         codes = _columns_where(texts, kept_as_written, is_rewritten)
-        codes |= _columns_where(texts, others, has_zeros)
+        codes |= _columns_where(texts, others, has_leading_zero)
         if dtype == pl.Float64:
             names = list(numbers)
-            has_many_digits = pl.col(names).str.contains(_DIGITS)
+            has_many_digits = pl.col(names).str.contains(_MANY_DIGITS)
             codes |= self._long.intersection(names)
             return codes | _columns_where(texts, names, has_many_digits)
 
         for name, column in numbers.items():
             low = int(column.min())  # type: ignore[arg-type]
             high = int(column.max())  # type: ignore[arg-type]
-            is_long = low <= -_LONG or high >= _LONG
+            is_long = low <= -_LEAST_LONG or high >= _LEAST_LONG
             if is_long and name not in codes:
                 self._long.add(name)
             if max(-low, high) >= _LEAST_THOUSAND:
@@ -161,17 +171,22 @@ class TextTypes:
 
     def to_plain(self) -> dict[str, Any]:
         """What is known so far, for JSON."""
-        types = [
-            (name, None if kind is None else kind.__name__) for name, kind in self._types.items()
-        ]
-        named = [(name, str(path)) for name, path in self._named.items()]
-        thousands = {"thousands": list(self._thousands), "no_thousands": list(self._no_thousands)}
-        return {"types": types, "long": list(self._long), "named": named, **thousands}
+        return {
+            "types": [
+                (name, None if dtype is None else dtype.__name__)
+                for name, dtype in self._types.items()
+            ],
+            "long": list(self._long),
+            "named": [(name, str(path)) for name, path in self._named.items()],
+            "thousands": list(self._thousands),
+            "no_thousands": list(self._no_thousands),
+        }
 
     def restore(self, plain: Mapping[str, Any]) -> None:
         """Go on where `to_plain` was called."""
-        kinds = {kind.__name__: kind for kind in _NARROWEST} | {"String": pl.String}
-        self._types = {name: kinds.get(kind) for name, kind in plain["types"]}
+        dtypes: list[type[pl.DataType]] = [*_NARROWEST, pl.String]
+        dtype_by_name = {dtype.__name__: dtype for dtype in dtypes}
+        self._types = {name: dtype_by_name.get(dtype) for name, dtype in plain["types"]}
         self._long = set(plain["long"])
         self._named = {name: Path(path) for name, path in plain["named"]}
         self._thousands = set(plain["thousands"])
@@ -191,22 +206,15 @@ class TextTypes:
 
     def warn_of_header(self, path: Path) -> None:
         """Warn if the names of the columns look like a row, which would then be missing; `path` is the first file."""
-        names = list(self._types)
-        kinds = self._types.values()
         reason = ""
-        counted = [str(k) for k in range(len(names))], [str(k + 1) for k in range(len(names))]
-        numbers = pl.Series(names, dtype=pl.String).cast(pl.Float64, strict=False)
-        if (
-            numbers.is_finite().fill_null(False).all()
-            and names not in counted
-            and all(k in (pl.Int64, pl.Float64) for k in kinds)
-        ):
-            reason = f"all its names are numbers, such as {names[0]!r}"
-        elif result := next(
-            (name for name in names if name in self._named and self._types[name] == pl.String), None
-        ):
-            path = self._named[result]
-            reason = f"{result!r} is a value of its column too"
+        if self._is_header_of_numbers():
+            reason = f"all its names are numbers, such as {next(iter(self._types))!r}"
+        else:
+            for name, dtype in self._types.items():
+                if name in self._named and dtype == pl.String:
+                    path = self._named[name]
+                    reason = f"{name!r} is a value of its column too"
+                    break
         if reason:
             warnings.warn(
                 f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the "
@@ -214,6 +222,17 @@ class TextTypes:
                 UserWarning,
                 stacklevel=2,
             )
+
+    def _is_header_of_numbers(self) -> bool:
+        """Whether all names and values are numbers, and the names do not count the columns."""
+        names = list(self._types)
+        numbers = pl.Series(names, dtype=pl.String).cast(pl.Float64, strict=False)
+        if not numbers.is_finite().fill_null(False).all():
+            return False
+        for first in (0, 1):
+            if names == [str(first + k) for k in range(len(names))]:
+                return False
+        return all(dtype in (pl.Int64, pl.Float64) for dtype in self._types.values())
 
 
 def _columns_where(frame: pl.DataFrame, names: Sequence[str], condition: pl.Expr) -> set[str]:
