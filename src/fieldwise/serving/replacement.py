@@ -11,7 +11,9 @@ from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.service import Service
 from fieldwise.storage.machine import return_freed_memory
 
-State = tuple[tuple[int, int, int] | None, ...]
+FileState = tuple[int, int, int] | None
+"""Inode, size and time of change; None if the file is missing."""
+State = tuple[FileState, ...]
 
 
 class Live:
@@ -21,10 +23,11 @@ class Live:
         self.service = service
         self.replaced = 0
         self.refused: str | None = None
-        self.is_temporary = False  # the cause of the rejection
+        self.is_temporary = False
+        """Whether the cause of the rejection may pass."""
         self.watched: Callable[[], str] = lambda: "off"
-        # after every replacement or rejection
         self.on_change: Callable[[Live], None] = lambda _: None
+        """Called after every replacement or rejection."""
 
     def replace(self, load: Callable[[], Service]) -> bool:
         """Load another service and switch to it after a warm-up; if it fails, False, and `refused` has the reason."""
@@ -54,6 +57,14 @@ class Watcher:
 
     Writers of bundles and indexes rename a complete manifest into place last, so this is the file
     to watch.
+
+    Args:
+        live: the holder of the service.
+        load: loads the newer service.
+        files: the watched files.
+        every: seconds between polls.
+        note: called with a message after every replacement and rejection.
+        state: of the files before the first service was loaded; the current one if omitted.
     """
 
     def __init__(
@@ -62,9 +73,8 @@ class Watcher:
         load: Callable[[], Service],
         files: Sequence[Path],
         *,
-        every: float,  # seconds between polls
-        note: Callable[[str], None] = lambda _: None,  # of every replacement and rejection
-        # of the files before the first service was loaded; default: the current one
+        every: float,
+        note: Callable[[str], None] = lambda _: None,
         state: State | None = None,
     ) -> None:
         self.live = live
@@ -72,9 +82,10 @@ class Watcher:
         self.files = tuple(files)
         self.every = every
         self.note = note
-        self._loaded = self._seen = self.state(self.files) if state is None else state
+        self._loaded_state = self.state(self.files) if state is None else state
+        self._last_state = self._loaded_state
         self._thread = threading.Thread(target=self._watch, name="fieldwise-watcher", daemon=True)
-        self._gone: tuple[str, ...] = ()
+        self._missing: tuple[str, ...] = ()
 
     def start(self) -> None:
         """Start polling in a separate thread."""
@@ -86,32 +97,38 @@ class Watcher:
         """The watcher's status: `ok`, `dead`, or the missing files; the loaded service stays active."""
         if not self._thread.is_alive():
             return "dead"
-        return f"gone: {', '.join(self._gone)}" if self._gone else "ok"
+        return f"gone: {', '.join(self._missing)}" if self._missing else "ok"
 
     def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""
-        before = self._seen
-        self._seen = self.state(self.files)
-        gone = tuple(
-            str(file) for file, one in zip(self.files, self._seen, strict=True) if one is None
-        )
-        if gone != self._gone and self._seen == before:  # not during a replacement
-            self._gone = gone
-            self.note(
-                f"missing, the loaded one stays active: {', '.join(gone)}"
-                if gone
-                else "no file is missing any more"
-            )
-        if self._seen == self._loaded or self._seen != before or None in self._seen:
+        previous = self._last_state
+        self._last_state = self.state(self.files)
+        is_stable = self._last_state == previous  # else a replacement may be under way
+        if is_stable:
+            self._note_missing_files()
+        if is_stable and self._last_state != self._loaded_state and None not in self._last_state:
+            self._reload()
+
+    def _note_missing_files(self) -> None:
+        states = zip(self.files, self._last_state, strict=True)
+        missing = tuple(str(file) for file, state in states if state is None)
+        if missing == self._missing:
             return
-        self._loaded = self._seen
-        said = self.live.refused
+        self._missing = missing
+        if missing:
+            self.note(f"missing, the loaded one stays active: {', '.join(missing)}")
+        else:
+            self.note("no file is missing any more")
+
+    def _reload(self) -> None:
+        self._loaded_state = self._last_state
+        refused_before = self.live.refused
         if self.live.replace(self.load):
             self.note(f"replaced: {self.live.service.about}")
-        elif self.live.refused != said:
+        elif self.live.refused != refused_before:
             self.note(f"not replaced, the loaded one stays active: {self.live.refused}")
         if self.live.is_temporary:
-            self._loaded = ()
+            self._loaded_state = ()
 
     def _watch(self) -> None:
         while True:
@@ -124,12 +141,12 @@ class Watcher:
     @staticmethod
     def state(files: Sequence[Path]) -> State:
         """The state of some files, which differs between versions."""
+        return tuple(_file_state(file) for file in files)
 
-        def of(file: Path) -> tuple[int, int, int] | None:
-            try:
-                about = file.stat()
-            except OSError:
-                return None
-            return about.st_ino, about.st_size, about.st_mtime_ns
 
-        return tuple(map(of, files))
+def _file_state(file: Path) -> FileState:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns

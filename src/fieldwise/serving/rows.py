@@ -34,11 +34,15 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 
-# what one request, row or file may raise; a panic of Polars is no `Exception`
 FAULTS = (Exception, PanicException)
-MOST_VALUES = 1000  # maximum length of a bag; of a longer sequence the newest values are used
-MOST_NAMES = 100  # names of a row that are searched for a similar one when a field is missing
-MOST_CHARACTERS = 10_000  # maximum length of a text
+"""What one request, row or file may raise; a panic of Polars is no `Exception`."""
+MAX_LIST_VALUES = 1000
+"""Maximum length of a bag; of a longer sequence the newest values are used."""
+MAX_COMPARED_NAMES = 100
+"""Names of a row that are searched for a similar one when a field is missing."""
+MAX_TEXT_CHARACTERS = 10_000
+MAX_SHOWN_CHARACTERS = 60
+"""Of a value or a name in an error."""
 PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
@@ -72,14 +76,14 @@ def frame_of(
     places = [f"{where}[{number}]" for number in range(len(rows))]
     for field in fields:
         if field.column not in columns:
-            read, kind = _reader(field)
+            read, dtype = _reader(field)
             cells = [
                 _cell(row, field, read, place, fields)
                 for place, row in zip(places, rows, strict=True)
             ]
             if field.cell == "number":
                 cells = _with_numbers(cells, field, missing, places)
-            columns[field.column] = pl.Series(field.column, cells, dtype=kind)
+            columns[field.column] = pl.Series(field.column, cells, dtype=dtype)
     return pl.DataFrame(columns)
 
 
@@ -98,17 +102,16 @@ def values_of(
     >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
     {'user': '7', 'price': 2.0}
     """
-    results: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     fields = tuple(fields)
     for field in fields:
-        if field.column not in results:
-            cell = _cell(row, field, _reader(field)[0], where, fields)
-            results[field.column] = (
-                _with_numbers([cell], field, missing, [where])[0]
-                if field.cell == "number"
-                else cell
-            )
-    return results
+        if field.column not in values:
+            read, _ = _reader(field)
+            cell = _cell(row, field, read, where, fields)
+            if field.cell == "number":
+                cell = _with_numbers([cell], field, missing, [where])[0]
+            values[field.column] = cell
+    return values
 
 
 def _cell(
@@ -118,17 +121,10 @@ def _cell(
     where: str,
     fields: Sequence[Field],
 ) -> Any:
+    """A cell, checked and converted by `read`; a RequestError if it is absent or invalid."""
     place = f"{where}.{field.column}"
     if field.column not in row:
-        # a name of another field is no wrong spelling of this one
-        others = {one.column for one in fields}
-        names = [str(name)[:60] for name in islice(row, MOST_NAMES) if name not in others]
-        similar = get_close_matches(field.column, names, 1)
-        result = f", found {_short(similar[0])}" if similar else ""
-        raise RequestError(
-            f"every field needs a value, or null if it is unknown: {place} is missing{result}",
-            place,
-        )
+        raise _absent_field(row, field, place, fields)
     value = row[field.column]
     if value is None:
         return None
@@ -138,19 +134,36 @@ def _cell(
         raise RequestError(f"{place} must be {e}, found {_short(value)}", place) from None
 
 
+def _absent_field(
+    row: Mapping[str, Any], field: Field, place: str, fields: Sequence[Field]
+) -> RequestError:
+    # a name of another field is no wrong spelling of this one
+    columns = {other.column for other in fields}
+    names = [
+        str(name)[:MAX_SHOWN_CHARACTERS]
+        for name in islice(row, MAX_COMPARED_NAMES)
+        if name not in columns
+    ]
+    similar = get_close_matches(field.column, names, 1)
+    hint = f", found {_short(similar[0])}" if similar else ""
+    return RequestError(
+        f"every field needs a value, or null if it is unknown: {place} is missing{hint}", place
+    )
+
+
 def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     """The function that reads a field's cells, and the type of its column; `_with_numbers` reads numbers in text."""
     if field.cell == "number":
         return partial(_number_or_text, form=field.number_format), pl.Float64()
     if field.cell != "list":
         return text_of, pl.String()
-    newest = None if field.max_length is None else max(MOST_VALUES, field.max_length)
+    newest = None if field.max_length is None else max(MAX_LIST_VALUES, field.max_length)
 
     def texts(value: Any) -> list[str]:
-        result = cell_list(value, field.separator, newest=newest, text=text_of)
-        if newest is None and len(result) > MOST_VALUES:
-            raise ValueError(f"a list of at most {MOST_VALUES:,} values")
-        return result
+        elements = cell_list(value, field.separator, newest=newest, text=text_of)
+        if newest is None and len(elements) > MAX_LIST_VALUES:
+            raise ValueError(f"a list of at most {MAX_LIST_VALUES:,} values")
+        return elements
 
     return texts, pl.List(pl.String)
 
@@ -165,8 +178,8 @@ def text_of(value: Any) -> str:
         raise ValueError("a finite number, text or null")
     if isinstance(value, str):
         _check_unicode(value)
-        if len(value) > MOST_CHARACTERS:
-            raise ValueError(f"a text of at most {MOST_CHARACTERS:,} characters")
+        if len(value) > MAX_TEXT_CHARACTERS:
+            raise ValueError(f"a text of at most {MAX_TEXT_CHARACTERS:,} characters")
     if value is None:
         raise TypeError(ONE_VALUE)
     return cell_text(value) or ""
@@ -226,13 +239,17 @@ def _with_numbers(
 
 def _short(value: Any) -> str:
     if isinstance(value, str):
-        value = value[:60]
-    text = repr(value) if isinstance(value, (str, int, float)) else SHORT.repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+        value = value[:MAX_SHOWN_CHARACTERS]
+    text = repr(value) if isinstance(value, (str, int, float)) else SHORT_REPR.repr(value)
+    if len(text) > MAX_SHOWN_CHARACTERS:
+        return f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
+    return text
 
 
-SHORT = Repr()  # shortens values of any size and depth
-SHORT.maxlist = SHORT.maxdict = 20
+SHORT_REPR = Repr()
+"""Shortens values of any size and depth."""
+SHORT_REPR.maxlist = 20
+SHORT_REPR.maxdict = 20
 
 
 def plain_table(frame: pl.DataFrame, *, first_row: int = 0) -> pl.DataFrame:
@@ -253,7 +270,7 @@ def plain_value(value: Any) -> Any:
     ['1.5', None, '2026-01-02']
     """
     if isinstance(value, list):
-        return [plain_value(one) for one in value]
+        return [plain_value(element) for element in value]
     if isinstance(value, (float, Decimal)) and math.isnan(value):
         return None
     if isinstance(value, (date, time, timedelta, Decimal)):
@@ -271,60 +288,61 @@ def shown_table(items: pl.DataFrame) -> pl.DataFrame:
     >>> shown_table(items).row(0, named=True)
     {'since': '2026-01-02', 'rates': [0.5, None]}
     """
-    results: list[pl.Series] = []
-    for column in items.iter_columns():
-        kind: Any = column.dtype
-        lists = isinstance(kind, (pl.List, pl.Array))
-        one = kind.inner if lists else kind
-        if one.is_nested() or one in (pl.Binary, pl.Object):
-            continue
-        if one == pl.Duration:
-            words = [_words(cell) for cell in column.to_list()]
-            results.append(
-                pl.Series(column.name, words, dtype=pl.List(pl.String) if lists else pl.String)
-            )
-        elif one.is_float() and lists:
-            finite = pl.when(pl.element().is_finite()).then(pl.element())
-            results.append(column.cast(pl.List(one)).list.eval(finite))
-        else:
-            results.append(
-                _where(column.is_finite(), column) if one.is_float() else _plain(column, 0)
-            )
-    return pl.DataFrame(results)
+    columns = [_shown_column(column) for column in items.iter_columns()]
+    return pl.DataFrame([column for column in columns if column is not None])
+
+
+def _shown_column(column: pl.Series) -> pl.Series | None:
+    """A column as people read it; None if an answer cannot hold it."""
+    dtype: Any = column.dtype
+    is_list = isinstance(dtype, (pl.List, pl.Array))
+    cell_type = dtype.inner if is_list else dtype
+    if cell_type.is_nested() or cell_type in (pl.Binary, pl.Object):
+        return None
+    if cell_type == pl.Duration:
+        texts = [_duration_texts(cell) for cell in column.to_list()]
+        return pl.Series(column.name, texts, dtype=pl.List(pl.String) if is_list else pl.String)
+    if not cell_type.is_float():
+        return _plain(column, 0)
+    if is_list:
+        finite = pl.when(pl.element().is_finite()).then(pl.element())
+        return column.cast(pl.List(cell_type)).list.eval(finite)
+    return _where(column.is_finite(), column)
 
 
 def _plain(column: pl.Series, first_row: int) -> pl.Series:
-    kind = column.dtype
-    if kind.is_float():
-        if column.is_infinite().any():
-            row = int(column.is_infinite().arg_max() or 0)
+    """A column as models read it; errors name rows by number, of which the first is `first_row`."""
+    dtype = column.dtype
+    if dtype.is_float():
+        is_infinite = column.is_infinite()
+        if is_infinite.any():
+            row = int(is_infinite.arg_max() or 0)
             raise DataError(
                 f"numbers must be finite: column {column.name!r} holds {column[row]!r} in row {first_row + row} "
                 "(counting from 0); correct the cell or leave it empty"
             )
         return column.fill_nan(None)
-    if kind == pl.Duration:
+    if dtype == pl.Duration:
         return duration_seconds(column)
-    if isinstance(kind, (pl.List, pl.Array)):
-        lists = column.cast(pl.List(kind.inner))
-        return lists if _is_plain(kind.inner) else _where(column.is_not_null(), as_list(lists, "|"))
-    return column if _is_plain(kind) else as_text(column)
+    if isinstance(dtype, (pl.List, pl.Array)):
+        lists = column.cast(pl.List(dtype.inner))
+        if _is_plain(dtype.inner):
+            return lists
+        return _where(column.is_not_null(), as_list(lists, "|"))
+    return column if _is_plain(dtype) else as_text(column)
 
 
-def _is_plain(kind: Any) -> bool:
-    return bool(kind.is_integer()) or kind in (pl.String, pl.Boolean, pl.Null)
+def _is_plain(dtype: Any) -> bool:
+    return bool(dtype.is_integer()) or dtype in (pl.String, pl.Boolean, pl.Null)
 
 
-def _where(kept: pl.Series, values: pl.Series) -> pl.Series:
-    """The values where `kept` is true, else null."""
-    return pl.select(pl.when(kept).then(values).alias(values.name)).to_series()
+def _where(condition: pl.Series, values: pl.Series) -> pl.Series:
+    """The values where a condition is true, else null."""
+    return pl.select(pl.when(condition).then(values).alias(values.name)).to_series()
 
 
-def _words(cell: Any) -> Any:
-    return (
-        [_words(one) for one in cell]
-        if isinstance(cell, list)
-        else None
-        if cell is None
-        else str(cell)
-    )
+def _duration_texts(cell: Any) -> Any:
+    """A duration, or a list of these, as text."""
+    if isinstance(cell, list):
+        return [_duration_texts(element) for element in cell]
+    return None if cell is None else str(cell)
