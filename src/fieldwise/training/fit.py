@@ -194,6 +194,7 @@ class _Run:
                     self.checkpoints.settle()
 
     def _start(self) -> TrainingStart:
+        """What callbacks learn before the first step."""
         training = self.training
         steps = self.rows.steps
         rows_done = 0
@@ -371,6 +372,7 @@ class _Run:
         return train_loss
 
     def _validation_metrics(self, network: nn.Module, valid: EncodedTable) -> dict[str, float]:
+        """A network's metrics on the validation rows, with the loss where that is monitored."""
         group = self.training.valid_group
         return evaluate(network, valid, self.objective, group, loss=self.monitor == "loss")
 
@@ -393,6 +395,7 @@ class _Run:
         self._clock_started = time.perf_counter()
 
     def _stop_clock(self) -> None:
+        """Up to here time was spent in steps, those that a device still works on among them."""
         wait_for(self.device)
         self.state.spent += time.perf_counter() - self._clock_started
 

@@ -123,14 +123,14 @@ class _Rows:
 
     def sums(self, values: np.ndarray, matrices: Sequence[Any]) -> np.ndarray:
         """The product [R] of such matrices, transposed, with values of the rows [N]."""
-        result = np.zeros(matrices[0].shape[1])
+        sums = np.zeros(matrices[0].shape[1])
         first = 0
         for x in matrices:
             if first:
                 self.on_progress(None)
-            result += x.T @ values[first : first + x.shape[0]]
+            sums += x.T @ values[first : first + x.shape[0]]
             first += x.shape[0]
-        return result
+        return sums
 
     def losses(self, scores: np.ndarray) -> np.ndarray:
         """Negative log-likelihoods [N]."""

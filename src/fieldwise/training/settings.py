@@ -1,9 +1,9 @@
 """Settings of training, and the optimizers that they choose among. PyTorch is not loaded for them."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fieldwise.config import LOCAL, Settings
 from fieldwise.errors import ConfigError
@@ -153,13 +153,16 @@ class TrainingSettings(Settings):
             "patience",
             "plateau_patience",
         ):
-            self._check(name, lambda count: count >= 1, "be at least 1")
-        self._check("learning_rate", lambda rate: rate > 0, "be positive")
-        self._check("clip_norm", lambda norm: norm > 0, "be positive")
-        self._check("average", lambda decay: 0 <= decay < 1, "be at least 0 and below 1")
-        self._check("plateau_factor", lambda factor: 0 < factor <= 1, "be in (0, 1]")
+            count = getattr(self, name)
+            self._check(name, count is None or count >= 1, "be at least 1")
+        self._check("learning_rate", self.learning_rate > 0, "be positive")
+        self._check("clip_norm", self.clip_norm is None or self.clip_norm > 0, "be positive")
+        is_decay = self.average is None or 0 <= self.average < 1
+        self._check("average", is_decay, "be at least 0 and below 1")
+        self._check("plateau_factor", 0 < self.plateau_factor <= 1, "be in (0, 1]")
         for name in ("adagrad_accumulator", "unknown_share", "l2_of_lr", "checkpoint_minutes"):
-            self._check(name, lambda number: number >= 0, "not be negative")
+            number = getattr(self, name)
+            self._check(name, number is None or number >= 0, "not be negative")
         for name, strength in self.l2.items():
             if not strength >= 0:
                 raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
@@ -170,11 +173,10 @@ class TrainingSettings(Settings):
                 "set 'auto', or optimizer = 'adagrad'"
             )
 
-    def _check(self, name: str, holds: Callable[[Any], bool], rule: str) -> None:
-        """Check a number, if it is set; else a ConfigError."""
-        number = getattr(self, name)
-        if number is not None and not holds(number):
-            raise ConfigError(f"{name} must {rule}, found {number}")
+    def _check(self, name: str, holds: bool, rule: str) -> None:
+        """Check that a rule holds for a setting; else a ConfigError."""
+        if not holds:
+            raise ConfigError(f"{name} must {rule}, found {getattr(self, name)}")
 
     @property
     def solves_lr(self) -> bool:

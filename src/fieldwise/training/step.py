@@ -162,11 +162,11 @@ class Step:
     def _check_shape(self, logit: Any, y: Tensor) -> None:
         """Check that there is one logit for each target: broadcasting would hide others."""
         expected = list(y.shape if self.objective.more else y.shape[:1])
-        found = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
-        if found != expected:
+        shape = list(logit.shape) if isinstance(logit, Tensor) else type(logit).__name__
+        if shape != expected:
             network = type(self.network).__name__
             raise ConfigError(
-                f"{network}.forward(batch) must return one logit per row, shape {expected}, found {found}"
+                f"{network}.forward(batch) must return one logit per row, shape {expected}, found {shape}"
             )
 
     def _cannot_compile(self, error: Exception) -> ConfigError:
