@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, SchemaError, Sequence
-from fieldwise.automatic.task import audit, without
+from fieldwise.automatic.audit import audit, without
 
 ROWS = 400
 RNG = np.random.default_rng(0)

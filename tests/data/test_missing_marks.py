@@ -26,7 +26,7 @@ from fieldwise import (
     as_table,
     infer_schema,
 )
-from fieldwise.automatic.task import audit
+from fieldwise.automatic.audit import audit
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
 from fieldwise.data.encode.numbers import marks_sentences, number_formats

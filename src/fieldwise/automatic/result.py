@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.task import Finding
+from fieldwise.automatic.audit import Finding
 from fieldwise.automatic.trial import ALL_ROWS, CONSTANT, TITLES, TREES, Trial
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain

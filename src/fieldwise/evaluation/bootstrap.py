@@ -4,7 +4,7 @@ Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,7 +28,10 @@ __all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", 
 MetricName = Literal["auc", "average_precision", "logloss", "brier", "ece", "rmse", "mae"]
 RANKS = ("auc", "average_precision")
 NUMBERS = ("rmse", "mae")
-TRIES = 100  # consecutive resamples with only one class before giving up
+MAX_RETRIES = 100
+"""Consecutive resamples with only one class before giving up."""
+MAX_DEGREES_OF_FREEDOM = 1e9
+"""Instead of infinitely many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +75,21 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     drawn = np.asarray(replicates, dtype=np.float64)
     seeds = len(values)
     value = float(values.mean())
-    of_rows = float(drawn.var(ddof=1))
-    of_seeds = float(values.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    error = math.sqrt(of_rows + of_seeds)
-    freedom = (of_rows + of_seeds) ** 2 / of_seeds**2 * (seeds - 1) if of_seeds > 0 else math.inf
-    reach = float(stdtrit(min(freedom, 1e9), 0.975)) * error
-    p_without_error = 1.0 if value == 0 else 0.0
-    p = 2 * float(stdtr(min(freedom, 1e9), -abs(value) / error)) if error > 0 else p_without_error
+    variance_of_rows = float(drawn.var(ddof=1))
+    variance_of_seeds = 0.0
+    if seeds > 1:
+        variance_of_seeds = float(values.var(ddof=1)) / seeds
+    variance = variance_of_rows + variance_of_seeds
+    error = math.sqrt(variance)
+
+    freedom = math.inf
+    if variance_of_seeds > 0:
+        freedom = variance**2 / variance_of_seeds**2 * (seeds - 1)
+    freedom = min(freedom, MAX_DEGREES_OF_FREEDOM)
+    reach = float(stdtrit(freedom, 0.975)) * error
+    p = 1.0 if value == 0 else 0.0
+    if error > 0:
+        p = 2 * float(stdtr(freedom, -abs(value) / error))
     return Estimate(
         value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p
     )
@@ -112,28 +123,33 @@ def resampled(
     columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     measure = _measure(y, columns, metric)
     positive = labels_of(y) if metric in RANKS else None
-    rows = columns.shape[1]
     rng = np.random.default_rng(seed)
-    out = np.empty((replicates, len(columns)))
+    results = np.empty((replicates, len(columns)))
     for r in range(replicates):
-        for _ in range(TRIES):
-            times = np.bincount(rng.integers(0, rows, rows), minlength=rows)
-            # AUC requires both classes
-            if positive is None or 0 < int(times[positive].sum()) < rows:
-                break
-        else:
-            raise DataError(
-                f"AUC's interval needs rows of both classes, but {TRIES} resamples of {rows} rows held only one: use "
-                "more rows"
-            )
-        out[r] = measure(times)
-    return out
+        results[r] = measure(_drawn_counts(rng, columns.shape[1], positive))
+    return results
 
 
-def _measure(
-    y: ArrayLike, columns: NDArray[np.float64], metric: MetricName
-) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
-    """A function from each row's count [N] to the metric of each column [K]."""
+def _drawn_counts(
+    rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """How often each row is drawn, of as many draws as rows; from both classes, where `positive` is given."""
+    for _ in range(MAX_RETRIES):
+        counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
+        if positive is None or 0 < int(counts[positive].sum()) < rows:
+            return counts
+    raise DataError(
+        f"AUC's interval needs rows of both classes, but {MAX_RETRIES} resamples of {rows} rows held only one: use "
+        "more rows"
+    )
+
+
+Measure = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""A function from each row's count [N] to the metric of each column [K]."""
+
+
+def _measure(y: ArrayLike, columns: NDArray[np.float64], metric: MetricName) -> Measure:
+    """The metric of scores [K, N], after a check of them."""
     target = finite_column(y, "labels")
     if columns.shape[1:] != target.shape:
         raise DataError(
@@ -143,49 +159,82 @@ def _measure(
     for column in columns:
         finite_column(column, "scores")
     positive = target == 1 if metric in NUMBERS else labels_of(y)
-    # the metrics that are means over rows
-    per_row: Mapping[str, Callable[[], NDArray[np.float64]]] = {
-        "mae": lambda: np.abs(columns - target),
-        "rmse": lambda: np.square(columns - target),
-        "logloss": lambda: row_losses(positive, columns),
-        "brier": lambda: np.square(sigmoid(columns) - positive),
-    }
-    if metric in per_row:
-        values = per_row[metric]()
-        if metric == "rmse":
-            return lambda times: np.sqrt(values @ times / times.sum())
-        return lambda times: values @ times / times.sum()
-    assert metric in ("auc", "average_precision", "ece"), metric
+
+    if metric == "mae":
+        return _mean_of(np.abs(columns - target))
+    if metric == "rmse":
+        return _root_mean_of(np.square(columns - target))
+    if metric == "logloss":
+        return _mean_of(row_losses(positive, columns))
+    if metric == "brier":
+        return _mean_of(np.square(sigmoid(columns) - positive))
     if metric == "ece":
-        columns = sigmoid(columns)
-    else:
-        require_both_classes(positive, "AUC")
-    # the rows of each column from low to high, where runs of ties begin [T], and what to sum in
-    # each
-    ranked = []
-    for column in columns:
-        order = np.argsort(column, kind="stable")
-        own = column - positive if metric == "ece" else positive
-        ranked.append((order, np.flatnonzero(np.diff(column[order], prepend=np.nan)), own[order]))
+        gaps = [_SortedRows.of(p, p - positive) for p in sigmoid(columns)]
+        return lambda counts: np.array([rows.calibration_error(counts) for rows in gaps])
 
-    def of_column(times: NDArray[np.int64], order: Any, ties: Any, own: Any) -> float:
-        drawn = times[order]
-        every = np.add.reduceat(drawn, ties)
-        summed = np.add.reduceat(drawn * own, ties)
-        if metric == "ece":
-            return float(np.abs(np.bincount(mass_bins(every, BINS), summed)).sum() / drawn.sum())
-        if metric == "auc":  # pairs are counted in integers, as in `auc`
-            negatives = every - summed
-            below = np.cumsum(negatives) - negatives
-            wins = int((summed * (2 * below + negatives)).sum())
-            return wins / (2 * int(summed.sum()) * int(negatives.sum()))
-        # Average precision: the mean over positives of the precision among rows with at least their
-        # score.
-        right = summed[::-1]
-        precision = np.cumsum(right) / np.maximum(np.cumsum(every[::-1]), 1)
-        return float((right * precision).sum() / right.sum())
+    assert metric in RANKS, metric
+    require_both_classes(positive, "AUC")
+    ranked = [_SortedRows.of(column, positive) for column in columns]
+    if metric == "auc":
+        return lambda counts: np.array([rows.auc(counts) for rows in ranked])
+    return lambda counts: np.array([rows.average_precision(counts) for rows in ranked])
 
-    return lambda times: np.array([of_column(times, *one) for one in ranked])
+
+def _mean_of(values_KN: NDArray[np.float64]) -> Measure:
+    return lambda counts: values_KN @ counts / counts.sum()
+
+
+def _root_mean_of(values_KN: NDArray[np.float64]) -> Measure:
+    return lambda counts: np.sqrt(values_KN @ counts / counts.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _SortedRows:
+    """The rows from the lowest score to the highest, for metrics of resamples without sorting each of them.
+
+    Args:
+        order: the rows' numbers, [N].
+        ties: where runs of equal scores begin, [T].
+        values: what is summed in each run, [N], in this order.
+    """
+
+    order: NDArray[np.int64]
+    ties: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, score: NDArray[np.float64], values: NDArray[Any]) -> "_SortedRows":
+        """Sort the values [N] by a score [N]."""
+        order = np.argsort(score, kind="stable")
+        ties = np.flatnonzero(np.diff(score[order], prepend=np.nan))
+        return cls(order, ties, values[order])
+
+    def _sums(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The number of drawn rows in each run, and the sum of their values, [T] each."""
+        drawn = counts[self.order]
+        return np.add.reduceat(drawn, self.ties), np.add.reduceat(drawn * self.values, self.ties)
+
+    def calibration_error(self, counts: NDArray[np.int64]) -> float:
+        """ECE, of values that are each row's probability minus its label."""
+        rows, gaps = self._sums(counts)
+        gap_of_bin = np.bincount(mass_bins(rows, BINS), gaps)
+        return float(np.abs(gap_of_bin).sum() / counts.sum())
+
+    def auc(self, counts: NDArray[np.int64]) -> float:
+        """AUC, of values that say which rows are positive; pairs are counted in integers, as in `ranking.auc`."""
+        rows, positives = self._sums(counts)
+        negatives = rows - positives
+        below = np.cumsum(negatives) - negatives
+        wins = int((positives * (2 * below + negatives)).sum())
+        return wins / (2 * int(positives.sum()) * int(negatives.sum()))
+
+    def average_precision(self, counts: NDArray[np.int64]) -> float:
+        """The mean over positives of the precision among rows with at least their score."""
+        rows, positives = self._sums(counts)
+        positives = positives[::-1]
+        rows = rows[::-1]
+        precision = np.cumsum(positives) / np.maximum(np.cumsum(rows), 1)
+        return float((positives * precision).sum() / positives.sum())
 
 
 def resampled_gauc(
@@ -208,8 +257,11 @@ def resampled_gauc(
             "group AUC needs a group with rows of both classes, found none; omit the group"
         )
     rng = np.random.default_rng(seed)
-    drawn = (rng.integers(0, len(values), len(values)) for _ in range(replicates))
-    return np.array([(values[one] * rows[one]).sum() / rows[one].sum() for one in drawn])
+    results = np.empty(replicates)
+    for r in range(replicates):
+        drawn = rng.integers(0, len(values), len(values))
+        results[r] = (values[drawn] * rows[drawn]).sum() / rows[drawn].sum()
+    return results
 
 
 def resampled_means(
@@ -233,5 +285,8 @@ def resampled_means(
     columns = np.atleast_2d(np.asarray(values, dtype=np.float64))
     count = columns.shape[1]
     rng = np.random.default_rng(seed)
-    drawn = (np.bincount(rng.integers(0, count, count), minlength=count) for _ in range(replicates))
-    return np.array([columns @ times / count for times in drawn])
+    results = np.empty((replicates, len(columns)))
+    for r in range(replicates):
+        times = np.bincount(rng.integers(0, count, count), minlength=count)
+        results[r] = columns @ times / count
+    return results

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.evaluation.binary import (
     entropy,
@@ -24,14 +24,23 @@ from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it."""
+    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it.
 
-    name: str  # its key in dictionaries of metrics, in recipes and records
-    shown: str  # its name in tables and figures
-    tasks: tuple[Literal["binary", "regression"], ...]  # of the labels that have it
-    higher: bool  # whether higher is better
-    watched: bool = True  # whether early stopping may use it (`training.monitor`)
-    compared: bool = False  # whether `compare` has a column for it
+    Args:
+        name: its key in dictionaries of metrics, in recipes and records.
+        shown: its name in tables and figures.
+        tasks: of the labels that have it.
+        higher: whether higher is better.
+        watched: whether early stopping may use it (`training.monitor`).
+        compared: whether `compare` has a column for it.
+    """
+
+    name: str
+    shown: str
+    tasks: tuple[Literal["binary", "regression"], ...]
+    higher: bool
+    watched: bool = True
+    compared: bool = False
 
 
 METRICS: Mapping[str, Metric] = {
@@ -101,23 +110,30 @@ def binary_metrics(
     positive, z = labelled_column(y, logit, "logits")
     w = weight_column(weight, len(z))
     if w is not None and not w.all():
-        positive = positive[w > 0]
-        z = z[w > 0]
-        group = None if group is None else np.asarray(group)[w > 0]
-        w = w[w > 0]
-    both = 0 < positive.sum() < len(positive)
+        is_weighted = w > 0
+        positive = positive[is_weighted]
+        z = z[is_weighted]
+        if group is not None:
+            group = np.asarray(group)[is_weighted]
+        w = w[is_weighted]
+    has_both_classes = 0 < positive.sum() < len(positive)
     if not one_class:
         require_both_classes(positive, "evaluation of a binary label")
+
     p = sigmoid(z)
     rate = float(np.average(positive, weights=w))
-    metrics: dict[str, float] = {"auc": auc(positive, z, weight=w)} if both else {}
+    metrics: dict[str, float] = {}
+    if has_both_classes:
+        metrics["auc"] = auc(positive, z, weight=w)
     metrics["logloss"] = float(np.average(row_losses(positive, z), weights=w))
-    if both:
+    if has_both_classes:
         metrics["normalized_entropy"] = metrics["logloss"] / entropy(rate)
+
     # of a million rows scikit-learn's four functions take five to eight times as long
     predicted = p >= 0.5
-    kinds = (positive & predicted, predicted, positive)
-    right, chosen, positives = (float((kind if w is None else w[kind]).sum()) for kind in kinds)
+    right = _mass(positive & predicted, w)
+    chosen = _mass(predicted, w)
+    positives = _mass(positive, w)
     metrics |= {
         "ece": calibration_error(positive, p, weight=w),
         "accuracy": float(np.average(positive == predicted, weights=w)),
@@ -128,7 +144,14 @@ def binary_metrics(
         "mean_prediction": float(np.average(p, weights=w)),
         "rows": len(positive),
     }
-    return metrics if group is None or not both else metrics | _group_metrics(positive, z, group, w)
+    if group is not None and has_both_classes:
+        metrics |= _group_metrics(positive, z, group, w)
+    return metrics
+
+
+def _mass(is_counted: NDArray[np.bool_], w: NDArray[np.float64] | None) -> float:
+    """The number of rows, or the sum of their weights."""
+    return float(is_counted.sum() if w is None else w[is_counted].sum())
 
 
 def _group_metrics(

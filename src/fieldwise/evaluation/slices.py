@@ -14,8 +14,10 @@ from fieldwise.evaluation.binary import labelled_column, paired_columns, row_los
 from fieldwise.evaluation.calibration import NORMAL_975, wilson
 from fieldwise.evaluation.ranking import auc_parts
 
-LEAST_ROWS = 30  # for means, whose intervals are normal
-LEAST_OF_A_CLASS = 10  # for AUC
+LEAST_ROWS = 30
+"""Of a slice, for means, whose intervals are normal."""
+LEAST_OF_A_CLASS = 10
+"""Rows of either class of a slice, for AUC."""
 ABSENT = "(absent)"
 
 
@@ -52,20 +54,24 @@ def by_code(codes: ArrayLike, names: Sequence[str], *, most: int = 12) -> list[S
     [('b', [1, 2]), ('2 others', [0, 3]), ('(absent)', [4])]
     """
     code = np.asarray(codes, dtype=np.int64)
+    absent_code = len(names)
     counts = np.bincount(code, minlength=len(names) + 1)
-    order = sorted(
-        np.flatnonzero(counts[: len(names)]).tolist(), key=lambda k: (-counts[k], names[k])
-    )
-    shown = order if len(order) <= most + 1 else order[:most]
-    results = [Slice(names[k], np.flatnonzero(code == k)) for k in shown]
-    rest = len(order) - len(shown)
-    if rest:
-        others = np.ones(len(names) + 1, dtype=bool)
-        others[[*shown, len(names)]] = False
-        results.append(Slice(f"{rest:,} others", np.flatnonzero(others[code])))
-    if counts[len(names)]:
-        results.append(Slice(ABSENT, np.flatnonzero(code == len(names))))
-    return results
+    present_codes = np.flatnonzero(counts[:absent_code]).tolist()
+    most_frequent = sorted(present_codes, key=lambda k: (-counts[k], names[k]))
+    shown = most_frequent
+    if len(most_frequent) > most + 1:
+        shown = most_frequent[:most]
+
+    slices = [Slice(names[k], np.flatnonzero(code == k)) for k in shown]
+    others = len(most_frequent) - len(shown)
+    if others:
+        is_other = np.ones(len(names) + 1, dtype=bool)
+        is_other[shown] = False
+        is_other[absent_code] = False
+        slices.append(Slice(f"{others:,} others", np.flatnonzero(is_other[code])))
+    if counts[absent_code]:
+        slices.append(Slice(ABSENT, np.flatnonzero(code == absent_code)))
+    return slices
 
 
 def by_quantile(
@@ -80,18 +86,23 @@ def by_quantile(
     [('1 to 2', 2), ('3 to 9', 2), ('(absent)', 1)]
     """
     x = np.asarray(numbers, dtype=np.float64)
-    there = np.flatnonzero(~np.isnan(x))
-    results = []
-    if len(there):
+    present = np.flatnonzero(~np.isnan(x))
+    absent = np.flatnonzero(np.isnan(x))
+    slices = []
+    if len(present):
         from scipy.stats import rankdata  # imported here: takes half a second
 
-        place = ((rankdata(x[there]) - 0.5) * bins / len(there)).astype(np.int64)
-        for k in np.unique(place):
-            rows = there[place == k]
-            ends = word(float(x[rows].min())), word(float(x[rows].max()))
-            results.append(Slice(ends[0] if ends[0] == ends[1] else " to ".join(ends), rows))
-    absent = np.flatnonzero(np.isnan(x))
-    return [*results, Slice(ABSENT, absent)] if len(absent) else results
+        bin_of_row = ((rankdata(x[present]) - 0.5) * bins / len(present)).astype(np.int64)
+        for k in np.unique(bin_of_row):
+            rows = present[bin_of_row == k]
+            name = word(float(x[rows].min()))
+            highest = word(float(x[rows].max()))
+            if highest != name:
+                name = f"{name} to {highest}"
+            slices.append(Slice(name, rows))
+    if len(absent):
+        slices.append(Slice(ABSENT, absent))
+    return slices
 
 
 def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
@@ -106,9 +117,10 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     p = sigmoid(z)
     loss = row_losses(positive, z)
     results = []
-    for one in slices:
-        rows = len(one.rows)
-        positives = int(positive[one.rows].sum())
+    for part in slices:
+        rows = len(part.rows)
+        is_positive = positive[part.rows]
+        positives = int(is_positive.sum())
         metrics: dict[str, Interval] = {}
         if rows:
             low, high = wilson(positives, rows)
@@ -116,12 +128,12 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
                 value=positives / rows, low=float(low), high=float(high)
             )
         if rows >= LEAST_ROWS:
-            metrics["mean_prediction"] = _mean(p[one.rows])
-            metrics["logloss"] = _mean(loss[one.rows])
-            metrics["off"] = _mean(p[one.rows] - positive[one.rows])
+            metrics["mean_prediction"] = _mean(p[part.rows])
+            metrics["logloss"] = _mean(loss[part.rows])
+            metrics["off"] = _mean(p[part.rows] - is_positive)
         if min(positives, rows - positives) >= LEAST_OF_A_CLASS:
-            metrics["auc"] = _auc(positive[one.rows], z[one.rows])
-        results.append(SliceMetrics(name=one.name, rows=rows, metrics=metrics))
+            metrics["auc"] = _auc(is_positive, z[part.rows])
+        results.append(SliceMetrics(name=part.name, rows=rows, metrics=metrics))
     return results
 
 
@@ -136,24 +148,31 @@ def regression_slices(
     """
     target, predicted = paired_columns(y, prediction, "predictions")
     results = []
-    for one in slices:
+    for part in slices:
         metrics: dict[str, Interval] = {}
-        if len(one.rows) >= LEAST_ROWS:
-            t = target[one.rows]
-            error = predicted[one.rows] - target[one.rows]
-            columns = {
-                "mean_target": t,
-                "mean_prediction": predicted[one.rows],
-                "off": error,
-                "mae": np.abs(error),
-            }
-            square = _mean(error**2)
-            low = math.sqrt(max(0.0, square.low))
-            high = math.sqrt(square.high)
-            metrics = {name: _mean(values) for name, values in columns.items()}
-            metrics["rmse"] = Interval(value=math.sqrt(square.value), low=low, high=high)
-        results.append(SliceMetrics(name=one.name, rows=len(one.rows), metrics=metrics))
+        if len(part.rows) >= LEAST_ROWS:
+            metrics = _regression_intervals(target[part.rows], predicted[part.rows])
+        results.append(SliceMetrics(name=part.name, rows=len(part.rows), metrics=metrics))
     return results
+
+
+def _regression_intervals(
+    target: NDArray[np.float64], predicted: NDArray[np.float64]
+) -> dict[str, Interval]:
+    error = predicted - target
+    square = _mean(error**2)
+    rmse = Interval(
+        value=math.sqrt(square.value),
+        low=math.sqrt(max(0.0, square.low)),
+        high=math.sqrt(square.high),
+    )
+    return {
+        "mean_target": _mean(target),
+        "mean_prediction": _mean(predicted),
+        "off": _mean(error),
+        "mae": _mean(np.abs(error)),
+        "rmse": rmse,
+    }
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
@@ -173,5 +192,6 @@ def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
     error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))
     middle = math.log(value / (1 - value))
     reach = NORMAL_975 * error / (value * (1 - value))
-    low, high = (1 / (1 + math.exp(-(middle + side * reach))) for side in (-1, 1))
+    low = 1 / (1 + math.exp(-(middle - reach)))
+    high = 1 / (1 + math.exp(-(middle + reach)))
     return Interval(value=value, low=low, high=high)

@@ -16,8 +16,10 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.ids import named_id
 
-NUMBERS = 8  # maximum number of quantiles of a numeric field
-VALUES = 10  # maximum number of values of another field
+MAX_QUANTILES = 8
+"""Of a field of numbers."""
+MAX_VALUES = 10
+"""Of another field."""
 
 
 def effects(
@@ -39,8 +41,8 @@ def effects(
 
 def widest_first(effects: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Effects by the range of their predictions, without those of a single value."""
-    several = [one for one in effects if len(one["predictions"]) > 1]
-    return sorted(several, key=lambda one: -float(np.ptp(one["predictions"])))
+    varying = [effect for effect in effects if len(effect["predictions"]) > 1]
+    return sorted(varying, key=lambda effect: -float(np.ptp(effect["predictions"])))
 
 
 def shown_fields(schema: Schema) -> list[Field]:
@@ -68,53 +70,64 @@ def effect(
         raise DataError(
             "a field's effect is a mean over rows, but the bundle has no sample rows: give some"
         )
-    texts, cells, numbers = _values(bundle, field, rows)
-    repeated = pl.concat([rows] * len(texts)) if texts else rows.head(0)
-    places = np.repeat(np.arange(len(texts)), rows.height)
-    prediction = bundle.predict(repeated.with_columns(cells.gather(places).alias(field.column)))
-    if bundle.schema.more_labels:
-        names = [one.name for one in bundle.schema.labels]
-        prediction = prediction[:, 0 if label is None else names.index(label)]
-    mean = prediction.reshape(len(texts), rows.height).mean(1)
-    more = {} if numbers is None else {"numbers": numbers}
-    return {"field": field.name, "values": texts, **more, "predictions": mean.tolist()}
-
-
-def _values(
-    bundle: Bundle, field: Field, rows: pl.DataFrame
-) -> tuple[list[str], pl.Series, list[float] | None]:
-    """Values as text and as cells [V], and as numbers if they are."""
     column = rows.get_column(field.column)
+    numbers: list[float] | None = None
     if field.cell == "number":
         what = f"column {field.column!r}"
         missing = bundle.schema.missing
-        number = as_number(column, what, form=field.number_format, missing=missing).to_numpy()
-        order = np.argsort(number, kind="stable")[: np.count_nonzero(~np.isnan(number))]
-        order = order[
-            np.unique(
-                np.linspace(0, max(len(order) - 1, 0), min(NUMBERS, len(order))).round().astype(int)
-            )
-        ]
-        numbers, first = np.unique(number[order], return_index=True)
-        cells = column.gather(order[first])
-        texts = [
-            str(cell) if column.dtype.is_temporal() else f"{n:.6g}"
-            for cell, n in zip(cells, numbers, strict=True)
-        ]
-        return texts, cells, numbers.tolist()
+        numeric = as_number(column, what, form=field.number_format, missing=missing).to_numpy()
+        quantile_rows = _quantile_rows(numeric)
+        cells = column.gather(quantile_rows)
+        numbers = numeric[quantile_rows].tolist()
+        texts = [f"{number:.6g}" for number in numbers]
+        if column.dtype.is_temporal():
+            texts = [str(cell) for cell in cells]
+    else:
+        texts = _frequent_values(bundle, field, column)
+        cells = pl.Series(texts, dtype=pl.String)
+        if field.cell == "list":
+            cells = pl.Series([[text] for text in texts], dtype=pl.List(pl.String))
+
+    plain: dict[str, Any] = {"field": field.name, "values": texts}
+    if numbers is not None:
+        plain["numbers"] = numbers
+    plain["predictions"] = _mean_predictions(bundle, rows, field.column, cells, label)
+    return plain
+
+
+def _quantile_rows(numbers: np.ndarray) -> np.ndarray:
+    """The numbers of rows with quantiles of the numbers present, each number once, ascending."""
+    ascending = np.argsort(numbers, kind="stable")[: np.count_nonzero(~np.isnan(numbers))]
+    last = max(len(ascending) - 1, 0)
+    positions = np.linspace(0, last, min(MAX_QUANTILES, len(ascending))).round().astype(int)
+    rows = ascending[np.unique(positions)]
+    _, first = np.unique(numbers[rows], return_index=True)
+    distinct: np.ndarray = rows[first]
+    return distinct
+
+
+def _frequent_values(bundle: Bundle, field: Field, column: pl.Series) -> list[str]:
+    """The most frequent values of a field: of its vocabulary, or of the rows if it has none."""
     fitted = bundle.encoder.fitted[bundle.schema.fields.index(field)]
     if isinstance(fitted, Vocabulary):
-        texts = list(fitted.values[:VALUES])
-    else:
-        each = (
-            as_list(column, field.separator).explode() if field.cell == "list" else as_text(column)
-        )
-        counts = (
-            each.drop_nulls()
-            .value_counts(name="rows")
-            .sort("rows", each.name, descending=[True, False])
-        )
-        texts = counts.get_column(each.name).head(VALUES).to_list()
-    if field.cell == "list":
-        return texts, pl.Series([[text] for text in texts], dtype=pl.List(pl.String)), None
-    return texts, pl.Series(texts, dtype=pl.String), None
+        return list(fitted.values[:MAX_VALUES])
+    values = as_list(column, field.separator).explode() if field.cell == "list" else as_text(column)
+    counts = values.drop_nulls().value_counts(name="rows")
+    most_frequent = counts.sort("rows", values.name, descending=[True, False])
+    return most_frequent.get_column(values.name).head(MAX_VALUES).to_list()
+
+
+def _mean_predictions(
+    bundle: Bundle, rows: pl.DataFrame, column: str, cells: pl.Series, label: str | None
+) -> list[float]:
+    """The mean prediction of the rows with each of the cells [V] in the column."""
+    values = len(cells)
+    repeated = pl.concat([rows] * values) if values else rows.head(0)
+    cell_of_row = np.repeat(np.arange(values), rows.height)
+    prediction = bundle.predict(repeated.with_columns(cells.gather(cell_of_row).alias(column)))
+    if bundle.schema.more_labels:
+        names = [other.name for other in bundle.schema.labels]
+        prediction = prediction[:, 0 if label is None else names.index(label)]
+    by_value = prediction.reshape(values, rows.height)
+    means: list[float] = by_value.mean(1).tolist()
+    return means
