@@ -230,10 +230,10 @@ def test_rows_in_both_parts_are_reported(capsys) -> None:
 
 
 def test_the_default_model_is_that_of_init() -> None:
-    from fieldwise.cli.init import _MODEL
+    from fieldwise.cli.recipe_text import MODEL_TEXT
     from fieldwise.models.build import model_name
 
-    assert f'name = "{model_name(Recommender().model)}"' in _MODEL
+    assert f'name = "{model_name(Recommender().model)}"' in MODEL_TEXT
 
 
 def test_regression(regressor: Recommender) -> None:

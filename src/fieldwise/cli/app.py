@@ -11,9 +11,9 @@ import inspect
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer import Option
@@ -26,12 +26,18 @@ from fieldwise.cli import (
     doctor,
     evaluate,
     explain,
+    export,
+    fetch,
+    index,
     init,
     predict,
     prepare,
     quickstart,
+    recommend,
     report,
     serve,
+    simulate,
+    store,
     train,
     tune,
 )
@@ -44,8 +50,8 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "quickstart": quickstart.run,
         "auto": auto.run,
         "init": init.run,
-        "fetch": init.run_fetch,
-        "simulate": init.run_simulate,
+        "fetch": fetch.run,
+        "simulate": simulate.run,
         "doctor": doctor.run,
     },
     "The loop": {
@@ -60,9 +66,9 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Operations": {
         "prepare": prepare.run,
         "predict": predict.run,
-        "recommend": predict.run_recommend,
-        "export": predict.run_export,
-        "index": predict.run_index,
+        "recommend": recommend.run,
+        "export": export.run,
+        "index": index.run,
         "serve": serve.run,
     },
 }
@@ -76,13 +82,13 @@ Verbose = Annotated[
         help="Show what the package logs; -vv shows more.",
     ),
 ]
-SHARING = ("train", "compare", "tune")  # commands whose processes share the work
-# words for values in help; other values have the option's name
-VALUES = {int: "N", float: "X", Path: "PATH"}
+SHARING = ("train", "compare", "tune")
+"""Commands whose processes share the work."""
+METAVARS = {int: "N", float: "X", Path: "PATH"}
+"""What a value is called in help, by its type; a value of another type has the option's name."""
 PANEL_OF = dict.fromkeys(("json", "quiet", "verbose", "progress", "tracker"), "Output")
 PANEL_OF |= dict.fromkeys(("device", "precision", "processes", "workers", "engine"), "Machine")
-# by option, an argument's name in errors of the package, and what the command line calls it
-ARGUMENTS = (
+SPOKEN = (
     ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
     ("positive", "ones as positive", "ones with --positive"),
     ("settings", "^override ", "--set "),
@@ -98,28 +104,25 @@ ARGUMENTS = (
     ("column", "another column$", "another --column"),
     ("out", "^out must not be an input", "--out must not be an input"),
 )
-# options that work and are not listed in the help
+"""By option, an argument's name in errors of the package, and what the command line calls it."""
 UNLISTED = ("install_completion", "show_completion")
+"""Options that work and are not listed in the help."""
+LOG_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+"""By how often --verbose is given."""
 
 
 def as_command(run: Callable[..., None]) -> Callable[..., None]:
     """A function for Typer with one parameter per option, which calls `run` with the options."""
 
     def command(**given: Any) -> None:
-        # The package logs to standard error: warnings, more of it with -v, only errors with -q.
-        logger = logging.getLogger("fieldwise")
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-        logger.handlers[:] = [handler]
-        level = (logging.WARNING, logging.INFO, logging.DEBUG)[min(given.get("verbose", 0), 2)]
-        logger.setLevel(logging.ERROR if given.get("quiet") else level)
+        _set_up_log(verbose=given.get("verbose", 0), quiet=given.get("quiet", False))
         try:
-            _called(run, given)
+            _call(run, given)
         except FieldwiseError as e:
-            said = str(e)
-            for _, pattern, spoken in (one for one in ARGUMENTS if one[0] in given):
-                said = re.sub(pattern, spoken, said)
-            raise e if said == str(e) else type(e)(said) from None
+            sentence = _spoken(str(e), given)
+            if sentence == str(e):
+                raise
+            raise type(e)(sentence) from None
 
     verbose = inspect.Parameter(
         "verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose
@@ -128,9 +131,27 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
     command.__name__ = run.__name__
     command.__doc__ = run.__doc__
     command.__module__ = run.__module__
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     command.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
     return command
+
+
+def _set_up_log(*, verbose: int, quiet: bool) -> None:
+    """Log what the package logs to standard error: warnings, more of it with -v, only errors with -q."""
+    logger = logging.getLogger("fieldwise")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    logger.handlers[:] = [handler]
+    level = LOG_LEVELS[min(verbose, len(LOG_LEVELS) - 1)]
+    logger.setLevel(logging.ERROR if quiet else level)
+
+
+def _spoken(sentence: str, given: Mapping[str, Any]) -> str:
+    """An error of the package with the names of options instead of those of arguments."""
+    for option, pattern, name in SPOKEN:
+        if option in given:
+            sentence = re.sub(pattern, name, sentence)
+    return sentence
 
 
 class _Plain:
@@ -138,17 +159,27 @@ class _Plain:
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
-        for one in params:
-            if isinstance(one, TyperArgument):
-                one.display_type_rich = lambda **_: None  # type: ignore[method-assign]
-            elif isinstance(one, TyperOption):
-                one.hidden = one.hidden or one.name in UNLISTED
-                one.rich_help_panel = one.rich_help_panel or PANEL_OF.get(one.name or "")
-                if one.metavar is None:
-                    kind = one.type_descriptor.annotation
-                    name = max(one.opts, key=len).strip("-").upper()
-                    one.metavar = "" if one.is_flag or one.count else VALUES.get(kind, name)
+        for param in params:
+            if isinstance(param, TyperArgument):
+                param.display_type_rich = lambda **_: None  # type: ignore[method-assign]
+            elif isinstance(param, TyperOption):
+                _show_plainly(param)
         return params
+
+
+def _show_plainly(option: TyperOption) -> None:
+    """Set under which heading an option is shown, and what its value is called."""
+    if option.name in UNLISTED:
+        option.hidden = True
+    if not option.rich_help_panel:
+        option.rich_help_panel = PANEL_OF.get(option.name or "")
+    if option.metavar is not None:
+        return
+    if option.is_flag or option.count:
+        option.metavar = ""
+    else:
+        long_name = max(option.opts, key=len).strip("-").upper()
+        option.metavar = METAVARS.get(option.type_descriptor.annotation, long_name)
 
 
 class _PlainCommand(_Plain, TyperCommand):
@@ -162,28 +193,29 @@ class _PlainGroup(_Plain, TyperGroup):
 def _parameters(owner: Callable[..., object]) -> Iterator[inspect.Parameter]:
     """The parameters of a function or dataclass, in order; a dataclass among them is replaced by its fields."""
     hints = get_type_hints(owner, include_extras=True)
-    for name, one in inspect.signature(owner).parameters.items():
-        if dataclasses.is_dataclass(hints[name]):
-            yield from _parameters(hints[name])
-        else:
-            kind, option, *_ = *get_args(hints[name]), None, None
+    for name, parameter in inspect.signature(owner).parameters.items():
+        hint = hints[name]
+        is_group = dataclasses.is_dataclass(hint)
+        if is_group:
+            yield from _parameters(hint)
+            continue
+        if get_origin(hint) is Annotated:
+            value_type, option = get_args(hint)[:2]
             # a flag, without the `--no-` form of Typer
-            if kind is bool and option and option.default is ...:
+            if value_type is bool and option.default is ...:
                 option.param_decls = (f"--{name.replace('_', '-')}",)
-            yield one.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        yield parameter.replace(annotation=hint, kind=inspect.Parameter.KEYWORD_ONLY)
 
 
-def _called(owner: Callable[..., Any], given: dict[str, Any]) -> Any:
+def _call(owner: Callable[..., Any], given: Mapping[str, Any]) -> Any:
     """Call a function or dataclass with values by name, and build the dataclasses among its parameters."""
     hints = get_type_hints(owner)
-    names = inspect.signature(owner).parameters
-    grouped = {name: hints[name] for name in names if dataclasses.is_dataclass(hints[name])}
-    return owner(
-        **{
-            name: _called(grouped[name], given) if name in grouped else given[name]
-            for name in names
-        }
-    )
+    arguments = {}
+    for name in inspect.signature(owner).parameters:
+        hint = hints[name]
+        is_group = dataclasses.is_dataclass(hint)
+        arguments[name] = _call(hint, given) if is_group else given[name]
+    return owner(**arguments)
 
 
 app = typer.Typer(
@@ -223,14 +255,7 @@ def _root(
     ] = False,
 ) -> None:
     del version
-    size = os.environ.get("WORLD_SIZE", "1")
-    called = context.invoked_subcommand
-    # each would do all of it
-    if "TORCHELASTIC_RUN_ID" in os.environ and size != "1" and called not in SHARING:
-        raise ConfigError(
-            f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {size} processes of "
-            f"`fieldwise {called}`: run it once, without torchrun"
-        )
+    _check_torchrun(context.invoked_subcommand)
     IMPORTS[:] = modules or []
     if IMPORTS:
         from fieldwise.models.registry import import_model
@@ -239,11 +264,22 @@ def _root(
             import_model(module)
 
 
+def _check_torchrun(name: str | None) -> None:
+    """Check that torchrun does not start a command in several processes that would each do all of it."""
+    process_count = os.environ.get("WORLD_SIZE", "1")
+    if "TORCHELASTIC_RUN_ID" not in os.environ or process_count == "1" or name in SHARING:
+        return
+    raise ConfigError(
+        f"torchrun is for {', '.join(SHARING)}, whose processes share the work, found {process_count} processes of "
+        f"`fieldwise {name}`: run it once, without torchrun"
+    )
+
+
 for panel, commands in COMMANDS.items():
     for name, run in commands.items():
         app.command(name, cls=_PlainCommand, rich_help_panel=panel)(as_command(run))
 stores = typer.Typer(
     help="Write users' and items' features for `serve` into a store.", no_args_is_help=True
 )
-stores.command("load", cls=_PlainCommand)(as_command(predict.run_load))
+stores.command("load", cls=_PlainCommand)(as_command(store.run))
 app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from fieldwise.runs.records import RunContext
     from fieldwise.training.callbacks import Callback
 
-DEVICE = "training.device"  # the setting of a recipe
+DEVICE = "training.device"
+"""The setting of a recipe."""
 
 
 def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
@@ -164,23 +165,23 @@ class Reading:
     @property
     def arguments(self) -> dict[str, Any]:
         """The options by name."""
-        results: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
+        arguments: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
         for text in self.read or ():
             key, equals, value = text.partition("=")
-            if key not in results or not equals:
+            if key not in arguments or not equals:
                 raise ConfigError(
-                    f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, results)}"
+                    f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, arguments)}"
                 )
-            results[key] = value
-        if results["separator"] == r"\t":  # as shells leave it
-            results["separator"] = "\t"
-        if results["columns"] is not None:
-            names = [name.strip() for name in results["columns"].split(",")]
+            arguments[key] = value
+        if arguments["separator"] == r"\t":  # as shells leave it
+            arguments["separator"] = "\t"
+        if arguments["columns"] is not None:
+            names = [name.strip() for name in arguments["columns"].split(",")]
             if "" in names:
                 rule = "--read columns=... must name every column of the file, separated by commas"
-                raise ConfigError(f"{rule}, found {results['columns']!r}")
-            results["columns"] = names
-        return results
+                raise ConfigError(f"{rule}, found {arguments['columns']!r}")
+            arguments["columns"] = names
+        return arguments
 
     def text(self, text_columns: "Sequence[str] | None" = ()) -> "TextFormat":
         """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
@@ -226,11 +227,9 @@ def cache_for(quiet: bool = False) -> Cache | None:
 
 def reports_for(shown: str, *, quiet: bool = False) -> AbstractContextManager[Reports]:
     """A context whose reports on long work are shown as `--progress` says."""
-    return (
-        nullcontext(NO_REPORTS)
-        if quiet and shown == "text"
-        else ShownReports(as_json=shown == "json")
-    )
+    if quiet and shown == "text":
+        return nullcontext(NO_REPORTS)
+    return ShownReports(as_json=shown == "json")
 
 
 def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[Callback]"]:
@@ -238,11 +237,15 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
     from fieldwise.training.callbacks import check_tracker
     from fieldwise.training.progress import progress_for
 
-    kind = None if tracker is None else check_tracker(tracker)
-    return lambda title: [
-        progress_for(title, quiet=quiet),
-        *([] if kind is None else [kind(title)]),
-    ]
+    tracker_class = None if tracker is None else check_tracker(tracker)
+
+    def callbacks(title: str) -> "list[Callback]":
+        display = progress_for(title, quiet=quiet)
+        if tracker_class is None:
+            return [display]
+        return [display, tracker_class(title)]
+
+    return callbacks
 
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
@@ -256,15 +259,17 @@ def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunCont
 
 def data_folder(name: str | None = None) -> Path:
     """The folder of public data sets: FIELDWISE_DATA, which must exist if the set `name` is read, else a usual one."""
-    if not (named := os.environ.get("FIELDWISE_DATA")):
-        cache = os.environ.get("XDG_CACHE_HOME")
-        return (Path(cache) if cache else Path.home() / ".cache") / "fieldwise" / "data"
-    if name is not None and not Path(named).is_dir():
+    path = os.environ.get("FIELDWISE_DATA")
+    if not path:
+        xdg_cache = os.environ.get("XDG_CACHE_HOME")
+        cache = Path(xdg_cache) if xdg_cache else Path.home() / ".cache"
+        return cache / "fieldwise" / "data"
+    if name is not None and not Path(path).is_dir():
         from fieldwise.data.read.public_sets import PUBLIC_SETS
 
         if name in PUBLIC_SETS:
-            raise ConfigError(f"the data folder must exist: {named} does not; check FIELDWISE_DATA")
-    return Path(named)
+            raise ConfigError(f"the data folder must exist: {path} does not; check FIELDWISE_DATA")
+    return Path(path)
 
 
 def check_device(*devices: str, what: str = "--device") -> None:
@@ -294,10 +299,15 @@ def rows_of_bundle(
 
     recipe = recipe_of(bundle, folder, instead)
     prepared = prepare_recipe(recipe, data_folder(recipe.data.name), cache=cache_for())
-    results = [rows_of_run(bundle, recipe, prepared, part, instead) for part in parts]
-    if not results[0][1]:
+    frames = []
+    for position, part in enumerate(parts):
+        frame, is_checked = rows_of_run(bundle, recipe, prepared, part, instead)
+        frames.append(frame)
+        if position == 0:
+            is_first_checked = is_checked
+    if not is_first_checked:
         say(UNCHECKED.format(PART_WORDS[parts[0]]))
-    return prepared, [frame for frame, _ in results]
+    return prepared, frames
 
 
 def check_out(folder: Path, *, overwrite: bool) -> None:
@@ -310,7 +320,11 @@ def check_out(folder: Path, *, overwrite: bool) -> None:
 
 def table_files(*tables: Path | None) -> list[Path]:
     """The files of tables that a command reads; none for None."""
-    return [file for table in tables if table is not None for file in find_files(table)]
+    files: list[Path] = []
+    for table in tables:
+        if table is not None:
+            files += find_files(table)
+    return files
 
 
 def save_or_keep(
@@ -324,8 +338,8 @@ def save_or_keep(
     try:
         save(folder)
     except (FieldwiseError, OSError) as error:
-        kept = keep_elsewhere(save)
-        if kept is None:
+        fallback = keep_elsewhere(save)
+        if fallback is None:
             raise
-        return kept, DataError(f"{error}. {what} was saved in {kept}: move it from there")
+        return fallback, DataError(f"{error}. {what} was saved in {fallback}: move it from there")
     return folder, None

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MIB = 2**20
-WIDTH = 1000  # of figures: a terminal wraps long lines, which is better than truncated ones
+WIDTH_OF_FIGURES = 1000
+"""A terminal wraps long lines, which is better than truncated ones."""
+WIDTH_OF_FILES = 120
+"""Of standard output that is no terminal."""
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PARTS = ("valid", "test")
 COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
@@ -51,7 +54,8 @@ def console(width: int | None = None) -> "Console":
         def render_str(self, text: str, **how: Any) -> Text:
             return super().render_str(visible(text), **how)
 
-    width = width or (None if sys.stdout.isatty() else 120)
+    if width is None and not sys.stdout.isatty():
+        width = WIDTH_OF_FILES
     return Visible(width=width, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -66,12 +70,13 @@ def print_table(
     from rich.table import Table
 
     table = Table(*heads, title=title, title_justify="left", box=None)
-    for column in table.columns[1:] if right else ():
-        column.justify = "right"
-        column.no_wrap = True
+    if right:
+        for column in table.columns[1:]:
+            column.justify = "right"
+            column.no_wrap = True
     for row in rows:
         table.add_row(*row)
-    console(WIDTH if right else None).print(table)
+    console(WIDTH_OF_FIGURES if right else None).print(table)
 
 
 def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
@@ -127,22 +132,24 @@ def show_metrics(
     """Print a table with metrics as rows and splits as columns, then remarks on some or all of the columns."""
     from fieldwise.evaluation.words import remarks
 
-    # the name may have a label's prefix: liked.auc
-    def shown(name: str, metrics: Mapping[str, float]) -> str:
-        if name not in metrics:
-            return ""
-        return (
-            f"{metrics[name]:,.0f}" if name.rpartition(".")[2] in COUNTS else f"{metrics[name]:.4f}"
-        )
-
     names = dict.fromkeys(name for metrics in columns.values() for name in metrics)
-    print_table(
-        ["metric", *columns],
-        ([name, *(shown(name, m) for m in columns.values())] for name in names),
-    )
-    for name in columns if remarks_on is None else remarks_on:
-        for sentence in remarks(columns[name], f"{name} rows" if name in PARTS else name):
+    rows = []
+    for name in names:
+        cells = [_shown_metric(name, metrics) for metrics in columns.values()]
+        rows.append([name, *cells])
+    print_table(["metric", *columns], rows)
+    for column in columns if remarks_on is None else remarks_on:
+        rows_name = f"{column} rows" if column in PARTS else column
+        for sentence in remarks(columns[column], rows_name):
             console().print(sentence)
+
+
+def _shown_metric(name: str, metrics: Mapping[str, float]) -> str:
+    """A metric as a cell, empty if it is not there; its name may have a label's prefix: liked.auc."""
+    if name not in metrics:
+        return ""
+    is_count = name.rpartition(".")[2] in COUNTS
+    return f"{metrics[name]:,.0f}" if is_count else f"{metrics[name]:.4f}"
 
 
 def row_counts(counts: Mapping[str, int]) -> str:
@@ -158,20 +165,19 @@ def row_counts(counts: Mapping[str, int]) -> str:
         "negatives_without_value": "of these without a value that changes, as their item has none before their time",
     }
     parts = ", ".join(f"{counts[f'{part}_rows']:,} {part}" for part in ("train", "valid", "test"))
-    return "; ".join(
-        [
-            f"{parts} rows",
-            *(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key)),
-        ]
-    )
+    phrases = [f"{parts} rows"]
+    for key, text in names.items():
+        if counts.get(key):
+            phrases.append(f"{counts[key]:,} {text}")
+    return "; ".join(phrases)
 
 
 def command_name() -> list[str]:
     """The words that start fieldwise: its name if the shell finds this installation, else this Python with `-m`."""
-    schemes = sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")
-    scripts = [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes]
-    result = shutil.which("fieldwise")
-    if result is not None and Path(result).resolve().parent in scripts:
+    schemes = [sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user")]
+    script_folders = [Path(sysconfig.get_path("scripts", scheme)).resolve() for scheme in schemes]
+    script = shutil.which("fieldwise")
+    if script is not None and Path(script).resolve().parent in script_folders:
         return ["fieldwise"]
     python = Path(sys.executable)
     shown = sys.executable
@@ -184,8 +190,15 @@ def command_name() -> list[str]:
 
 def command(*parts: object) -> str:
     """A fieldwise command as one line, quoted for the shell."""
-    imports = [word for module in IMPORTS for word in ("--import", module)]
-    words = [*command_name(), *imports, *(str(part) for part in parts)]
+    words = command_name()
+    for module in IMPORTS:
+        words += ["--import", module]
+    words += [str(part) for part in parts]
+    return shell_words(words)
+
+
+def shell_words(words: Sequence[str]) -> str:
+    """Words as one line, quoted for the shell."""
     return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
@@ -202,11 +215,10 @@ def log_words(bundle: "Bundle") -> list[str]:
     roles = {field.role for field in bundle.schema.fields}
     if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
         return []
-    return [
-        "--log",
-        path,
-        *reading_words(data.get("separator"), data.get("encoding", "utf-8"), data.get("columns")),
-    ]
+    reading = reading_words(
+        data.get("separator"), data.get("encoding", "utf-8"), data.get("columns")
+    )
+    return ["--log", path, *reading]
 
 
 def suggest_report(bundle: "Bundle", folder: Path) -> bool:
@@ -231,7 +243,12 @@ def reading_words(
     separator: str | None, encoding: str, columns: "Sequence[str] | None" = None
 ) -> list[str]:
     """The options for reading a text file that differ from their defaults, as typed on the command line."""
-    given = {} if separator is None else {"separator": separator.replace("\t", r"\t")}
-    given |= {} if encoding == "utf-8" else {"encoding": encoding}
-    given |= {} if columns is None else {"columns": ",".join(columns)}
-    return [word for key, value in given.items() for word in ("--read", f"{key}={value}")]
+    words: list[str] = []
+    if separator is not None:
+        shown_separator = separator.replace("\t", r"\t")
+        words += ["--read", f"separator={shown_separator}"]
+    if encoding != "utf-8":
+        words += ["--read", f"encoding={encoding}"]
+    if columns is not None:
+        words += ["--read", f"columns={','.join(columns)}"]
+    return words

@@ -7,12 +7,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 
-CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)  # asks a training for a checkpoint
-# not all on Windows
+CHECKPOINT_SIGNAL = getattr(signal, "SIGUSR1", None)
+"""It asks a training for a checkpoint."""
 END_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Windows does not have all."""
+_PR_SET_PDEATHSIG = 1
+
+_Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 @contextlib.contextmanager
@@ -34,33 +38,35 @@ def as_interrupts() -> Iterator[list[int]]:
         if received:
             return
         received.append(number)
-        # the terminal is gone, and a failed write would end the saving
         if number == getattr(signal, "SIGHUP", None):
-            with contextlib.suppress(OSError, ValueError):
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                for stream in (sys.stdout, sys.stderr):
-                    if stream.isatty():
-                        os.dup2(nowhere, stream.fileno())
-                os.close(nowhere)
+            _detach_from_terminal()
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
         yield received
         return
-    before = {number: signal.getsignal(number) for number in END_SIGNALS}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, interrupt)
+
+    new_handlers: dict[int, _Handler] = dict.fromkeys(END_SIGNALS, interrupt)
     if CHECKPOINT_SIGNAL is not None:
-        before[CHECKPOINT_SIGNAL] = signal.getsignal(CHECKPOINT_SIGNAL)
-        if before[CHECKPOINT_SIGNAL] is signal.SIG_DFL:
-            signal.signal(CHECKPOINT_SIGNAL, signal.SIG_IGN)
+        new_handlers[CHECKPOINT_SIGNAL] = signal.SIG_IGN
+    replaced = [number for number in new_handlers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in replaced:
+        signal.signal(number, new_handlers[number])
     try:
         yield received
     finally:
-        for number, handler in before.items():
-            if handler is signal.SIG_DFL:
-                signal.signal(number, handler)
+        for number in replaced:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _detach_from_terminal() -> None:
+    """Write what goes to a terminal nowhere: it is gone, and a failed write would end the saving."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            if stream.isatty():
+                os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def restore_signals() -> None:
@@ -74,8 +80,7 @@ def restore_signals() -> None:
 def end_with_parent() -> None:
     """Ask the system to send this process SIGTERM when its parent ends; on Linux only."""
     if sys.platform == "linux":
-        set_signal_of_parents_death = 1  # PR_SET_PDEATHSIG
-        ctypes.CDLL(None).prctl(set_signal_of_parents_death, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():  # it ended before this was called
             die_by(signal.SIGTERM)

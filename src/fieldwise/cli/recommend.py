@@ -1,0 +1,82 @@
+"""`fieldwise recommend`: write the best items for every user of a log."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from fieldwise.cli import options as opt
+from fieldwise.cli import show
+from fieldwise.schema.ids import id_column
+from fieldwise.storage.files import check_output
+
+
+def run(
+    *,
+    bundle: opt.BundleFolder,
+    log: Annotated[
+        Path,
+        Option(
+            help="Events of users with items: the users, their latest contexts, the candidates."
+        ),
+    ],
+    out: Annotated[Path, Option(help="File to write to: .csv, .tsv, .parquet or .arrow.")],
+    k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10,
+    users: Annotated[
+        list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")
+    ] = None,
+    exclude_seen: opt.ExcludeSeen = None,
+    title: Annotated[
+        str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")
+    ] = None,
+    overwrite: opt.Overwrite = False,
+    raw: opt.Raw = False,
+    reading: opt.Reading,
+    quiet: opt.Quiet = False,
+    progress: opt.Shown = "text",
+    device: opt.BundleDevice = "cpu",
+) -> None:
+    """Recommend items to every user of a log.
+
+    These are the best by the model, ten for each, without the items of the user's positive rows.
+    Users whom the model does not know get the most popular items, which the column `source` says.
+    """
+    from fieldwise.data.read.table_writer import TableWriter
+    from fieldwise.scoring.recommend import Catalogue, recommended_blocks
+
+    check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(log)])
+    model = opt.load_bundle(bundle, device)
+    writer = TableWriter(out, raw=raw)
+    row_count = 0
+    users_by_source = Counter[str]()
+    with reading.lines(log), opt.reports_for(progress, quiet=quiet) as reports:
+        frame = reading.table(log, model.schema.text_columns)
+        catalogue = Catalogue(
+            user=id_column("user", [model.schema], frame.columns),
+            item=id_column("item", [model.schema], frame.columns),
+            title=title,
+        )
+        seen = opt.seen_rule(exclude_seen)
+        blocks = recommended_blocks(
+            model, frame, catalogue, users, n=k, exclude_seen=seen, reports=reports
+        )
+        with writer:
+            for block in blocks:
+                writer.add(block)
+                row_count += block.height
+                source_of_each_user = block["source"].filter(block["rank"] == 1)
+                users_by_source.update(source_of_each_user.to_list())
+
+    written = (
+        f"{show.counted(row_count, 'recommendation')} written to {out} ({', '.join(block.columns)})"
+    )
+    by_model = f"{show.counted(users_by_source['model'], 'user')} by the model"
+    unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
+    show.say(f"{written}: {by_model}, {unknown}")
+    label = model.schema.label
+    positive_rule = label.rule if label.column in frame.columns else None
+    excluded = opt.seen_words(positive_rule, seen)
+    if excluded:
+        show.say(excluded)
+    show.say_guarded(writer)
