@@ -274,6 +274,24 @@ def test_doubtful_columns_are_prompted_for_on_a_terminal(done, tmp_path, monkeyp
     assert next(f for f in schema.fields if f.column == "who") == Categorical("who", role="user")
 
 
+@pytest.mark.parametrize("words", [("init",), ("init", "--out", "-"), ("auto",)])
+def test_a_wrong_separator_is_named(fieldwise, log, tmp_path, words):
+    for written, given, remedy in [
+        (",", "|", "give --read separator=,"),
+        (";", ",", "give --read 'separator=;'"),
+        ("\t", ";", r"separator=\t"),
+    ]:
+        log.write_csv(tmp_path / "log.csv", separator=written)
+        refused(
+            fieldwise(words[0], "log.csv", *words[1:], "--read", f"separator={given}"),
+            f"the separator must divide the columns of log.csv, but {given!r} does not occur",
+            repr(written.join(log.columns)),
+            remedy,
+            "or omit it",
+        )
+        assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
+
+
 def test_files_that_are_there_are_not_written_over(fieldwise, done, clicks, tmp_path):
     (tmp_path / "schema.toml").write_text("# mine")
     refused(

@@ -89,7 +89,7 @@ METAVARS = {int: "N", float: "X", Path: "PATH"}
 PANEL_OF = dict.fromkeys(("json", "quiet", "verbose", "progress", "tracker"), "Output")
 PANEL_OF |= dict.fromkeys(("device", "precision", "processes", "workers", "engine"), "Machine")
 SPOKEN = (
-    ("read", r"(?<!--read )\b(?=(separator|encoding|columns)=)", "--read "),
+    ("read", r"(?<!--read )(?<!--read ')\b(?=(separator|encoding|columns)=)", "--read "),
     ("positive", "ones as positive", "ones with --positive"),
     ("settings", "^override ", "--set "),
     ("ranking", "omit the ranking", "omit --ranking"),

@@ -68,6 +68,7 @@ def run(options: AutoOptions) -> None:
     from fieldwise.automatic.run import run_auto
 
     opt.check_device(options.device)
+    options.reading.check_separator(options.table)
     tell = _say_nothing if options.quiet else show.say
     result = run_auto(_data_settings(options), _auto_settings(options), tell)
     if options.json:

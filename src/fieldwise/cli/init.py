@@ -99,6 +99,7 @@ def run(options: InitOptions) -> None:
     if not file.exists():
         raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, is_schema_given = _files(options)
+    options.reading.check_separator(options.table)
     separator = _detected_separator(file, text)
     sample = sample_table(options.table, text)
     guess = None
@@ -153,6 +154,7 @@ def _print_schema(options: InitOptions) -> None:
     from fieldwise.data.encode.numbers import marks_sentences
     from fieldwise.data.read.table_sample import sample_table
 
+    options.reading.check_separator(options.table)
     sample = sample_table(options.table, options.reading.text())
     with options.reading.lines(options.table):
         guess = _inferred(sample, options)

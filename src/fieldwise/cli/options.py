@@ -3,15 +3,15 @@
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, CallbackParam, Option
 
-from fieldwise.cli.show import reading_words, say
+from fieldwise.cli.show import reading_words, say, shell_words
 from fieldwise.config import nearest
-from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.file_listing import find_files, kind_of
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 DEVICE = "training.device"
 """The setting of a recipe."""
+SHOWN_CHARACTERS = 60
+"""Of a line that an error quotes."""
 
 
 def one_of(*known: str) -> Callable[[CallbackParam, str], str]:
@@ -196,6 +198,29 @@ class Reading:
         if self.read and value is None:
             raise ConfigError(f"--read applies to {option}, which is not given")
 
+    def check_separator(self, path: Path) -> None:
+        """Check that a given separator divides the header of a text file, if another one would.
+
+        Errors:
+            ConfigError: the file would be read as one column.
+        """
+        file = find_files(path)[0]
+        separator = self.arguments["separator"]
+        columns = self.arguments["columns"]
+        if separator is None or columns is not None or kind_of(file) != "delimited text":
+            return
+        text = self.text()
+        lines = text.source(file).lines()
+        header = next((line for line in lines if line.strip()), b"").decode("utf-8-sig", "replace")
+        detected = replace(text, separator=None).separator_of(file)
+        if separator in header or detected not in header:
+            return
+        words = shell_words(reading_words(detected, "utf-8"))
+        raise ConfigError(
+            f"the separator must divide the columns of {path}, but {separator!r} does not occur in the first line of "
+            f"{file}, {_shortened(header.rstrip())!r}: give {words}, or omit it"
+        )
+
     def table(self, path: Path | str, text_columns: "Sequence[str]") -> "pl.DataFrame":
         """The table of a file, mapped from scratch files if it takes more than a sixth of the available memory.
 
@@ -216,6 +241,11 @@ class Reading:
     def options(self) -> list[str]:
         """The options that differ from their defaults, as typed on the command line."""
         return reading_words(**self.arguments)
+
+
+def _shortened(line: str) -> str:
+    """The start of a line, if it is long."""
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}..."
 
 
 def cache_for(quiet: bool = False) -> Cache | None:
