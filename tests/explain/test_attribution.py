@@ -108,7 +108,7 @@ def test_many_rows_are_those_of_few_and_weights_and_mode_stay(make, rows, monkey
     bundle = make(DeepFM(embedding_dim=3, hidden=(4,)))
     table, background = bundle.encoder.transform(rows), bundle.encoder.transform(bundle.samples)
     whole, _ = integrated_gradients(bundle.network, table, background)
-    monkeypatch.setattr("fieldwise.explain.attribution.ROWS", 5)
+    monkeypatch.setattr("fieldwise.explain.attribution.ROWS_PER_BATCH", 5)
     bundle.network.train()
     parts, _ = integrated_gradients(bundle.network, table, background)
     assert bundle.network.training
@@ -136,7 +136,7 @@ def mixed_by_hand(rows, background, number, other, taken):
 
 @pytest.mark.parametrize("block", [1000, 5])
 def test_mixed_rows_score_as_rows_mixed_by_hand(make, rows, monkeypatch, block):
-    monkeypatch.setattr("fieldwise.explain.attribution.BLOCK", block)
+    monkeypatch.setattr("fieldwise.explain.attribution.MIXED_ROWS_IN_MEMORY", block)
     bundle = make(AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(5,)))
     rows = rows.select(f.column for f in bundle.schema.fields)
     mixer = Mixer(

@@ -79,7 +79,7 @@ def test_many_rows_are_those_of_few(make, rows, monkeypatch):
     bundle = make(MODELS["inttower"])
     table = bundle.encoder.transform(rows)
     whole = terms_of(bundle.network, table)
-    monkeypatch.setattr("fieldwise.explain.attribution.ROWS", 5)
+    monkeypatch.setattr("fieldwise.explain.attribution.ROWS_PER_BATCH", 5)
     parts = terms_of(bundle.network, table)
     for name, term in whole.added.items():
         np.testing.assert_allclose(parts.added[name], term, rtol=1e-5, atol=1e-6)

@@ -24,7 +24,8 @@ from fieldwise.evaluation.binary import (
 
 Binning = Literal["count", "width"]
 BINS = 15
-NORMAL_975 = 1.959963984540054  # the 97.5 % quantile of the standard normal distribution
+NORMAL_975 = 1.959963984540054
+"""The 97.5 % quantile of the standard normal distribution."""
 Method = Literal["platt", "isotonic"]
 
 
@@ -54,7 +55,8 @@ class Reliability:
             joined=False,
         )
         span = 0, self.edge() if edge is None else edge
-        title = f"Reliability diagram{name and f', {name}'}: positive rate by mean prediction"
+        of_name = f", {name}" if name else ""
+        title = f"Reliability diagram{of_name}: positive rate by mean prediction"
         x = "mean prediction of a bin"
         y = "positive rate"
         return line_chart([line], x, y, title=title, x_span=span, y_span=span, diagonal=True)
@@ -90,16 +92,20 @@ def _binned(
     Bins have equal width, or about equal weight without splitting rows of equal probability.
     """
     if binning == "width":
-        place = np.minimum((p * bins).astype(np.int64), bins - 1)
+        bin_of_row = np.minimum((p * bins).astype(np.int64), bins - 1)
     else:
         order = np.argsort(p, kind="stable")
         ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
-        place = np.empty(len(p), np.int64)
-        of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
-        place[order] = np.repeat(of_tie, np.diff(ties, append=len(p)))
-    mass, total, positives = (np.bincount(place, weight * values) for values in (1, p, positive))
-    there = mass > 0
-    return mass[there].astype(weight.dtype), total[there] / mass[there], positives[there]
+        bin_of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
+        bin_of_row = np.empty(len(p), np.int64)
+        bin_of_row[order] = np.repeat(bin_of_tie, np.diff(ties, append=len(p)))
+
+    mass = np.bincount(bin_of_row, weight * 1)
+    total = np.bincount(bin_of_row, weight * p)
+    positives = np.bincount(bin_of_row, weight * positive)
+    has_rows = mass > 0
+    mean = total[has_rows] / mass[has_rows]
+    return mass[has_rows].astype(weight.dtype), mean, positives[has_rows]
 
 
 def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
@@ -109,8 +115,9 @@ def mass_bins(counts: ArrayLike, bins: int = BINS) -> NDArray[np.int64]:
     """
     rows = np.asarray(counts)
     upto = np.cumsum(rows)
-    place: NDArray[np.int64] = ((2 * upto - rows) * bins // (2 * (upto[-1] or 1))).astype(np.int64)
-    return np.minimum(place, bins - 1)
+    total = upto[-1] or 1
+    bin_of_value: NDArray[np.int64] = ((2 * upto - rows) * bins // (2 * total)).astype(np.int64)
+    return np.minimum(bin_of_value, bins - 1)
 
 
 def calibration_error(
@@ -132,9 +139,8 @@ def calibration_error(
     """
     positive, p = probability_column(y, probability)
     w = weight_column(weight, len(p))
-    mass, predicted, positives = _binned(
-        positive, p, np.ones(len(p), np.int64) if w is None else w, bins, binning
-    )
+    weights: NDArray[Any] = np.ones(len(p), np.int64) if w is None else w
+    mass, predicted, positives = _binned(positive, p, weights, bins, binning)
     return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
 
 
@@ -144,10 +150,13 @@ def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> 
     A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard
     deviation. Only an error above this is evidence of miscalibration.
     """
-    p = np.sort(probability_column(np.zeros(np.shape(probability)), probability)[1])
+    any_labels = np.zeros(np.shape(probability))
+    _, p = probability_column(any_labels, probability)
+    p = np.sort(p)
     edges = np.arange(bins + 1) * len(p) // bins
-    variance = np.diff(np.concatenate([[0.0], np.cumsum(p * (1 - p))])[edges]).clip(min=0)
-    return float(math.sqrt(2 / math.pi) * np.sqrt(variance).sum() / len(p))
+    variance_until = np.concatenate([[0.0], np.cumsum(p * (1 - p))])
+    variance_of_bin = np.diff(variance_until[edges]).clip(min=0)
+    return float(math.sqrt(2 / math.pi) * np.sqrt(variance_of_bin).sum() / len(p))
 
 
 def wilson(
@@ -197,10 +206,12 @@ class Isotonic:
     kind: Literal["isotonic"] = "isotonic"
 
     def __post_init__(self) -> None:
-        at = np.asarray(self.at)
+        logits = np.asarray(self.at)
         p = np.asarray(self.probability)
-        rising = np.isfinite(at).all() and (np.diff(at) > 0).all() and (np.diff(p) >= 0).all()
-        if not (len(at) == len(p) > 0 and rising and ((p > 0) & (p < 1)).all()):
+        is_paired = len(logits) == len(p) > 0
+        is_rising = np.isfinite(logits).all() and (np.diff(logits) > 0).all()
+        is_monotone = ((p > 0) & (p < 1)).all() and (np.diff(p) >= 0).all()
+        if not (is_paired and is_rising and is_monotone):
             raise DataError(
                 "an isotonic calibration needs increasing logits with non-decreasing probabilities within 0 and 1: "
                 "fit it again"

@@ -42,10 +42,12 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
     0.875
     """
     positive, scores = labelled_column(y, score, "scores")
-    if (w := weight_column(weight, len(positive))) is not None:
-        positive = positive[w > 0]
-        scores = scores[w > 0]
-        w = w[w > 0]
+    w = weight_column(weight, len(positive))
+    if w is not None:
+        is_weighted = w > 0
+        positive = positive[is_weighted]
+        scores = scores[is_weighted]
+        w = w[is_weighted]
         require_both_classes(positive, "AUC")
         wins = _twice_wins(positive, scores, np.zeros(len(w), np.int64), 1, w)
         return float(wins[0] / (2 * w[positive].sum() * w[~positive].sum()))
@@ -172,13 +174,15 @@ def values_by_group(
     code = code.astype(np.int64, copy=False)
     rows = np.bincount(code)
     positives = np.bincount(code[positive], minlength=len(names))
-    if (w := weight_column(weight, len(positive))) is None:
+    w = weight_column(weight, len(positive))
+    if w is None:
         mass = rows
         pairs = positives * (rows - positives)
     else:
-        of_class = [np.bincount(code, w * kind, len(names)) for kind in (positive, ~positive)]
-        mass = of_class[0] + of_class[1]
-        pairs = of_class[0] * of_class[1]
+        positive_mass = np.bincount(code, w * positive, len(names))
+        negative_mass = np.bincount(code, w * ~positive, len(names))
+        mass = positive_mass + negative_mass
+        pairs = positive_mass * negative_mass
     mixed = (positives > 0) & (positives < rows)
     wins = _twice_wins(positive, scores, code, len(names), w)
     return names, rows, positives, mass, np.where(mixed, wins / np.where(mixed, 2 * pairs, 1), 0.5)
@@ -254,22 +258,37 @@ def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
     (0.875, 0.75)
     """
     positive = labels_of(y)
-    counts = int(positive.sum()), int((~positive).sum())
-    if min(counts) < 2:
+    positives = int(positive.sum())
+    negatives = int((~positive).sum())
+    if min(positives, negatives) < 2:
         raise DataError(
-            f"DeLong's test needs two rows of each class, found {counts[0]} positive and {counts[1]} negative"
+            f"DeLong's test needs two rows of each class, found {positives} positive and {negatives} negative"
         )
-    parts = []
-    for scores in (first, second):
-        of_seeds = [auc_parts(positive, score) for score in np.atleast_2d(np.asarray(scores))]
-        parts.append([np.mean(column, axis=0) for column in zip(*of_seeds, strict=True)])
-    means = [float(wins.mean()) for wins, _ in parts]
-    variance = sum(float(np.var(parts[0][k] - parts[1][k], ddof=1)) / counts[k] for k in range(2))
-    difference = means[0] - means[1]
-    error = math.sqrt(variance)
-    certain = 1.0 if difference == 0 else 0.0
-    p = math.erfc(abs(difference) / error / math.sqrt(2)) if error > 0 else certain
-    return DeLong(first=means[0], second=means[1], difference=difference, standard_error=error, p=p)
+    first_wins, first_losses = _mean_auc_parts(positive, first)
+    second_wins, second_losses = _mean_auc_parts(positive, second)
+    first_auc = float(first_wins.mean())
+    second_auc = float(second_wins.mean())
+    difference = first_auc - second_auc
+
+    variance_of_positives = float(np.var(first_wins - second_wins, ddof=1)) / positives
+    variance_of_negatives = float(np.var(first_losses - second_losses, ddof=1)) / negatives
+    error = math.sqrt(variance_of_positives + variance_of_negatives)
+    p = 1.0 if difference == 0 else 0.0
+    if error > 0:
+        p = math.erfc(abs(difference) / error / math.sqrt(2))
+    return DeLong(
+        first=first_auc, second=second_auc, difference=difference, standard_error=error, p=p
+    )
+
+
+def _mean_auc_parts(
+    positive: NDArray[np.bool_], scores: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """`auc_parts` of the scores [N] or [S, N], averaged over seeds."""
+    by_seed = [auc_parts(positive, score) for score in np.atleast_2d(np.asarray(scores))]
+    wins = np.mean([wins_of_seed for wins_of_seed, _ in by_seed], axis=0)
+    losses = np.mean([losses_of_seed for _, losses_of_seed in by_seed], axis=0)
+    return wins, losses
 
 
 def auc_parts(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -285,8 +304,11 @@ def auc_parts(y: ArrayLike, score: ArrayLike) -> tuple[NDArray[np.float64], NDAr
     positive, scores = labelled_column(y, score, "scores")
     require_both_classes(positive, "AUC")
     ranks = rankdata(scores)  # of ties the mean
-    above, below = (ranks[rows] - rankdata(scores[rows]) for rows in (positive, ~positive))
-    return above / len(below), 1.0 - below / len(above)
+    negatives_below = ranks[positive] - rankdata(scores[positive])  # of each positive row
+    positives_below = ranks[~positive] - rankdata(scores[~positive])
+    wins = negatives_below / len(positives_below)
+    losses = 1.0 - positives_below / len(negatives_below)
+    return wins, losses
 
 
 def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) -> NDArray[np.int64]:
@@ -303,9 +325,9 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
             f"scores to rank by must be finite, found {scores[row]} for candidate {row} (counting from 0)"
         )
     order = top_k_indices(scores, len(scores), tie)
-    place = np.empty(len(scores), np.int64)
-    place[order] = np.arange(1, len(scores) + 1)
-    return place[np.asarray(chosen, dtype=np.int64)]
+    rank = np.empty(len(scores), np.int64)
+    rank[order] = np.arange(1, len(scores) + 1)
+    return rank[np.asarray(chosen, dtype=np.int64)]
 
 
 def top_k_metrics(
@@ -330,15 +352,17 @@ def top_k_metrics(
     """
     if k < 1:
         raise DataError(f"k must be at least 1, found {k}")
-    places_P = np.asarray(place, dtype=np.int64)
+    rank_P = np.asarray(place, dtype=np.int64)
     user_P = np.asarray(user, dtype=np.int64)
     positives = np.bincount(user_P, minlength=users)
     if len(positives) != users or not positives.all():
         raise DataError(
             f"each of the {users} users must have a positive, found users without one, or more users"
         )
-    inside = places_P <= k
-    hits = np.bincount(user_P, inside, minlength=users)
-    gain = np.bincount(user_P, np.where(inside, 1 / np.log2(1.0 + places_P), 0.0), minlength=users)
-    ideal = np.cumsum(1 / np.log2(np.arange(2, k + 2)))[np.minimum(positives, k) - 1]
+    is_hit = rank_P <= k
+    hits = np.bincount(user_P, is_hit, minlength=users)
+    gain_P = np.where(is_hit, 1 / np.log2(1.0 + rank_P), 0.0)
+    gain = np.bincount(user_P, gain_P, minlength=users)
+    ideal_by_positives = np.cumsum(1 / np.log2(np.arange(2, k + 2)))
+    ideal = ideal_by_positives[np.minimum(positives, k) - 1]
     return {"hr": (hits > 0).astype(np.float64), "ndcg": gain / ideal, "recall": hits / positives}

@@ -7,7 +7,7 @@ fields, G bags, K background rows.
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, count
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,18 +20,24 @@ from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 
-ROWS = 256  # rows per batch: AFM's products of 39 fields with vectors of 64 take 50 MB
-STEPS = 64
+ROWS_PER_BATCH = 256
+"""AFM's products of 39 fields with vectors of 64 take 50 MB."""
+QUADRATURE_STEPS = 64
 
 
 def has_gradients(network: nn.Module) -> bool:
     """Whether a row's logit depends on its values only through its fields' vectors, which hooks can access."""
-    whole = _embeddings(network)
-    return bool(whole) and not any(getattr(m, "reads_rows", False) for m in network.modules())
+    if not _embeddings(network):
+        return False
+    return not any(getattr(module, "reads_rows", False) for module in network.modules())
 
 
 def integrated_gradients(
-    network: nn.Module, table: EncodedTable, background: EncodedTable, *, steps: int = STEPS
+    network: nn.Module,
+    table: EncodedTable,
+    background: EncodedTable,
+    *,
+    steps: int = QUADRATURE_STEPS,
 ) -> tuple[np.ndarray, float]:
     """Integrated gradients (Sundararajan et al., ICML 2017, Equation 1) of the logit for every field's vectors.
 
@@ -44,8 +50,8 @@ def integrated_gradients(
         logit is the quadrature error.
     """
     # A copy that shares the weights: hooks on the network itself would affect concurrent scoring.
-    kept = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
-    network = copy.deepcopy(network, kept).eval()
+    shared = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    network = copy.deepcopy(network, shared).eval()
     with flushed_denormals():
         # of the outputs [F, D] of each call of an embedding, in the order of the calls
         sums: list[Tensor] = []
@@ -61,29 +67,32 @@ def integrated_gradients(
                 network(batch)
         average = [total / len(background) for total in sums]
         with torch.no_grad(), _vectors(network, lambda x, call: average[call].expand_as(x)):
-            one = background.batch(slice(0, 1))[0]  # any row: its vectors are replaced
-            base = float(network(one.to(device_of(network))))
+            any_row, _ = background.batch(slice(0, 1))  # its vectors are replaced
+            base = float(network(any_row.to(device_of(network))))
         nodes, weights = np.polynomial.legendre.leggauss(steps)
         parts = []
         for batch in device_batches(network, table):
             total = np.zeros((batch.size, len(average[0])))
             for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
-                for step, gradient in _at(network, batch, average, float(node)):
-                    total += weight * (step * gradient).sum(2).cpu().double().numpy()
+                for way, gradient in _gradients(network, batch, average, float(node)):
+                    total += weight * (way * gradient).sum(2).cpu().double().numpy()
             parts.append(total)
     return np.concatenate(parts), base
 
 
-def _at(
-    network: nn.Module, batch: Batch, average: list[Tensor], at: float
+def _gradients(
+    network: nn.Module, batch: Batch, average: list[Tensor], share: float
 ) -> list[tuple[Tensor, Tensor]]:
-    """For each call of an embedding, the difference of actual and average vectors, and the gradient on the path."""
+    """For each call of an embedding, the difference of actual and average vectors, and the gradient on the path.
+
+    The gradient is taken after a share of the way from the average vectors.
+    """
     points: list[Tensor] = []
     ways: list[Tensor] = []
 
     def move(x: Tensor, call: int) -> Tensor:
         ways.append((x - average[call]).detach())
-        points.append((average[call] + at * ways[-1]).requires_grad_())
+        points.append((average[call] + share * ways[-1]).requires_grad_())
         return points[-1]
 
     with _vectors(network, move), torch.enable_grad():
@@ -97,15 +106,19 @@ def _at(
 
 def device_batches(network: nn.Module, table: EncodedTable) -> Iterator[Batch]:
     """The table's rows on the network's device; one empty batch without a row."""
-    for start in range(0, max(1, len(table)), ROWS):
-        yield table.batch(slice(start, min(start + ROWS, len(table))))[0].to(device_of(network))
+    for start in range(0, max(1, len(table)), ROWS_PER_BATCH):
+        rows = slice(start, min(start + ROWS_PER_BATCH, len(table)))
+        batch, _ = table.batch(rows)
+        yield batch.to(device_of(network))
 
 
 def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
     """All embedding tables of a network, including an unregistered one shared with the heads of other labels."""
-    own = [m for m in network.modules() if isinstance(m, FieldEmbedding)]
+    registered = [module for module in network.modules() if isinstance(module, FieldEmbedding)]
     shared = vars(network).get("embedding")
-    return [shared, *own] if isinstance(shared, FieldEmbedding) else own
+    if isinstance(shared, FieldEmbedding):
+        return [shared, *registered]
+    return registered
 
 
 @contextmanager
@@ -116,7 +129,7 @@ def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Ite
     def hook(_: nn.Module, __: Any, x: Tensor) -> Tensor:
         return change(x, next(calls))
 
-    handles = [m.register_forward_hook(hook) for m in _embeddings(network)]
+    handles = [embedding.register_forward_hook(hook) for embedding in _embeddings(network)]
     try:
         yield
     finally:
@@ -124,8 +137,9 @@ def _vectors(network: nn.Module, change: Callable[[Tensor, int], Tensor]) -> Ite
             handle.remove()
 
 
-BLOCK = 16 * SCORING_BATCH  # mixed rows in memory at once
-MOST_CELLS = 2**25  # fields of mixed rows that are chosen at once
+MIXED_ROWS_IN_MEMORY = 16 * SCORING_BATCH
+MAX_CHOSEN_CELLS = 2**25
+"""Fields of mixed rows that are chosen at once."""
 
 
 class Mixer:
@@ -141,28 +155,32 @@ class Mixer:
         fields = table.layout.fields
         self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
         self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
-        self.several = [i for i, f in enumerate(fields) if f.kind == "bag"]
+        self.bag_fields = [i for i, f in enumerate(fields) if f.kind == "bag"]
 
     def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
         """The logits [M] of rows [M] of the table with the fields `taken_MF` from rows [M] of the background."""
-        blocks = (slice(start, start + BLOCK) for start in range(0, len(rows), BLOCK))
-        mixed = (
-            self.mixed(rows[part], others[part], taken_MF[part]).batches(SCORING_BATCH)
-            for part in blocks
-        )
-        return finite(score_batches(self.network, chain.from_iterable(mixed)))
+        batches = self._mixed_batches(rows, others, taken_MF)
+        return finite(score_batches(self.network, batches))
+
+    def _mixed_batches(
+        self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray
+    ) -> Iterator[tuple[Batch, Tensor | None]]:
+        """The mixed rows in batches, of which some are in memory at once."""
+        for start in range(0, len(rows), MIXED_ROWS_IN_MEMORY):
+            part = slice(start, start + MIXED_ROWS_IN_MEMORY)
+            mixed = self.mixed(rows[part], others[part], taken_MF[part])
+            yield from mixed.batches(SCORING_BATCH)
 
     def without(self, rows: np.ndarray, others: np.ndarray, taken_SF: np.ndarray) -> np.ndarray:
         """The logits [S, M, K] of rows [M] with each set of fields from their background rows [M, K]."""
-        results = []
-        for sets in np.array_split(taken_SF, max(1, taken_SF.size * others.size // MOST_CELLS)):
-            number = np.tile(np.repeat(rows, others.shape[1]), len(sets))
-            results.append(
-                self.score(
-                    number, np.tile(others.ravel(), len(sets)), np.repeat(sets, others.size, axis=0)
-                )
-            )
-        return np.concatenate(results).reshape(len(taken_SF), *others.shape)
+        parts = max(1, taken_SF.size * others.size // MAX_CHOSEN_CELLS)
+        logits = []
+        for sets in np.array_split(taken_SF, parts):
+            mixed_rows = np.tile(np.repeat(rows, others.shape[1]), len(sets))
+            mixed_others = np.tile(others.ravel(), len(sets))
+            taken_MF = np.repeat(sets, others.size, axis=0)
+            logits.append(self.score(mixed_rows, mixed_others, taken_MF))
+        return np.concatenate(logits).reshape(len(taken_SF), *others.shape)
 
     def mixed(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> EncodedTable:
         """The mixed rows, encoded."""
@@ -170,16 +188,16 @@ class Mixer:
         source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
         ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
         values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)
-        numbers = source_MF[:, self.several] * len(self.several) + np.arange(len(self.several))
-        bags = self.bags.take(torch.from_numpy(numbers))
+        bags_per_row = len(self.bag_fields)
+        bag_numbers = source_MF[:, self.bag_fields] * bags_per_row + np.arange(bags_per_row)
+        bags = self.bags.take(torch.from_numpy(bag_numbers))
         return EncodedTable(self.layout, ids, values, bags.ids.numpy(), bags.offsets.numpy(), None)
 
 
 def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:
     """The logit [N] minus its mean with other rows' values [N, K] in one field, for every field [N, F]."""
-    without = mixer.without(
-        np.arange(len(logit)), others, np.eye(mixer.layout.num_fields, dtype=bool)
-    )
+    each_field_FF = np.eye(mixer.layout.num_fields, dtype=bool)
+    without = mixer.without(np.arange(len(logit)), others, each_field_FF)
     lost: np.ndarray = logit[:, None] - without.mean(2).T
     return lost
 
@@ -197,10 +215,13 @@ def pair_interactions(
     of single fields, such as first-order terms, cancel. `others` are the background rows [M, K] of
     the chosen `rows` [M].
     """
-    one_SF = np.eye(mixer.layout.num_fields, dtype=bool)
-    one_SF = one_SF if fields is None else one_SF[fields]
-    left, right = np.triu_indices(len(one_SF), 1)
-    without = mixer.without(rows, others, np.concatenate([one_SF, one_SF[left] | one_SF[right]]))
-    alone = without[: len(one_SF)]
-    both = without[len(one_SF) :]
-    return np.moveaxis(logit[rows, None] - alone[left] - alone[right] + both, 0, 2)
+    single_SF = np.eye(mixer.layout.num_fields, dtype=bool)
+    if fields is not None:
+        single_SF = single_SF[fields]
+    left, right = np.triu_indices(len(single_SF), 1)
+    pair_PF = single_SF[left] | single_SF[right]
+    without = mixer.without(rows, others, np.concatenate([single_SF, pair_PF]))
+    without_one = without[: len(single_SF)]
+    without_both = without[len(single_SF) :]
+    effects = logit[rows, None] - without_one[left] - without_one[right] + without_both
+    return np.moveaxis(effects, 0, 2)
