@@ -215,37 +215,58 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:
+    """A value as its type hint says; `error` names the setting by its path."""
     origin = get_origin(hint)
-    args = get_args(hint)
     if hint is Any:
         return value
     if origin is Literal:
-        if value not in args or isinstance(value, bool) != isinstance(args[0], bool):
-            options = ", ".join(repr(a) for a in args)
-            raise error(f"{path} must be one of {options}, found {value!r}")
-        return value
+        return _convert_choice(value, get_args(hint), path, error)
     if origin in (Union, types.UnionType):
-        return _convert_union(value, args, path, error)
+        return _convert_union(value, get_args(hint), path, error)
     if origin is tuple:
-        if isinstance(value, str) or not isinstance(value, (list, tuple)):
-            raise error(f"{path} must be a list, found {value!r}")
-        many = len(args) == 2 and args[1] is Ellipsis
-        if not many and len(value) != len(args):
-            raise error(f"{path} must hold {len(args)} values, found {len(value)}")
-        inner = args[:1] * len(value) if many else args
-        return tuple(
-            _convert(v, a, f"{path}[{i}]", error)
-            for i, (v, a) in enumerate(zip(value, inner, strict=True))
-        )
+        return _convert_tuple(value, get_args(hint), path, error)
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise error(f"{path} must be a table of settings, found {value!r}")
-        return {str(k): _convert(v, args[1], f"{path}.{k}", error) for k, v in value.items()}
+        _, inner = get_args(hint)
+        return {str(key): _convert(v, inner, f"{path}.{key}", error) for key, v in value.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return value if isinstance(value, hint) else parse(hint, value, path, error)
-    if hint is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)  # NumPy's too
-    if hint is float and isinstance(value, numbers.Real) and not isinstance(value, bool):
+    return _convert_plain(value, hint, path, error)
+
+
+def _convert_choice(
+    value: Any, choices: tuple[Any, ...], path: str, error: type[FieldwiseError]
+) -> Any:
+    is_truth_for_number = isinstance(value, bool) != isinstance(choices[0], bool)
+    if value not in choices or is_truth_for_number:
+        options = ", ".join(repr(choice) for choice in choices)
+        raise error(f"{path} must be one of {options}, found {value!r}")
+    return value
+
+
+def _convert_tuple(
+    value: Any, hints: tuple[Any, ...], path: str, error: type[FieldwiseError]
+) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise error(f"{path} must be a list, found {value!r}")
+    has_any_length = len(hints) == 2 and hints[1] is Ellipsis
+    if has_any_length:
+        hints = hints[:1] * len(value)
+    elif len(value) != len(hints):
+        raise error(f"{path} must hold {len(hints)} values, found {len(value)}")
+    return tuple(
+        _convert(inner, hint, f"{path}[{position}]", error)
+        for position, (inner, hint) in enumerate(zip(value, hints, strict=True))
+    )
+
+
+def _convert_plain(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:
+    """A number (NumPy's too), a text or a truth value, which is no number."""
+    is_truth = isinstance(value, bool)
+    if hint is int and isinstance(value, numbers.Integral) and not is_truth:
+        return int(value)
+    if hint is float and isinstance(value, numbers.Real) and not is_truth:
         try:
             number = float(value)
         except OverflowError:
@@ -253,7 +274,7 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
         if not math.isfinite(number):
             raise error(f"{path} must be finite, found {number}")
         return number
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+    if not isinstance(value, hint) or (is_truth and hint is not bool):
         raise error(f"{path} must be of type {hint.__name__}, found {value!r}")
     return value
 

@@ -176,46 +176,42 @@ def settings_class(cls: Any) -> type[ModelSettings]:
     Errors:
         ConfigError: the class is neither.
     """
-    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
-        settings: Any = cls
-        is_settings = isinstance(cls, type) and dataclasses.is_dataclass(settings)
-        if not (is_settings and callable(getattr(cls, "build", None))):
-            result = getattr(cls, "__name__", repr(cls))
-            raise ConfigError(
-                f"{result} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
-                "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
-            )
-        if "name" in {f.name for f in dataclasses.fields(settings)}:
-            raise ConfigError(
-                f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it"
-            )
-        return typing.cast(type[ModelSettings], cls)
-    network: type[nn.Module] = cls
-    if network in _MADE:
-        return _MADE[network]
-    taken = list(inspect.signature(network).parameters.values())
-    wrong = not taken or taken[0].kind not in (
-        taken[0].POSITIONAL_ONLY,
-        taken[0].POSITIONAL_OR_KEYWORD,
-    )
-    if wrong or any(p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in taken[1:]):
-        rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
-        raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
-    if network.forward is nn.Module.forward:
+    if isinstance(cls, type) and issubclass(cls, nn.Module):
+        if cls not in _MADE:
+            _MADE[cls] = _checked_settings(_settings_of_constructor(cls))
+        return _MADE[cls]
+    return _checked_settings(cls)
+
+
+def _checked_settings(cls: Any) -> type[ModelSettings]:
+    """A class, checked to be a dataclass of settings that builds a network."""
+    is_settings = isinstance(cls, type) and dataclasses.is_dataclass(cls)
+    if not (is_settings and callable(getattr(cls, "build", None))):
+        name = getattr(cls, "__name__", repr(cls))
         raise ConfigError(
-            f"{network.__name__} must have forward(batch), which returns the logits [B]; found none"
+            f"{name} is not a built-in model ({', '.join(MODELS)}) and not your own model, which is a "
+            "dataclass of settings with build(layout), or a torch.nn.Module with forward(batch)"
         )
+    if "name" in {f.name for f in dataclasses.fields(cls)}:
+        raise ConfigError(
+            f"{cls.__name__} has a setting 'name', which recipes use for the model's name: rename it"
+        )
+    return typing.cast(type[ModelSettings], cls)
+
+
+def _settings_of_constructor(network: type[nn.Module]) -> Any:
+    """A dataclass with a setting for each argument of a network's constructor but the layout."""
     hints = typing.get_type_hints(network.__init__)
     fields = []
-    for p in taken[1:]:
-        if isinstance(p.default, list | dict | set):
+    for parameter in _setting_parameters(network):
+        if isinstance(parameter.default, list | dict | set):
             raise ConfigError(
-                f"{network.__name__}'s setting {p.name} has a mutable default: use a tuple"
+                f"{network.__name__}'s setting {parameter.name} has a mutable default: use a tuple"
             )
-        default = (
-            dataclasses.field() if p.default is p.empty else dataclasses.field(default=p.default)
-        )
-        fields.append((p.name, hints.get(p.name, Any), default))
+        default = dataclasses.field()
+        if parameter.default is not parameter.empty:
+            default = dataclasses.field(default=parameter.default)
+        fields.append((parameter.name, hints.get(parameter.name, Any), default))
 
     def build(self: Any, layout: Layout) -> nn.Module:
         return network(layout, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
@@ -229,13 +225,31 @@ def settings_class(cls: Any) -> type[ModelSettings]:
         "__reduce__": reduce,
         "__doc__": f"Settings of {network}.",
     }
-    settings_type = dataclasses.make_dataclass(
+    settings = dataclasses.make_dataclass(
         network.__name__, fields, bases=(Settings,), frozen=True, kw_only=True, namespace=namespace
     )
-    settings_type.__module__ = network.__module__
-    settings_type.__qualname__ = network.__qualname__
-    _MADE[network] = settings_class(settings_type)
-    return _MADE[network]
+    settings.__module__ = network.__module__
+    settings.__qualname__ = network.__qualname__
+    return settings
+
+
+def _setting_parameters(network: type[nn.Module]) -> list[inspect.Parameter]:
+    """The parameters of a network's constructor after the layout, which must have names."""
+    parameters = list(inspect.signature(network).parameters.values())
+    by_position = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    takes_layout = bool(parameters) and parameters[0].kind in by_position
+    if not takes_layout or any(parameter.kind not in by_name for parameter in parameters[1:]):
+        rule = "must take the layout first, then named settings, as in __init__(self, layout, *, width=8)"
+        raise ConfigError(f"{network.__name__} {rule}; found {inspect.signature(network)}")
+    if network.forward is nn.Module.forward:
+        raise ConfigError(
+            f"{network.__name__} must have forward(batch), which returns the logits [B]; found none"
+        )
+    return parameters[1:]
 
 
 def location(cls: type) -> str:
