@@ -78,9 +78,9 @@ def table_bytes(frame: pl.DataFrame) -> int:
     for column in frame.iter_columns():
         size = int(column.estimated_size())
         if column.dtype in (pl.String, pl.Binary):
-            is_inline = size <= _LONGEST_INLINE_TEXT_BYTES * len(column)
             total += _TEXT_ENTRY_BYTES * len(column)
-            total += 0 if is_inline else size
+            if size > _LONGEST_INLINE_TEXT_BYTES * len(column):
+                total += size
         else:
             total += size
     return total

@@ -471,7 +471,8 @@ def _dat(
 
 
 _BOOK = ("Book_ID", "ISBN", "Book-Title", "Book-Author", "Year-Of-Publication", "Publisher")
-_IMAGES = 3  # columns of URLs at the end, not kept
+_IMAGE_COLUMNS = 3
+"""Columns of URLs at the end, which are left out."""
 
 
 def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
@@ -489,11 +490,11 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     """
     frame = _delimited(ratings, "\t", ("user", "item", "rating"), header=True)
     numbers = frame.with_columns(pl.all().cast(pl.Float64, strict=False))
-    whole = numbers.select(pl.all_horizontal((pl.all() % 1 == 0).fill_null(False))).to_series()
-    right = whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
+    is_whole = numbers.select(pl.all_horizontal((pl.all() % 1 == 0).fill_null(False))).to_series()
+    is_valid = is_whole & numbers.get_column("rating").is_between(1, 10).fill_null(False)
     rule = "user, item and rating are whole numbers, the rating from 1 to 10"
     shown = frame.select(pl.concat_str(pl.all(), separator=", ", ignore_nulls=True)).to_series()
-    _check(~right, shown, rule, ratings, 2)
+    _check(~is_valid, shown, rule, ratings, 2)
     rated = numbers.select(pl.all().cast(pl.Int64)).rename({"user": "user_id", "item": "book_id"})
 
     lines = _lines_below(books, _BOOK)
@@ -503,15 +504,14 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
     number = cells.get(0)
     year = cells.get(-6, null_on_oob=True)
     count = cells.len()
-    fine = (
-        (count > len(_BOOK) + _IMAGES) & number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
-    )
+    has_numbers = number.str.contains(_DIGITS) & year.str.contains(_DIGITS)
+    is_book = (count > len(_BOOK) + _IMAGE_COLUMNS) & has_numbers
     rule = "a book has 9 values and an empty last one, its id and year whole numbers"
-    _check(~rows.select(fine).to_series().fill_null(False), lines, rule, books, 2)
+    _check(~rows.select(is_book).to_series().fill_null(False), lines, rule, books, 2)
     described = rows.select(
         book_id=number.cast(pl.Int64),
         isbn=cells.get(1),
-        title=cells.slice(2, count - len(_BOOK) - _IMAGES).list.join(";"),
+        title=cells.slice(2, count - len(_BOOK) - _IMAGE_COLUMNS).list.join(";"),
         author=cells.get(-7),
         year=year.cast(pl.Int64).replace(0, None),
         publisher=cells.get(-5),
@@ -520,19 +520,15 @@ def load_book_crossing(ratings: Path, books: Path, users: Path) -> pl.DataFrame:
 
 
 def _read_users(path: Path) -> pl.DataFrame:
+    """The users of Book-Crossing: id, city, region, country and age."""
     lines = _lines_below(path, ("User-ID", "Location", "Age"))
     rows = lines.str.split("\t").to_frame()
     cells = pl.first().list
     number = cells.get(0)
     age = cells.get(2, null_on_oob=True)
-    fine = (cells.len() == 4) & number.str.contains(_DIGITS) & age.str.contains(_DIGITS)
-    _check(
-        ~rows.select(fine).to_series().fill_null(False),
-        lines,
-        "a user has an id, a location and an age",
-        path,
-        2,
-    )
+    has_numbers = number.str.contains(_DIGITS) & age.str.contains(_DIGITS)
+    is_valid = rows.select((cells.len() == 4) & has_numbers).to_series().fill_null(False)
+    _check(~is_valid, lines, "a user has an id, a location and an age", path, 2)
     # City, region, country: some cities have commas of their own.
     part = pl.element().str.strip_chars()
     parts = (

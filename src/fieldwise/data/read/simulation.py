@@ -81,10 +81,11 @@ class Strengths:
     device_weekend_genres: float = 0.2
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            if f.name != "bias" and not getattr(self, f.name) >= 0:
+        for setting in fields(self):
+            strength = getattr(self, setting.name)
+            if setting.name != "bias" and not strength >= 0:
                 raise ConfigError(
-                    f"a strength is a standard deviation, at least 0: {f.name} is {getattr(self, f.name)}"
+                    f"a strength is a standard deviation, at least 0: {setting.name} is {strength}"
                 )
 
 
@@ -92,17 +93,16 @@ def planted_tables(seed: int, strengths: Strengths | None = None) -> dict[str, n
     """The tables of effects that `simulate(seed=seed)` adds, in logits, named as in `PLANTED`.
 
     Shape:
-        age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6], device_daypart
-            [4, 4],
-        device_length [4] (slopes), device_weekend_genres [4, 2, 12] (weekend second); axes in the
-            order of the
-        constants of this module.
+        age_group_genres [5, 12], gender_genres [2, 12], city_release_decade [8, 6],
+        device_daypart [4, 4], device_length [4] (slopes), device_weekend_genres [4, 2, 12]
+        (weekend second); axes in the order of the constants of this module.
     """
     rng = np.random.default_rng([seed, 1])
-    return {
-        name: centred(rng, shape, getattr(strengths or Strengths(), name), rank)
-        for name, (_, shape, rank) in PLANTED.items()
-    }
+    strengths = strengths or Strengths()
+    tables = {}
+    for name, (_, shape, rank) in PLANTED.items():
+        tables[name] = centred(rng, shape, getattr(strengths, name), rank)
+    return tables
 
 
 def centred(
@@ -117,8 +117,10 @@ def centred(
             values = values - values.mean()
             term = np.multiply.outer(term, values / max(float(values.std()), 1e-12))
         table = table + term
-    spread = float(table.std())
-    return table * (std / spread) if spread > 0 and min(shape) > 1 else np.zeros(shape)
+    table_std = float(table.std())
+    if table_std > 0 and min(shape) > 1:
+        return table * (std / table_std)
+    return np.zeros(shape)
 
 
 def film_titles(count: int, rng: np.random.Generator) -> list[str]:
@@ -128,28 +130,36 @@ def film_titles(count: int, rng: np.random.Generator) -> list[str]:
     20000
     """
     words = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-    adjectives, nouns, places = (words[kind].split() for kind in ("adjectives", "nouns", "places"))
-    stock = [f"The {a} {n}" for a in adjectives for n in nouns]
-    stock += [f"The {n} of {p}" for n in nouns for p in places]
-    stock += [f"{a} {p}" for a in adjectives for p in places]
-    stock += [f"Goodbye, {a} {n}" for a in adjectives[::2] for n in nouns[::2]]
-    order = rng.permutation(len(stock))
-    titles = (stock[order[k % len(stock)]] for k in range(count))
-    return [
-        t if k < len(stock) else f"{t}, Part {k // len(stock) + 1}" for k, t in enumerate(titles)
+    adjectives = words["adjectives"].split()
+    nouns = words["nouns"].split()
+    places = words["places"].split()
+    stock = [f"The {adjective} {noun}" for adjective in adjectives for noun in nouns]
+    stock += [f"The {noun} of {place}" for noun in nouns for place in places]
+    stock += [f"{adjective} {place}" for adjective in adjectives for place in places]
+    stock += [
+        f"Goodbye, {adjective} {noun}" for adjective in adjectives[::2] for noun in nouns[::2]
     ]
+    order = rng.permutation(len(stock))
+    titles = []
+    for k in range(count):
+        part, position = divmod(k, len(stock))
+        title = stock[order[position]]
+        titles.append(f"{title}, Part {part + 1}" if part else title)
+    return titles
 
 
-_START = 1_767_571_200  # Monday, 5 January 2026, 00:00 UTC
+_START_S = 1_767_571_200
+"""Monday, 5 January 2026, 00:00 UTC."""
 _DAYS = 91
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _DAY_WEIGHTS = np.array([1.0, 0.95, 0.95, 1.0, 1.25, 1.6, 1.5])
-_HOUR_WEIGHTS = np.repeat([0.5, 0.8, 1.1, 1.6], 6)  # by quarter of the day
-_ZIPF = 0.8  # popularity of the film of rank r is as r^-0.8
-_HISTORY = 10
-# minutes
-_MEAN_LENGTH = 105.0
-_LENGTH_STD = 22.0
+_HOUR_WEIGHTS = np.repeat([0.5, 0.8, 1.1, 1.6], 6)
+"""By quarter of the day."""
+_ZIPF_EXPONENT = 0.8
+"""The popularity of the film of rank r is as r^-0.8."""
+_HISTORY_LENGTH = 10
+_MEAN_LENGTH_MINUTES = 105.0
+_STD_LENGTH_MINUTES = 22.0
 
 
 def simulate(
@@ -190,21 +200,21 @@ def simulate(
     item = rng.choice(items, size=rows, p=popularity)
     device = rng.choice(len(DEVICES), size=rows, p=[0.35, 0.4, 0.1, 0.15])
     timestamp = _times(rows, rng)
-    hour = (timestamp - _START) // 3600 % 24
-    weekday = (timestamp - _START) // 86_400 % 7
+    hour = (timestamp - _START_S) // 3600 % 24
+    weekday = (timestamp - _START_S) // 86_400 % 7
     codes = {
         "age_group": viewer_U3[user, 0],
         "gender": viewer_U3[user, 1],
         "city": viewer_U3[user, 2],
-    }
-    codes |= {
         "item": item,
         "device": device,
         "daypart": hour // 6,
         "weekend": (weekday >= 5).astype(np.int64),
     }
     logit = _logit(codes, film, strengths, seed)
-    logit += _own(strengths.user, users, seed, 2)[user] + _own(strengths.item, items, seed, 3)[item]
+    user_effects = _effects(strengths.user, users, seed, 2)
+    item_effects = _effects(strengths.item, items, seed, 3)
+    logit += user_effects[user] + item_effects[item]
     probability = 1 / (1 + np.exp(-logit))
     liked = (rng.random(rows) < probability).astype(np.int8)
     about_user = {
@@ -237,12 +247,15 @@ def _users(users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
 
 def _films(items: int, rng: np.random.Generator) -> tuple[pl.DataFrame, np.ndarray]:
     """The catalogue, with each film's share in each genre [12] as `membership`, and popularity [I] that sums to 1."""
-    number = rng.choice([1, 2, 3], size=items, p=[0.4, 0.4, 0.2])
-    place = rng.random((items, len(GENRES))).argsort(axis=1).argsort(axis=1)
-    membership = (place < number[:, None]) / number[:, None]
-    pairs = zip(GENRES, membership.T > 0, strict=True)
-    chosen = [pl.Series([genre if has else None for has in column]) for genre, column in pairs]
-    length = np.clip(rng.normal(_MEAN_LENGTH, _LENGTH_STD, size=items).round(), 60, 200)
+    n_genres = rng.choice([1, 2, 3], size=items, p=[0.4, 0.4, 0.2])
+    rank = rng.random((items, len(GENRES))).argsort(axis=1).argsort(axis=1)
+    membership = (rank < n_genres[:, None]) / n_genres[:, None]
+    chosen = []
+    for genre, is_member in zip(GENRES, membership.T > 0, strict=True):
+        chosen.append(pl.Series([genre if member else None for member in is_member]))
+    length = np.clip(
+        rng.normal(_MEAN_LENGTH_MINUTES, _STD_LENGTH_MINUTES, size=items).round(), 60, 200
+    )
     decade = rng.choice(len(DECADES), size=items, p=[0.1, 0.13, 0.17, 0.2, 0.22, 0.18])
     film = {
         "item_id": _ids("m", items),
@@ -252,7 +265,7 @@ def _films(items: int, rng: np.random.Generator) -> tuple[pl.DataFrame, np.ndarr
         "length": length.astype(np.int64),
         "membership": membership,
     }
-    popularity = rng.permutation(np.arange(1, items + 1) ** -_ZIPF)
+    popularity = rng.permutation(np.arange(1, items + 1) ** -_ZIPF_EXPONENT)
     return pl.DataFrame(film), popularity / popularity.sum()
 
 
@@ -261,8 +274,8 @@ def _times(rows: int, rng: np.random.Generator) -> np.ndarray:
     weights = np.outer(np.resize(_DAY_WEIGHTS, _DAYS), _HOUR_WEIGHTS).reshape(-1)
     hours = rng.choice(_DAYS * 24, size=rows, p=weights / weights.sum())
     seconds = np.sort(hours * 3600 + rng.integers(0, 3600, size=rows))
-    place = np.arange(rows)
-    return np.asarray(_START + np.maximum.accumulate(seconds - place) + place, dtype=np.int64)
+    row = np.arange(rows)
+    return np.asarray(_START_S + np.maximum.accumulate(seconds - row) + row, dtype=np.int64)
 
 
 def _logit(
@@ -274,11 +287,20 @@ def _logit(
     membership_GI = film["membership"].to_numpy().T
     codes_of_decades = dict(zip(DECADES, range(len(DECADES)), strict=True))
     decade = film["release_decade"].replace_strict(codes_of_decades).to_numpy()[item]
-    length = ((film["length"].to_numpy() - _MEAN_LENGTH) / _LENGTH_STD)[item]
+    length = ((film["length"].to_numpy() - _MEAN_LENGTH_MINUTES) / _STD_LENGTH_MINUTES)[item]
     rng = np.random.default_rng([seed, 4])
-    values = {"age_group": AGE_GROUPS, "gender": GENDERS, "city": CITIES, "genres": GENRES}
-    values |= {"release_decade": DECADES, "device": DEVICES, "daypart": DAYPARTS}
-    first = {name: centred(rng, (len(values[name]),), getattr(strengths, name)) for name in values}
+    values = {
+        "age_group": AGE_GROUPS,
+        "gender": GENDERS,
+        "city": CITIES,
+        "genres": GENRES,
+        "release_decade": DECADES,
+        "device": DEVICES,
+        "daypart": DAYPARTS,
+    }
+    first = {}
+    for name, names_of_values in values.items():
+        first[name] = centred(rng, (len(names_of_values),), getattr(strengths, name))
     logit: np.ndarray = strengths.bias - strengths.length * length
     logit = logit + first["age_group"][codes["age_group"]] + first["gender"][codes["gender"]]
     logit += first["city"][codes["city"]]
@@ -295,7 +317,7 @@ def _logit(
     return logit
 
 
-def _own(std: float, count: int, seed: int, stream: int) -> np.ndarray:
+def _effects(std: float, count: int, seed: int, stream: int) -> np.ndarray:
     """Each user's or film's own effect [count]."""
     return np.random.default_rng([seed, stream]).normal(scale=std, size=count)
 
@@ -304,19 +326,20 @@ def _history(user: np.ndarray, item_id: pl.Series, liked: np.ndarray) -> pl.Seri
     """The latest films that each row's user liked in earlier rows; rows are in order of time."""
     order = np.argsort(user, kind="stable")  # by user, and by time within
     likes = liked[order].astype(np.int64)
-    before = np.cumsum(likes) - likes  # likes of all earlier rows in this order
-    first = np.searchsorted(user[order], user[order], side="left")
-    start = before[first]  # likes before the user's first row
-    catalogue = item_id.gather(order[likes == 1])
+    likes_before = np.cumsum(likes) - likes
+    first_row_of_user = np.searchsorted(user[order], user[order], side="left")
+    likes_before_user = likes_before[first_row_of_user]
+    liked_items = item_id.gather(order[likes == 1])
     columns = []
-    for back in range(_HISTORY, 0, -1):
-        place = before - back
-        inside = place >= start
-        columns.append(catalogue.gather(pl.Series(place).set(pl.Series(~inside), None)))
+    for back in range(_HISTORY_LENGTH, 0, -1):
+        position = likes_before - back
+        is_of_another = position < likes_before_user
+        columns.append(liked_items.gather(pl.Series(position).set(pl.Series(is_of_another), None)))
     joined = pl.select(pl.concat_str(columns, separator="|", ignore_nulls=True)).to_series()
     return joined.gather(np.argsort(order))
 
 
 def _ids(letter: str, count: int) -> list[str]:
+    """Ids `u0001` and so on, of one width."""
     width = max(4, len(str(count)))
     return [f"{letter}{k:0{width}d}" for k in range(1, count + 1)]
