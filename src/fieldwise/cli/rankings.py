@@ -112,21 +112,21 @@ def show_rankings(
 
 def _show_table(board: "RankingBoard", names: Mapping[str, str]) -> None:
     from fieldwise.evaluation.ranking import TOP_K
-    from fieldwise.runs.leaderboard import MAIN, TOP_K_NAMES, p_text
+    from fieldwise.runs.leaderboard import MAIN_RANKING_METRIC, TOP_K_NAMES, p_text
 
     rows = []
     for line in board.lines:
         gain = "baseline"
         p = ""
         if line.against is not None:
-            gain = interval_text(line.against[MAIN], "+")
-            p = p_text(line.against[MAIN].p)
+            gain = interval_text(line.against[MAIN_RANKING_METRIC], "+")
+            p = p_text(line.against[MAIN_RANKING_METRIC].p)
         metrics = [interval_text(line.metrics[metric]) for metric in TOP_K]
         rows.append([names.get(line.recipe, line.recipe), *metrics, gain, p])
 
     base = names.get(board.base, board.base).rpartition("/")[2]
     metric_heads = [f"{TOP_K_NAMES[metric]}@{board.k}" for metric in TOP_K]
-    gain_head = f"{TOP_K_NAMES[MAIN]}@{board.k} minus {base}'s"
+    gain_head = f"{TOP_K_NAMES[MAIN_RANKING_METRIC]}@{board.k} minus {base}'s"
     show.print_table(["recipe", *metric_heads, gain_head, "p"], rows, right=True)
 
 

@@ -26,7 +26,7 @@ from fieldwise.runs.records import RunRecord
 
 POPULARITY = "popularity"
 TOP_K_NAMES = {"hr": "HR", "ndcg": "NDCG", "recall": "recall"}
-MAIN = "ndcg"
+MAIN_RANKING_METRIC = "ndcg"
 REPLICATES = 200, 1000
 """The least and the largest number of bootstrap replicates."""
 ROWS_IN_ALL_REPLICATES = 50_000_000
@@ -431,7 +431,7 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
     draws = _draws_of_user_means(np.array(user_means), list(ranks))
 
     lines = [RankingLine(**_line_fields(values, draws, name, base)) for name in ranks]
-    lines.sort(key=lambda line: line.metrics[MAIN].value, reverse=True)
+    lines.sort(key=lambda line: line.metrics[MAIN_RANKING_METRIC].value, reverse=True)
     return RankingBoard(
         k=k,
         sentence=str(first.about["sentence"]),
