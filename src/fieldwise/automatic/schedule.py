@@ -148,15 +148,15 @@ def _still_kept(tried: Trials, seconds_for_search: float) -> float:
         return seconds_for_search
 
     refit_seconds = seconds_on_all(best[0])
-    kept = 0.0
+    still_kept = 0.0
     if seconds_for_search >= LEAST_REFIT_SHARE * refit_seconds:
-        kept = min(seconds_for_search, refit_seconds)
-    freed = seconds_for_search - kept
+        still_kept = min(seconds_for_search, refit_seconds)
+    freed = seconds_for_search - still_kept
     if freed >= 1:
         tried.note(
             f"the {seconds_for_search:.0f} s kept for the search hold no trial: {freed:.0f} s go to the next models"
         )
-    return kept
+    return still_kept
 
 
 def train_trees(tried: Trials, seconds: float) -> None:

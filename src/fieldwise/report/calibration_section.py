@@ -224,12 +224,12 @@ def numbers_section(test: Scored) -> Section:
     """A regression's targets by prediction, with a note on the sections that do not apply."""
     omitted = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     slices = by_quantile(test.score, bins=BINS)
-    bins = [one for one in regression_slices(test.y, test.score, slices) if one.metrics]
+    bins = [part for part in regression_slices(test.y, test.score, slices) if part.metrics]
     if not bins:
         return Section("Calibration", [f"Too few rows for bins. {omitted}"])
 
-    predictions = [one.metrics["mean_prediction"] for one in bins]
-    targets = [one.metrics["mean_target"] for one in bins]
+    predictions = [part.metrics["mean_prediction"] for part in bins]
+    targets = [part.metrics["mean_target"] for part in bins]
     line = Line(
         x=[prediction.value for prediction in predictions],
         y=[target.value for target in targets],
@@ -246,9 +246,9 @@ def numbers_section(test: Scored) -> Section:
     drawing = line_chart([line], *axes, title=title, x_span=span, y_span=span, diagonal=True)
 
     rows = []
-    for one, prediction, target in zip(bins, predictions, targets, strict=True):
+    for part, prediction, target in zip(bins, predictions, targets, strict=True):
         interval = interval_text(target)
-        rows.append([number(prediction.value), number(target.value), interval, count(one.rows)])
+        rows.append([number(prediction.value), number(target.value), interval, count(part.rows)])
     table = Table(["mean prediction", "mean target", "95 % interval", "rows"], rows)
     figure = Figure("Targets by prediction", drawing, table, note=f"{BINS} bins of equal count.")
     return Section("Calibration", [figure, omitted])

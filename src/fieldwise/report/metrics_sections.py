@@ -119,22 +119,15 @@ def metrics_section(
         draws = resampled(rows.y, rows.score[None], metric, replicates=replicates, seed=seed)
         intervals[metric] = interval_text(estimate([values[metric]], draws[:, 0], least=0.0))
 
+    cells = _metric_cells(values, intervals)
+    facts = [cells[name] for name in names_of_facts if name in cells]
     table = []
-    facts = []
-    for name, title in METRICS_IN_TABLE.items():
-        if name not in values:
-            continue
-        if name == "gauc":
-            title += f" ({count(values['gauc_groups'])} groups)"
-        value = count(values[name]) if name == "rows" else number(values[name])
-        interval = intervals.get(name, "")
-        if name in names_of_facts:
-            facts.append((title, value, interval))
-        cells = [title, value, interval]
-        if best is not None:
+    for name, row in cells.items():
+        if best is None:
+            table.append([*row])
+        else:
             is_of_scores = name in best and name not in METRICS_OF_ROWS
-            cells.append(number(best[name]) if is_of_scores else "")
-        table.append(cells)
+            table.append([*row, number(best[name]) if is_of_scores else ""])
 
     note = (
         f"Intervals are for other rows from the same source: bootstrap, {replicates:,} replicates over rows (for group "
@@ -152,6 +145,21 @@ def metrics_section(
             "Best possible: metrics of the true probabilities, which are known for this log."
         )
     return Section("Metrics", blocks), facts
+
+
+def _metric_cells(
+    values: Mapping[str, float], intervals: Mapping[str, str]
+) -> dict[str, tuple[str, str, str]]:
+    """The title, value and interval of each metric, by its name, in the table's order."""
+    cells = {}
+    for name, title in METRICS_IN_TABLE.items():
+        if name not in values:
+            continue
+        if name == "gauc":
+            title += f" ({count(values['gauc_groups'])} groups)"
+        value = count(values[name]) if name == "rows" else number(values[name])
+        cells[name] = (title, value, intervals.get(name, ""))
+    return cells
 
 
 def _groups_note(values: Mapping[str, float]) -> str:

@@ -241,12 +241,12 @@ def _slices_table(
             columns.append("")
 
     table_rows: list[list[str | Markup]] = []
-    for one in by_slice:
-        row: list[str | Markup] = [one.name, count(one.rows)]
+    for part in by_slice:
+        row: list[str | Markup] = [part.name, count(part.rows)]
         for name in (mean_label, *titles):
-            value = one.metrics.get(name)
+            value = part.metrics.get(name)
             if value is None:
-                row.append("too small" if one.rows else "")
+                row.append("too small" if part.rows else "")
             else:
                 row.append(measured(value, "+" if name == "off" else ""))
             if name not in scales:
@@ -265,9 +265,11 @@ def _scales(
     """The ends of each drawn metric's scale, if any slice has it."""
     scales = {}
     for name in names:
-        if name not in DRAWN_METRICS or not any(name in one.metrics for one in by_slice):
+        if name not in DRAWN_METRICS or not any(name in part.metrics for part in by_slice):
             continue
-        intervals = [one.metrics[name] for one in (*by_slice, of_all_rows) if name in one.metrics]
+        intervals = [
+            part.metrics[name] for part in (*by_slice, of_all_rows) if name in part.metrics
+        ]
         lowest = min(interval.low for interval in intervals)
         highest = max(interval.high for interval in intervals)
         scales[name] = wider(lowest, highest, 0.01)
