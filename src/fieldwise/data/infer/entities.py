@@ -601,139 +601,197 @@ def _numbered_features(columns: Collection[str]) -> set[str]:
 
 def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
     """The keys: of those that map one to one only the better id, and none that a finer key determines."""
-
-    def quality(key: _Key) -> tuple[float, ...]:
-        # an id without a name of one stands before its title, an amount after it
-        text = key.cells.dtype == pl.String
-        spaces = _share(key.cells.head(1000), r"\s") if text else float(not key.rank)
-        rank = key.rank if key.role != "context" else min(key.rank, 1)
-        return rank - (kind_of_name(key.column) == "quantity"), -round(spaces), -key.place
-
-    out: set[str] = set()
-    for one, other in combinations(sorted(keys, key=quality, reverse=True), 2):
-        both = other.column in one.functions and one.column in other.functions
-        if both and one.column not in out and other.column not in out:
-            out.add(other.column)
-            one.aliases.append(other.column)
-    keys = [key for key in keys if key.column not in out]
+    replaced: set[str] = set()
+    for better, worse in combinations(sorted(keys, key=_id_quality, reverse=True), 2):
+        are_one_to_one = worse.column in better.functions and better.column in worse.functions
+        if are_one_to_one and replaced.isdisjoint((better.column, worse.column)):
+            replaced.add(worse.column)
+            better.aliases.append(worse.column)
+    keys = [key for key in keys if key.column not in replaced]
     if not keys:
         return []
-    # The place of each row in time, or in the table, from 0 to 1.
+
+    _measure_narrowness(keys, time)
+    dropped: set[str] = set()
+    for fine, coarse in permutations(keys, 2):  # as an item determines its brand
+        if coarse.column in fine.functions:
+            keeps_coarse = _is_better_id(coarse, fine)
+            dropped.add(fine.column if keeps_coarse else coarse.column)
+    return [key for key in keys if key.column not in dropped]
+
+
+def _id_quality(key: _Key) -> tuple[float, ...]:
+    """What makes the better id of those that are one to one: an id before its title, an amount after it."""
+    is_text = key.cells.dtype == pl.String
+    with_spaces = _share(key.cells.head(1000), r"\s") if is_text else float(not key.rank)
+    rank = key.rank if key.role != "context" else min(key.rank, 1)
+    if kind_of_name(key.column) == "quantity":
+        rank -= 1
+    return rank, -round(with_spaces), -key.place
+
+
+def _measure_narrowness(keys: Sequence[_Key], time: pl.Series | None) -> None:
+    """Set of each key how close in time, or in the table, the rows of a value are.
+
+    It is the mean distance of two rows in a row of a value, relative to rows in random order.
+    """
     rows = len(keys[0].cells)
-    place = np.arange(rows) / max(1, rows)
+    positions = np.arange(rows) / max(1, rows)  # from 0 to 1
     if time is not None:
         order = parse_timestamps(time).values if time.dtype == pl.String else time
-        place = order.rank("average").fill_null(0).to_numpy() / max(1, rows)
-    shuffled = np.random.default_rng(0).permutation(place)
-    # the mean distance of two rows in a row of a value, relative to rows in random order
+        positions = order.rank("average").fill_null(0).to_numpy() / max(1, rows)
+    shuffled = np.random.default_rng(0).permutation(positions)
     for key in keys:
         codes = key.cells.hash(seed=0).to_numpy()
-        distances = []
-        for places in (place, shuffled):
-            by = np.lexsort((places, codes))
-            pair = codes[by][1:] == codes[by][:-1]
-            distances.append(float(np.diff(places[by])[pair].mean()) if pair.any() else 1.0)
-        key.narrow = distances[0] / max(1e-9, distances[1])
-    for fine, coarse in permutations(keys, 2):  # as an item determines its brand
-        if coarse.column not in fine.functions:
-            continue
-        own = fine.functions - coarse.functions - {coarse.column}
-        named = (coarse.rank >= 2) - (fine.rank >= 2)
-        many = coarse.distinct > max(_VISITS * fine.distinct, 50)
-        # of another one's values
-        is_visit = not own and many and fine.narrow < _BRIEF * coarse.narrow
-        # as the show of episodes
-        is_group = coarse.role == "item" and coarse.rank == 2 and bool(own)
-        out.add(fine.column if is_visit or (named > 0 and not is_group) else coarse.column)
-    return [key for key in keys if key.column not in out]
+        by_chance = _distance_within(codes, shuffled)
+        key.narrow = _distance_within(codes, positions) / max(1e-9, by_chance)
 
 
-def _once(one: _Key, other: _Key) -> bool:
+def _distance_within(codes: np.ndarray, positions: np.ndarray) -> float:
+    """The mean distance of neighbours of one code; 1 if no code has two rows."""
+    order = np.lexsort((positions, codes))
+    is_pair = codes[order][1:] == codes[order][:-1]
+    return float(np.diff(positions[order])[is_pair].mean()) if is_pair.any() else 1.0
+
+
+def _is_better_id(coarse: _Key, fine: _Key) -> bool:
+    """Whether a key is a better id than a finer one that determines it, which is a visit or no id by its name."""
+    own_functions = fine.functions - coarse.functions - {coarse.column}
+    has_many_values = coarse.distinct > max(_VISITS * fine.distinct, 50)
+    is_brief = fine.narrow < _BRIEF * coarse.narrow
+    is_visit = not own_functions and has_many_values and is_brief
+    if is_visit:
+        return True
+    is_group = coarse.role == "item" and coarse.rank == 2 and bool(own_functions)  # of episodes
+    return coarse.rank >= 2 and fine.rank < 2 and not is_group
+
+
+def _once(first: _Key, second: _Key) -> bool:
     """Whether pairs of values repeat far less often than by chance, as a user rates an item only once."""
-    pairs = pl.DataFrame([one.cells, other.cells])
-    random = pairs.with_columns(pl.col(other.column).shuffle(seed=0))
-    chance = pairs.height - random.n_unique()
-    return chance > 30 and pairs.height - pairs.n_unique() < 0.3 * chance
+    pairs = pl.DataFrame([first.cells, second.cells])
+    random_pairs = pairs.with_columns(pl.col(second.column).shuffle(seed=0))
+    repeats_by_chance = pairs.height - random_pairs.n_unique()
+    repeats = pairs.height - pairs.n_unique()
+    return repeats_by_chance > 30 and repeats < 0.3 * repeats_by_chance
 
 
 def _score(key: _Key) -> float:
     """The evidence for an id: name, own functions, many values, unequal use, gaps in its numbers."""
+    score = _score_of_name(key)
+    own_functions = key.functions.difference(key.aliases)
+    score += 0.6 * min(3, len(own_functions)) + (0.6 if key.aliases else 0.0)
+    usual_values = 0.5 * len(key.cells) ** 0.5
+    score += float(np.clip(np.log10(key.distinct / usual_values), -1, 1))
+
     present = key.cells.drop_nulls()
-    score = (
-        1.5 if key.rank >= 2 else 0.5 * key.rank - 0.5 * (kind_of_name(key.column) == "quantity")
-    )
-    own = key.functions.difference(key.aliases)
-    score += 0.6 * min(3, len(own)) + (0.6 if key.aliases else 0.0)
-    score += float(np.clip(np.log10(key.distinct / (0.5 * len(key.cells) ** 0.5)), -1, 1))
-    some = present.gather_every(max(1, len(present) // 50_000))
+    sample = present.gather_every(max(1, len(present) // 50_000))
     if present.dtype.is_numeric():
-        numbers = some.cast(pl.Int64).to_numpy()
-        ratio = collision_ratio(*np.unique(numbers, return_counts=True))
-        score += (
-            1.0
-            if ratio > 3
-            else 0.5
-            if ratio > 1.5
-            else -1.5
-            if ratio < 1.3 and not own and key.rank < 2
-            else 0.0
-        )
-        return score - 0.7 * is_round(numbers)
-    score += 0.7 * (_share(some.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8)
-    counts = some.unique_counts().to_numpy().astype(np.float64)
+        return _with_score_of_numbers(score, key, sample, has_functions=bool(own_functions))
+    if _share(sample.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8:
+        score += 0.7
+    counts = sample.unique_counts().to_numpy().astype(np.float64)
     # How unequally values are used: the mean of squared counts by the square of their mean; 1 if
     # all are alike.
-    tail = max(0.0, float((counts**2).mean()) - float(counts.mean())) / float(counts.mean()) ** 2
-    return score + 0.3 * (tail > 1.5)
+    mean = float(counts.mean())
+    inequality = max(0.0, float((counts**2).mean()) - mean) / mean**2
+    if inequality > 1.5:
+        score += 0.3
+    return score
+
+
+def _score_of_name(key: _Key) -> float:
+    if key.rank >= 2:
+        return 1.5
+    score = 0.5 * key.rank
+    if kind_of_name(key.column) == "quantity":
+        score -= 0.5
+    return score
+
+
+def _with_score_of_numbers(
+    score: float, key: _Key, sample: pl.Series, *, has_functions: bool
+) -> float:
+    """The score of a key of numbers, with what their distribution tells."""
+    numbers = sample.cast(pl.Int64).to_numpy()
+    values, counts = np.unique(numbers, return_counts=True)
+    ratio = collision_ratio(values, counts)
+    if ratio > 3:
+        score += 1.0
+    elif ratio > 1.5:
+        score += 0.5
+    elif ratio < 1.3 and not has_functions and key.rank < 2:
+        score -= 1.5
+    if is_round(numbers):
+        score -= 0.7
+    return score
 
 
 def _sides(columns: Columns, keys: Sequence[_Key]) -> dict[Who, _Key]:
     """The best two keys, neither of which determines the other, as user and item; or one alone."""
-    best: tuple[float, _Key, _Key] | None = None
-    for one, other in combinations(keys[:6], 2):
-        if other.column in one.functions or one.column in other.functions:
-            continue
-        if one.role == other.role != "context" and one.rank >= 2 and other.rank >= 2:
-            continue  # two names of one side
-        pairs = pl.DataFrame([one.cells, other.cells]).n_unique() / len(one.cells)
-        score = one.score + other.score + pairs
-        if best is None or score > best[0]:
-            best = score, one, other
-    if best is not None:
-        _, one, other = best
-        difference = _lean(columns, one) - _lean(columns, other)
-        difference += float(
-            np.clip(1.5 * np.log((other.narrow + 0.01) / (one.narrow + 0.01)), -1.5, 1.5)
-        )
-        difference += float(np.clip(0.3 * np.log(one.distinct / other.distinct), -0.5, 0.5))
-        difference += 0.3 * np.sign(other.place - one.place)  # users first
-        return {"user": one, "item": other} if difference >= 0 else {"user": other, "item": one}
+    pair = _best_pair(keys[:6])
+    if pair is not None:
+        first, second = pair
+        if _toward_user(columns, first, second) >= 0:
+            return {"user": first, "item": second}
+        return {"user": second, "item": first}
     if not keys:
         return {}
-    toward = _lean(columns, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
-    return {"user" if toward >= 0 else "item": keys[0]}
+    lean = _lean(columns, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
+    return {"user" if lean >= 0 else "item": keys[0]}
+
+
+def _best_pair(keys: Sequence[_Key]) -> tuple[_Key, _Key] | None:
+    """The two keys with the best scores and the most pairs of values, neither of which determines the other."""
+    best = None
+    best_score = -np.inf
+    for first, second in combinations(keys, 2):
+        if second.column in first.functions or first.column in second.functions:
+            continue
+        if first.role == second.role != "context" and first.rank >= 2 and second.rank >= 2:
+            continue  # two names of one side
+        distinct_pairs = pl.DataFrame([first.cells, second.cells]).n_unique()
+        score = first.score + second.score + distinct_pairs / len(first.cells)
+        if score > best_score:
+            best = (first, second)
+            best_score = score
+    return best
+
+
+def _toward_user(columns: Columns, first: _Key, second: _Key) -> float:
+    """How much more the first key looks like the user's than the second does."""
+    narrower = np.log((second.narrow + 0.01) / (first.narrow + 0.01))
+    more_values = np.log(first.distinct / second.distinct)
+    difference = _lean(columns, first) - _lean(columns, second)
+    difference += float(np.clip(1.5 * narrower, -1.5, 1.5))
+    difference += float(np.clip(0.3 * more_values, -0.5, 0.5))
+    difference += 0.3 * float(np.sign(second.place - first.place))  # users first
+    return difference
 
 
 def _lean(columns: Columns, key: _Key) -> float:
     """Toward users (above 0) or items (below): by the key's name, what it determines, and the form of its values."""
     sign = {"user": 1.0, "item": -1.0, "context": 0.0}
     lean = 4.0 * sign[key.role]
-    votes = sum(sign[role_of(c)[0]] for c in key.functions)
+    votes = sum(sign[role_of(name)[0]] for name in key.functions)
     lean += float(np.clip(0.5 * votes, -1.5, 1.5))
     lean -= 0.15 * len(key.functions)  # catalogues describe more than accounts do
     for name in key.functions:
         column = columns[name]
         if column.kind == pl.String:
-            lean -= 0.7 * (
-                _share(column.present.unique(maintain_order=True).head(200), r"[|;,/]") > 0.3
-            )
+            texts = column.present.unique(maintain_order=True).head(200)
+            if _share(texts, r"[|;,/]") > 0.3:
+                lean -= 0.7
         elif column.kind.is_float():
             lean -= 0.3  # amounts and measures are items' more often than users'
     if key.cells.dtype == pl.String:
-        some = key.cells.drop_nulls().unique(maintain_order=True).head(200)
-        lean += 1.5 * (_share(some, _EMAIL) > 0.9)
-        lean -= 0.7 * (_share(some, r"\s") > 0.5)
-    return lean - 0.5 if key.aliases else lean  # a title
+        texts = key.cells.drop_nulls().unique(maintain_order=True).head(200)
+        if _share(texts, _EMAIL) > 0.9:
+            lean += 1.5
+        if _share(texts, r"\s") > 0.5:
+            lean -= 0.7
+    if key.aliases:  # a title
+        lean -= 0.5
+    return lean
 
 
 def _share(texts: pl.Series, pattern: str) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser
+from fieldwise.data.infer.guess import Guess
 from fieldwise.data.infer.label import LabelCandidate, guess_label
 from fieldwise.data.infer.label_choice import CLOSE, LEAST_ROWS, choose_label, label_by_place
 from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
@@ -187,50 +189,57 @@ class Inference:
 
     def to_toml(self) -> str:
         """The schema as TOML, with the reason in a comment above each field; omitted columns are listed at the top."""
-        import tomli_w  # here, so that `doctor` can report that it is missing
-
-        taken = {f.column for f in self.schema.fields} | {self.schema.label.column}
-        others = [
-            f"#   {_plain(name)}: {one_line(note)}"
-            for name, note in self.notes.items()
-            if name not in taken
-        ]
-        listed = " Columns that are not fields:" if others else ""
-        lines = [f"# Inferred from {self.seen or 'the table'}: check and correct it.{listed}"]
-        lines += others + [
-            f"# CHECK: {one_line(doubt)}"
-            for name, doubt in self.doubts.items()
-            if name not in taken
-        ]
         plain = self.schema.to_dict()
         fields = plain.pop("fields")
         label = plain.pop("label")
         if not plain["keys"]:
             del plain["keys"]
-        named = [role for role in _SIDES if role in plain]
-        if named:
-            lines += ["", f"# Columns of {' and '.join(named)} ids."]
-            lines += tomli_w.dumps({role: plain.pop(role) for role in named}).strip().splitlines()
-        for role, column in self.possible_ids.items():
-            doubtful = tomli_w.dumps({role: column}).strip()
-            lines += [
-                "",
-                f"# If it holds the {role} ids, with this role in the fields that describe them:",
-            ]
-            lines.append(f"# {doubtful}")
+
         # Table by table: otherwise short ones would be written inline, without comments.
-        blocks = ["\n".join([*lines, "", *tomli_w.dumps(plain).strip().splitlines()]).rstrip()]
-        for header, column, table in [
-            *(
-                ("[[fields]]", f.column, table)
-                for f, table in zip(self.schema.fields, fields, strict=True)
-            ),
-            ("[label]", self.schema.label.column, label),
-        ]:
-            check = f"# CHECK: {one_line(self.doubts[column])}\n" if column in self.doubts else ""
-            above = f"# {_plain(column)}: {one_line(self.notes[column])}\n{check}"
-            blocks.append(f"{above}{header}\n{tomli_w.dumps(table).strip()}")
+        blocks = [self._toml_of_table(plain)]
+        for f, table in zip(self.schema.fields, fields, strict=True):
+            blocks.append(self._toml_of_column("[[fields]]", f.column, table))
+        blocks.append(self._toml_of_column("[label]", self.schema.label.column, label))
         return "\n\n".join(blocks) + "\n"
+
+    def _toml_of_table(self, plain: dict[str, Any]) -> str:
+        """What the schema says of the whole table, below the columns that are no fields."""
+        import tomli_w  # here, so that `doctor` can report that it is missing
+
+        used = {f.column for f in self.schema.fields} | {self.schema.label.column}
+        omitted = [
+            f"#   {_plain(name)}: {one_line(note)}"
+            for name, note in self.notes.items()
+            if name not in used
+        ]
+        listed = " Columns that are not fields:" if omitted else ""
+        lines = [f"# Inferred from {self.seen or 'the table'}: check and correct it.{listed}"]
+        lines += omitted
+        for name, doubt in self.doubts.items():
+            if name not in used:
+                lines.append(f"# CHECK: {one_line(doubt)}")
+
+        sides = [side for side in _SIDES if side in plain]
+        if sides:
+            ids = tomli_w.dumps({side: plain.pop(side) for side in sides})
+            lines += ["", f"# Columns of {' and '.join(sides)} ids.", *ids.strip().splitlines()]
+        for side, column in self.possible_ids.items():
+            check = (
+                f"# If it holds the {side} ids, with this role in the fields that describe them:"
+            )
+            lines += ["", check, f"# {tomli_w.dumps({side: column}).strip()}"]
+        lines += ["", *tomli_w.dumps(plain).strip().splitlines()]
+        return "\n".join(lines).rstrip()
+
+    def _toml_of_column(self, header: str, column: str, table: dict[str, Any]) -> str:
+        """The table of a field or the label, with the reason above it."""
+        import tomli_w
+
+        lines = [f"# {_plain(column)}: {one_line(self.notes[column])}"]
+        if column in self.doubts:
+            lines.append(f"# CHECK: {one_line(self.doubts[column])}")
+        lines += [header, tomli_w.dumps(table).strip()]
+        return "\n".join(lines)
 
 
 def infer_schema(
@@ -271,23 +280,23 @@ def infer_schema(
             raise SchemaError(
                 f"a schema is inferred from rows, but {path} has none; write the schema yourself"
             )
-    sample = (
-        frame
-        if isinstance(frame, Sample)
-        else Sample(frame=(whole := as_table(frame)), rows=whole.height)
-    )
+    if isinstance(frame, Sample):
+        sample = frame
+    else:
+        whole = as_table(frame)
+        sample = Sample(frame=whole, rows=whole.height)
+    if isinstance(positive, str):
+        positive = [positive]
+    given: dict[Who, str] = {}
+    if user is not None:
+        given["user"] = user
+    if item is not None:
+        given["item"] = item
     with renumbering_rows(sample.kept):
-        given: dict[Who, str] = {}
-        if user is not None:
-            given["user"] = user
-        if item is not None:
-            given["item"] = item
-        return _inferred(
-            sample, label, [positive] if isinstance(positive, str) else positive, given
-        )
+        return _infer(sample, label, positive, given)
 
 
-def _inferred(
+def _infer(
     sample: Sample, label: str | None, positive: Sequence[str], given: Mapping[Who, str]
 ) -> Inference:
     whole = sample.frame
@@ -296,76 +305,94 @@ def _inferred(
     frame, marks = _without_marks(raw)
     columns = profile_columns(frame)
     raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
+
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
-    early = guess_time(columns, {*never, *given.values(), *([label] if label else [])})
-    times = [*([early.column] if early.column else []), *early.others]
-    result = find_entities(columns, {*never, *([label] if label else [])}, times, given)
-    settled = {*never, *times, *result.settled()}
+    no_ids = {*never, label} if label else {*never}
+    time = guess_time(columns, {*no_ids, *given.values()})
+    times = [time.column, *time.others] if time.column else [*time.others]
+    entities = find_entities(columns, no_ids, times, given)
+
+    settled = {*never, *times, *entities.settled()}
     labels = choose_label(raw_columns, label, positive, settled)
-    labels = labels or label_by_place(raw_columns, settled, len(result.ids) == 2)
-    if label is None and _names_look_like_a_row(columns):
-        raise SchemaError(_BARE.format(", ".join(columns)))
+    labels = labels or label_by_place(raw_columns, settled, len(entities.ids) == 2)
+    if label is None:
+        _check_header(columns)
     if not labels:
-        _check_events(frame, result)
-    if labels and raw is not whole:
+        _check_events(frame, entities)
+    elif raw is not whole:
         labels[0] = _of_every_row(labels[0], whole, positive)
     target = labels[0] if labels else _of_events(columns)
+
     name = target.label.column
-    if name in result.ids.values() or name in times:
-        result = find_entities(columns, {*never, name}, [c for c in times if c != name], given)
-    known = result.settled()
-    others = [c for c in columns if c != name and is_label_name(c) and c not in known]
-    notes = {name: target.reason, **never, **dict.fromkeys(others, _OTHER_LABEL)}
-    doubts = {name: target.doubt, **result.doubts}
+    if name in entities.ids.values() or name in times:
+        other_times = [column for column in times if column != name]
+        entities = find_entities(columns, {*never, name}, other_times, given)
+    described = entities.settled()
+    other_labels = [c for c in columns if c != name and is_label_name(c) and c not in described]
+    notes = {name: target.reason, **never, **dict.fromkeys(other_labels, _OTHER_LABEL)}
+    doubts = {name: target.doubt, **entities.doubts}
     y = _targets(raw, target.label) if labels else None
     marks.pop(name, None)
     notes |= _known_after(columns, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
-        doubts |= _rivals(
-            columns, labels, name, skip={*notes, *times, *result.ids.values()}, settled=settled
-        )
-    time = guess_time(
-        columns, {name, *notes, *(known - {c for c in times if name_matches(c, TIMES)})}
-    )
+        no_rivals = {*notes, *times, *entities.ids.values()}
+        doubts |= _rivals(columns, labels, name, skip=no_rivals, settled=settled)
+
+    no_times = {column for column in described if column not in times or not _is_time_name(column)}
+    time = guess_time(columns, {name, *notes, *no_times})
     doubts |= _mark_times(columns, time, notes)
-    fields, reasons = _fields(
-        FieldGuesser(columns, result, y, frame.height / max(1, sample.rows)), notes, doubts
-    )
-    found = {
-        side: column for side, column in result.ids.items() if column in fields or side in given
+    guesser = FieldGuesser(columns, entities, y, frame.height / max(1, sample.rows))
+    fields, reasons = _fields(guesser, notes, doubts)
+
+    likely_ids = {
+        side: column for side, column in entities.ids.items() if column in fields or side in given
     }
-    ids = {side: column for side, column in found.items() if side in result.sure}
-    _leave_out_displays(columns, fields, notes, reasons, result)
-    for side, column in found.items():
-        notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
-    notes |= {
-        column: f"{notes[column]}; {_marks_note(found, fields.get(column))}"
-        for column, found in marks.items()
-    }
-    schema = Schema(
-        fields=tuple(fields.values()),
-        label=target.label,
-        time=time.column,
-        time_format=time.format,
-        user=ids.get("user"),
-        item=ids.get("item"),
-    )
+    ids = {side: column for side, column in likely_ids.items() if side in entities.sure}
+    _leave_out_displays(columns, fields, notes, reasons, entities)
+    _add_ids_and_marks(notes, likely_ids, ids, marks, fields)
     if time.column is not None:
-        no_ids = _NO_IDS if not found and _has_many_categories(columns, fields.values()) else ""
-        doubts[time.column] = time.doubt or doubts.get(time.column, no_ids)
+        has_no_ids = not likely_ids and _has_many_categories(columns, fields.values())
+        doubt = doubts.get(time.column, _NO_IDS if has_no_ids else "")
+        doubts[time.column] = time.doubt or doubt
+
+    drawn = "" if raw is whole else f"{raw.height:,} of {whole.height:,} rows, drawn at random"
     return Inference(
-        schema=schema,
+        schema=Schema(
+            fields=tuple(fields.values()),
+            label=target.label,
+            time=time.column,
+            time_format=time.format,
+            user=ids.get("user"),
+            item=ids.get("item"),
+        ),
         notes={column: notes[column] for column in (*columns, name) if column in notes},
         doubts={column: doubt for column, doubt in doubts.items() if doubt},
-        seen=sample.origin
-        or ("" if raw is whole else f"{frame.height:,} of {whole.height:,} rows, drawn at random"),
+        seen=sample.origin or drawn,
         labels=tuple(labels) or (target,),
         marks={
-            column: found for column, found in marks.items() if _reads_marks(fields.get(column))
+            column: counts for column, counts in marks.items() if _reads_marks(fields.get(column))
         },
-        possible_ids={side: column for side, column in found.items() if side not in ids},
+        possible_ids={side: column for side, column in likely_ids.items() if side not in ids},
         only_positives=not labels,
     )
+
+
+def _add_ids_and_marks(
+    notes: dict[str, str],
+    likely_ids: Mapping[Who, str],
+    ids: Mapping[Who, str],
+    marks: Mapping[str, Mapping[str, int]],
+    fields: Mapping[str, Field],
+) -> None:
+    """Add to the notes of columns which ids they hold, and what is made of their marks of missing values."""
+    for side, column in likely_ids.items():
+        notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
+    for column, counts in marks.items():
+        notes[column] += f"; {_marks_note(counts, fields.get(column))}"
+
+
+def _is_time_name(name: str) -> bool:
+    return name_matches(name, TIMES)
 
 
 def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
@@ -408,7 +435,10 @@ def _of_every_row(
 
 def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
     """The columns of the next two candidates that are about as likely as the first."""
-    return {one.label.column for one in labels[1:3] if one.score > labels[0].score - CLOSE}
+    if not labels:
+        return set()
+    least = labels[0].score - CLOSE
+    return {candidate.label.column for candidate in labels[1:3] if candidate.score > least}
 
 
 def _rivals(
@@ -430,10 +460,11 @@ def _has_many_categories(columns: Columns, fields: Iterable[Field]) -> bool:
     return any(columns[f.column].distinct > _MANY for f in fields if f.cell == "category")
 
 
-def _names_look_like_a_row(columns: Columns) -> bool:
-    """Whether every column of numbers has a number as its name, so that the file has no header line."""
+def _check_header(columns: Columns) -> None:
+    """Refuse a table whose columns of numbers all have a number as their name: the file has no header line."""
     names = [name for name, column in columns.items() if column.kind.is_numeric()]
-    return bool(names) and all(_NUMBER.fullmatch(name) for name in names)
+    if names and all(_NUMBER.fullmatch(name) for name in names):
+        raise SchemaError(_BARE.format(", ".join(columns)))
 
 
 def _leave_out_displays(
@@ -641,36 +672,38 @@ def _fields(
     fields: dict[str, Field] = {}
     reasons: dict[str, str] = {}
     columns = guesser.columns
-    result = guesser.entities
     for name, column in columns.items():
         if name in notes:
             continue
         vector = is_position(name, columns)
-        made: Field | None
-        if vector is not None and column.kind.is_float():
-            made = Numeric(name, role=role_of(vector)[0])
-            doubt = ""
-            note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        elif f"{name}[0]" in columns and vector_length(column.cells) is not None:
-            made = None
-            note = "a vector, each number of which is a field below"
-            doubt = ""
-        else:
-            made, note, doubt = guesser.guess(column, role_of(name)[0])
-        notes[name] = note if made is not None else f"omitted: {note}"
-        if doubt:
-            doubts[name] = doubt
-        if made is None:
+        guess = _guess_field(guesser, column, vector)
+        notes[name] = guess.note if guess.field is not None else f"omitted: {guess.note}"
+        if guess.doubt:
+            doubts[name] = guess.doubt
+        if guess.field is None:
             continue
-        if (first := f"{vector}[0]") in fields:  # the numbers of a vector have the same role
-            role = fields[first].role
-            reasons[name] = reasons[first]
+
+        first_position = f"{vector}[0]"
+        if first_position in fields:  # the numbers of a vector have the same role
+            role = fields[first_position].role
+            reasons[name] = reasons[first_position]
         else:
-            role, reasons[name], close = result.role(column.cells, made)
-            if close:
-                doubts.setdefault(name, close)
-        fields[name] = replace(made, role=role)
+            role, reasons[name], doubt = guesser.entities.role(column.cells, guess.field)
+            if doubt:
+                doubts.setdefault(name, doubt)
+        fields[name] = replace(guess.field, role=role)
     return fields, reasons
+
+
+def _guess_field(guesser: FieldGuesser, column: ColumnProfile, vector: str | None) -> Guess:
+    """The field of a column, which may be one number of a vector."""
+    name = column.name
+    if vector is not None and column.kind.is_float():
+        note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
+        return Guess(Numeric(name, role=role_of(vector)[0]), note)
+    if f"{name}[0]" in guesser.columns and vector_length(column.cells) is not None:
+        return Guess(None, "a vector, each number of which is a field below")
+    return guesser.guess(column, role_of(name)[0])
 
 
 def _mark_times(columns: Columns, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
