@@ -48,7 +48,7 @@ INDEX = Kind(
     remedy="build it again",
     origin="give the folder of `fieldwise index`",
 )
-CHECKED = 1 << 16  # items whose heads are checked at once
+CHECKED_ITEMS_PER_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,18 +104,23 @@ def build_index(
     column = id_of("item", [bundle.schema], items.columns, id_column, option="--id")
     texts = item_table(items, column).texts.to_list()
     table = _encoded_items(bundle, items)
+
     with writing(INDEX, folder) as writer:
         old = old_index(writer.folder, note)
         if old is not None and old.id_column != column:
             old = None
-        places = np.array([-1 if old is None else old.places.get(text, -1) for text in texts])
-        maker = None if old is None or old.stored.storage != storage else _maker(bundle, old)
-        if old is None or maker is None:
-            source = np.full(len(texts), -1)  # no heads can be copied
-        else:
-            source = np.where(
-                _same_rows(_encoded_items(maker, old.items), places, table), places, -1
-            )
+        old_rows = np.full(len(texts), -1)
+        if old is not None:
+            old_rows = np.array([old.places.get(text, -1) for text in texts])
+
+        source = np.full(len(texts), -1)  # no heads can be copied
+        maker = None
+        if old is not None and old.stored.storage == storage:
+            maker = _maker(bundle, old)
+        if old is not None and maker is not None:
+            is_same = _same_rows(_encoded_items(maker, old.items), old_rows, table)
+            source = np.where(is_same, old_rows, -1)
+
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
         writer.finish(
@@ -126,11 +131,15 @@ def build_index(
             storage=storage,
             items=len(texts),
         )
-    known = int((places >= 0).sum())
-    kept = int((source >= 0).sum())
-    before = 0 if old is None else len(old)
+
+    known = int((old_rows >= 0).sum())
+    unchanged = int((source >= 0).sum())
+    items_before = 0 if old is None else len(old)
     changes = Changes(
-        new=len(texts) - known, changed=known - kept, removed=before - known, kept=kept
+        new=len(texts) - known,
+        changed=known - unchanged,
+        removed=items_before - known,
+        kept=unchanged,
     )
     return open_index(folder, verify=False), changes
 
@@ -141,9 +150,9 @@ def write_heads(writer: Writer, blocks: Iterator[StoredItems], rows: int) -> Non
         files = {}
         for block in blocks:
             for name, tensor in block.tensors().items():
-                array = (
-                    tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
-                ).numpy()
+                if tensor.dtype == torch.bfloat16:
+                    tensor = tensor.view(torch.int16)
+                array = tensor.numpy()
                 if name not in files:
                     files[name] = stack.enter_context(writer.open(name))
                     write_header(files[name], array.dtype, (rows, *array.shape[1:]))
@@ -187,7 +196,8 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     def tensor(part: str) -> torch.Tensor:
         return torch.from_numpy(map_array(saved.path(part, verify=verify)))
 
-    about, heads = saved.about, tensor("heads")
+    about = saved.about
+    heads = tensor("heads")
     if about["storage"] == "bfloat16":
         heads = heads.view(torch.bfloat16)
     tensors = {"heads": heads}
@@ -196,10 +206,10 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     id_column = str(about["id_column"])
 
     def rows() -> pl.DataFrame:
-        result = pl.read_ipc(io.BytesIO(saved.content("items", verify=verify)))
+        rows = pl.read_ipc(io.BytesIO(saved.content("items", verify=verify)))
         if verify:
-            checked_ids(result, id_column)
-        return result
+            checked_ids(rows, id_column)
+        return rows
 
     items = rows() if shared is None else shared.frame(f"items-{saved.digest}", rows)
     stored = StoredItems.from_tensors(tensors)
@@ -214,11 +224,15 @@ def _opened(saved: Artifact, verify: bool, shared: SharedArrays | None) -> ItemI
     )
     if not len(index) == items.height == about["items"] or stored.storage != about["storage"]:
         raise INDEX.damaged(saved.folder, "its files do not belong together")
-    if verify and not all(
-        part.isfinite().all() for one in tensors.values() for part in torch.split(one, CHECKED)
-    ):
+    if verify and not all(map(_is_finite, tensors.values())):
         raise INDEX.damaged(saved.folder, "it has heads that are not finite")
     return index
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    """Whether all numbers are finite; looked at in chunks of items, to need little memory."""
+    chunks = torch.split(tensor, CHECKED_ITEMS_PER_CHUNK)
+    return all(bool(chunk.isfinite().all()) for chunk in chunks)
 
 
 def _item_network(bundle: Bundle) -> HeadsNetwork:
@@ -240,36 +254,42 @@ def _maker(bundle: Bundle, old: ItemIndex) -> Bundle | None:
 
 def _encoded_items(bundle: Bundle, items: pl.DataFrame) -> EncodedTable:
     """The items encoded as rows of the whole layout; user and context fields, which are not read, are missing."""
-    own = {f.column for f in bundle.schema.with_role("item")}
-    missing = [column for column in own if column not in items.columns]
+    item_columns = {field.column for field in bundle.schema.with_role("item")}
+    missing = [column for column in item_columns if column not in items.columns]
     if missing:
         raise DataError(
             f"the items must hold every column of the item fields: {missing[0]!r} is missing among "
             f"{', '.join(items.columns)}"
         )
-    absent = {
-        column: pl.lit(None, pl.String) for column in bundle.schema.columns if column not in own
+    not_read = {
+        column: pl.lit(None, pl.String)
+        for column in bundle.schema.columns
+        if column not in item_columns
     }
-    return bundle.encoder.transform(items.select(sorted(own)).with_columns(**absent))
+    return bundle.encoder.transform(items.select(sorted(item_columns)).with_columns(**not_read))
 
 
-def _same_rows(old: EncodedTable, places: np.ndarray, new: EncodedTable) -> np.ndarray:
-    """Mask of the rows of `new` that are encoded like the rows of `old` at `places` (-1: no such row)."""
-    rows = np.flatnonzero(places >= 0)
-    at = places[rows]
-    same = (old.ids[at] == new.ids[rows]).all(1) & (old.values[at] == new.values[rows]).all(1)
+def _same_rows(old: EncodedTable, old_rows: np.ndarray, new: EncodedTable) -> np.ndarray:
+    """Mask of the rows of `new` that are encoded like those of `old` by number (-1: no such row)."""
+    known = np.flatnonzero(old_rows >= 0)
+    before = old_rows[known]
+    same = (old.ids[before] == new.ids[known]).all(1)
+    same &= (old.values[before] == new.values[known]).all(1)
     bags = len(new.layout.positions(kind="bag"))
     if bags:
-        lengths = [table.bags.lengths.view(-1, bags) for table in (old, new)]
-        same &= (lengths[0][at] == lengths[1][rows]).all(1).numpy()
-        left, right = (torch.from_numpy(some[same]) for some in (at, rows))
-        before = old.bags.rows(left, bags)
-        now = new.bags.rows(right, bags)
-        differs = now.segments[before.ids != now.ids] // bags
-        same[same] = np.bincount(differs.numpy(), minlength=len(right)) == 0
-    result = np.zeros(len(new), bool)
-    result[rows] = same
-    return result
+        old_lengths = old.bags.lengths.view(-1, bags)
+        new_lengths = new.bags.lengths.view(-1, bags)
+        same &= (old_lengths[before] == new_lengths[known]).all(1).numpy()
+        # of bags with equal lengths, the ids stand in the same order
+        old_bags = old.bags.rows(torch.from_numpy(before[same]), bags)
+        new_bags = new.bags.rows(torch.from_numpy(known[same]), bags)
+        differing = new_bags.segments[old_bags.ids != new_bags.ids] // bags
+        differences = np.bincount(differing.numpy(), minlength=int(same.sum()))
+        same[same] = differences == 0
+
+    is_same = np.zeros(len(new), bool)
+    is_same[known] = same
+    return is_same
 
 
 def _head_blocks(
@@ -283,24 +303,25 @@ def _head_blocks(
     """The heads of all items in blocks: copied from row `source` of the old heads, or computed where it is -1."""
     with scoring_mode(network):
         for start in range(0, len(table), SCORING_BATCH):
-            block = torch.from_numpy(source[start : start + SCORING_BATCH])
-            fresh = (block < 0).nonzero().flatten()
+            old_rows = torch.from_numpy(source[start : start + SCORING_BATCH])
+            computed = (old_rows < 0).nonzero().flatten()
             tensors: dict[str, torch.Tensor] = {}
-            if old is not None and len(fresh) < len(block):
-                tensors = {
-                    name: theirs[block.clamp(min=0)]
-                    for name, theirs in old.stored.tensors().items()
-                }
-            if len(fresh):
-                heads = network.item(table.batch(fresh + start)[0].to(device_of(network))).cpu()
+            if old is not None and len(computed) < len(old_rows):
+                copied = old_rows.clamp(min=0)
+                tensors = {name: tensor[copied] for name, tensor in old.stored.tensors().items()}
+            if len(computed):
+                batch, _ = table.batch(computed + start)
+                heads = network.item(batch.to(device_of(network))).cpu()
                 broken = torch.isfinite(heads).flatten(1).all(1).logical_not().nonzero()
                 if len(broken):
-                    item = texts[start + int(fresh[int(broken[0])])]
+                    item = texts[start + int(computed[int(broken[0])])]
                     raise DataError(
                         f"item heads must be finite, those of item {item!r} are not: correct its row"
                     )
-                made = StoredItems.of(heads, storage).tensors()
-                for name in tensors:
-                    tensors[name][fresh] = made[name]
-                tensors = tensors or made
+                computed_tensors = StoredItems.of(heads, storage).tensors()
+                if tensors:
+                    for name, tensor in tensors.items():
+                        tensor[computed] = computed_tensors[name]
+                else:
+                    tensors = computed_tensors
             yield StoredItems.from_tensors(tensors)
