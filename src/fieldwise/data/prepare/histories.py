@@ -77,19 +77,20 @@ def add_histories(
     events, start, end = _history_bounds(
         rows.get_column(user_column), times, is_event, settings.max_length
     )
-    event_rows = (events[at] for at in scratch.chunk_slices(len(events)))
+    event_rows = (events[chunk] for chunk in scratch.chunk_slices(len(events)))
     items = join_rows(
         rows.select(pl.col(item_column).gather(numbers)) for numbers in event_rows
     ).to_series()
 
-    def lists(at: slice) -> pl.DataFrame:
-        return _lists(items, start[at], end[at], settings.column)
+    def lists(chunk: slice) -> pl.DataFrame:
+        return _lists(items, start[chunk], end[chunk], settings.column)
 
     frames_with_histories = {}
     first = 0
     for name, frame in frames.items():
         chunks = (
-            slice(first + at.start, first + at.stop) for at in scratch.chunk_slices(frame.height)
+            slice(first + chunk.start, first + chunk.stop)
+            for chunk in scratch.chunk_slices(frame.height)
         )
         histories = join_rows(map(lists, chunks)).to_series()
         frames_with_histories[name] = frame.with_columns(histories)
@@ -107,14 +108,14 @@ def _which_are_events(
     is_event = scratch.empty(sum(frame.height for frame in frames.values()), np.bool_)
     first = 0
     for name, frame in frames.items():
-        for at in scratch.chunk_slices(frame.height):
-            rows = slice(first + at.start, first + at.stop)
+        for chunk in scratch.chunk_slices(frame.height):
+            rows = slice(first + chunk.start, first + chunk.stop)
             if name != "train":
                 is_event[rows] = False
                 continue
-            is_event[rows] = as_text(frame[item_column][at]).is_not_null().to_numpy()
+            is_event[rows] = as_text(frame[item_column][chunk]).is_not_null().to_numpy()
             if positives_only:
-                is_event[rows] &= targets[name][at] > 0
+                is_event[rows] &= targets[name][chunk] > 0
         first += frame.height
     return is_event
 

@@ -116,35 +116,35 @@ def read_labels(
     lacks_positives = {
         label.name: label.positive_values is not None and not all_negative for label in labels
     }
-    for at in scratch.chunk_slices(frame.height):
-        is_kept = pl.repeat(True, at.stop - at.start, eager=True)
-        with counting_from(at.start):
-            columns = [reader(frame.get_column(reader.label.column)[at]) for reader in readers]
+    for chunk in scratch.chunk_slices(frame.height):
+        is_kept = pl.repeat(True, chunk.stop - chunk.start, eager=True)
+        with counting_from(chunk.start):
+            columns = [reader(frame.get_column(reader.label.column)[chunk]) for reader in readers]
             texts = [as_text(column) for column in columns]
             for label, column, text in zip(labels, columns, texts, strict=True):
-                is_kept &= ~_is_dropped(label, column, text, frame.get_column(label.column)[at])
+                is_kept &= ~_is_dropped(label, column, text, frame.get_column(label.column)[chunk])
                 if lacks_positives[label.name]:
                     positive_texts = _texts(label.positive_values or (), column)
                     lacks_positives[label.name] = not text.is_in(positive_texts).any()
-            keep[at] = is_kept.to_numpy()
+            keep[chunk] = is_kept.to_numpy()
 
             for number, label in enumerate(labels):
                 is_absent = texts[number].is_null() & is_kept
                 if is_absent.any():
-                    first_here = at.start + int(is_absent.arg_max() or 0)
+                    first_here = chunk.start + int(is_absent.arg_max() or 0)
                     count, first = absent_rows.get(label.name, (0, first_here))
                     absent_rows[label.name] = count + int(is_absent.sum()), first
                 # Dropped labels become null instead of being removed, so that errors count the
                 # table's rows.
                 column = columns[number]
                 target = _target(column.zip_with(is_kept, column.clear(len(column))), label)
-                y[at, number] = target.cast(pl.Float32).to_numpy()
+                y[chunk, number] = target.cast(pl.Float32).to_numpy()
 
     for reader in readers:
         name = reader.label.name
         if name in absent_rows or lacks_positives[name]:
             _refuse(frame, reader, absent_rows.get(name))
-    rows = scratch.where(frame.height, lambda at: keep[at])
+    rows = scratch.where(frame.height, lambda chunk: keep[chunk])
     if not len(rows):
         dropping = [repr(label.column) for label in labels if label.drop_values]
         raise DataError(
@@ -196,8 +196,8 @@ def _refuse(
             f"first is row {absent[1]} (counting from 0){_shown_mark(frame, label, absent[1])}; remove or fill them"
         )
     smallest = pl.Series(dtype=pl.String)
-    for at in scratch.chunk_slices(frame.height):
-        texts = as_text(reader(frame.get_column(label.column)[at])).alias("")
+    for chunk in scratch.chunk_slices(frame.height):
+        texts = as_text(reader(frame.get_column(label.column)[chunk])).alias("")
         smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
     raise DataError(
         f"the label's positive_values {list(label.positive_values or ())} must occur in column {label.column!r}, "
@@ -264,8 +264,8 @@ def may_be_thousands(column: pl.Series, missing: Sequence[str] = ()) -> bool:
     if column.dtype != pl.String:
         return False
     has_point = False
-    for at in scratch.chunk_slices(len(column)):
-        cells = column[at].drop_nulls()
+    for chunk in scratch.chunk_slices(len(column)):
+        cells = column[chunk].drop_nulls()
         if missing:
             cells = cells.filter(~is_mark(cells, missing))
         if not cells.str.contains(PLAIN_OR_THOUSANDS).all():

@@ -70,7 +70,9 @@ class ItemValues:
             return cls(items=items, fixed=fixed)
         times = order_values(log, schema.time, "time", schema.time_format, schema.missing)
         moments = distinct_rows(pl.DataFrame({"time": times})).to_series().sort().to_numpy()
-        ranks = scratch.fill(log.height, np.int64, lambda at: _codes(log[item][at], items) + 1)
+        ranks = scratch.fill(
+            log.height, np.int64, lambda chunk: _codes(log[item][chunk], items) + 1
+        )
         rows = {
             name: _rows_with_value(log.select(name), schema, ranks, len(items), times)
             for name in changing
@@ -114,8 +116,8 @@ def _rows_with_value(
 ) -> np.ndarray:
     """The rows of a column that have a value, by item (its rank, from 1) and time."""
     counts = np.zeros(items + 1, dtype=np.int64)
-    for at in scratch.chunk_slices(len(ranks)):
-        counts += np.bincount(ranks[at], minlength=len(counts))
+    for chunk in scratch.chunk_slices(len(ranks)):
+        counts += np.bincount(ranks[chunk], minlength=len(counts))
 
     def known() -> Iterator[np.ndarray]:
         for rows, _, _ in group_rows(ranks, counts, times):
@@ -130,8 +132,8 @@ def _item_moments(
 ) -> np.ndarray:
     """Item (its rank, from 1) and moment of each row as one number."""
 
-    def of_chunk(at: slice) -> np.ndarray:
-        numbers = rows[at]
+    def of_chunk(chunk: slice) -> np.ndarray:
+        numbers = rows[chunk]
         moment = np.searchsorted(moments, times[numbers])
         return np.asarray((ranks[numbers] - 1) * len(moments) + moment)
 
@@ -181,7 +183,7 @@ def sample_negatives(
     users = distinct_rows(log.select(user_column)).to_series().sort()
     used = _used_items(log[user_column], log[item_column], users, items)
     positive_users = scratch.fill(
-        positives.height, np.int64, lambda at: _codes(positives[user_column][at], users)
+        positives.height, np.int64, lambda chunk: _codes(positives[user_column][chunk], users)
     )
     used_by = _used_by(used, positive_users, users, len(items), n)
     unused = len(items) - used_by
@@ -191,15 +193,15 @@ def sample_negatives(
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
-        for at in scratch.chunk_slices(len(positive_users)):
-            user = positive_users[at].repeat(n)
-            rank = drawn[at].reshape(-1)  # of the item among those that the user never used
+        for chunk in scratch.chunk_slices(len(positive_users)):
+            user = positive_users[chunk].repeat(n)
+            rank = drawn[chunk].reshape(-1)  # of the item among those that the user never used
             wanted = user * (len(items) + 1) + rank
             used_below = np.searchsorted(unused_before, wanted, side="right") - first_used[user]
             item = rank + used_below
-            time = None if times is None else times[at].repeat(n)
+            time = None if times is None else times[chunk].repeat(n)
             cells = [items.gather(item).alias(item_column), *values.cells(item, time)]
-            copies = positives[at].select(pl.all().repeat_by(n).explode(empty_as_null=False))
+            copies = positives[chunk].select(pl.all().repeat_by(n).explode(empty_as_null=False))
             copies = copies.with_columns(
                 column.cast(positives.schema[column.name]) for column in cells
             )
@@ -213,13 +215,13 @@ def _used_items(
 ) -> np.ndarray:
     """The different pairs of a user and an item in a log, each as one number `user * len(items) + item`, ascending."""
 
-    def pairs_of(at: slice) -> np.ndarray:
-        codes = _codes(user_cells[at], users) * len(items) + _codes(item_cells[at], items)
+    def pairs_of(chunk: slice) -> np.ndarray:
+        codes = _codes(user_cells[chunk], users) * len(items) + _codes(item_cells[chunk], items)
         return np.asarray(codes)
 
-    def is_first(at: slice) -> np.ndarray:
-        before = pairs[at.start - 1] if at.start else -1
-        return np.asarray(np.diff(pairs[at], prepend=before) != 0)
+    def is_first(chunk: slice) -> np.ndarray:
+        before = pairs[chunk.start - 1] if chunk.start else -1
+        return np.asarray(np.diff(pairs[chunk], prepend=before) != 0)
 
     pairs = scratch.fill(len(user_cells), np.int64, pairs_of)
     pairs.sort()
@@ -232,11 +234,11 @@ def _distinct(
     """For each row's user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
     chosen = scratch.empty((len(positive_users), n), np.int64)
     for k in range(n):
-        for at in scratch.chunk_slices(len(positive_users)):
-            last = unused[positive_users[at]] - n + k
+        for chunk in scratch.chunk_slices(len(positive_users)):
+            last = unused[positive_users[chunk]] - n + k
             number = rng.integers(0, last + 1, dtype=np.int64)
-            is_taken = (chosen[at, :k] == number[:, None]).any(axis=1)
-            chosen[at, k] = np.where(is_taken, last, number)
+            is_taken = (chosen[chunk, :k] == number[:, None]).any(axis=1)
+            chosen[chunk, k] = np.where(is_taken, last, number)
     return chosen
 
 
@@ -249,10 +251,10 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndar
     """
     first_used = np.cumsum(used_by) - used_by
 
-    def before(at: slice) -> np.ndarray:
-        user = used[at] // items
-        used_below = np.arange(at.start, at.stop) - first_used[user]
-        return np.asarray(user * (items + 1) + used[at] % items - used_below)
+    def before(chunk: slice) -> np.ndarray:
+        user = used[chunk] // items
+        used_below = np.arange(chunk.start, chunk.stop) - first_used[user]
+        return np.asarray(user * (items + 1) + used[chunk] % items - used_below)
 
     return scratch.fill(len(used), np.int64, before)
 
@@ -300,12 +302,12 @@ def _used_by(
 ) -> np.ndarray:
     """The number of items that each user used; a DataError if a user of a positive has fewer than n unused ones."""
     used_by = np.zeros(len(users), dtype=np.int64)
-    for at in scratch.chunk_slices(len(used)):
-        used_by += np.bincount(used[at] // items, minlength=len(users))
-    for at in scratch.chunk_slices(len(positive_users)):
-        counts = used_by[positive_users[at]]
+    for chunk in scratch.chunk_slices(len(used)):
+        used_by += np.bincount(used[chunk] // items, minlength=len(users))
+    for chunk in scratch.chunk_slices(len(positive_users)):
+        counts = used_by[positive_users[chunk]]
         if len(counts) and counts.max() > items - n:
-            user = int(positive_users[at.start + int(np.argmax(counts))])
+            user = int(positive_users[chunk.start + int(np.argmax(counts))])
             raise DataError(
                 f"each user needs at least {n} unused items for {n} negatives per positive: user {users[user]!r} used "
                 f"{used_by[user]} of {items}; lower per_positive"
@@ -376,7 +378,7 @@ def with_negatives(
 
 def _positive_rows(frame: pl.DataFrame, y: np.ndarray) -> pl.DataFrame:
     """The rows with a target [N] above 0."""
-    return take_rows(frame, scratch.where(len(y), lambda at: y[at] > 0))
+    return take_rows(frame, scratch.where(len(y), lambda chunk: y[chunk] > 0))
 
 
 def _negative_values(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int | float]:

@@ -42,15 +42,15 @@ def mixed_units(values: np.ndarray) -> str:
     """
     counts = dict.fromkeys(_UNITS, 0)
     first_rows: dict[str, int] = {}
-    for at in scratch.chunk_slices(len(values)):
-        seconds = values[at].astype(np.float64)
+    for chunk in scratch.chunk_slices(len(values)):
+        seconds = values[chunk].astype(np.float64)
         for unit, per_second in _UNITS.items():
             is_late = seconds >= _SECOND_OF_1980 * per_second
             is_early = seconds < _SECOND_OF_2100 * per_second
             in_unit = is_late & is_early
             if in_unit.any():
                 counts[unit] += int(in_unit.sum())
-                first_rows.setdefault(unit, at.start + int(in_unit.argmax()))
+                first_rows.setdefault(unit, chunk.start + int(in_unit.argmax()))
     if len(first_rows) < 2 or sum(counts.values()) < _LEAST_SHARE_OF_TIMES * len(values):
         return ""
     rarest, *others = sorted(first_rows, key=lambda unit: counts[unit])
@@ -116,9 +116,9 @@ def _values_by_chunks(
     """`_order_values` of each chunk; errors count the table's rows."""
     first = _order_values(frame.head(1), name, what, form, missing)
     values = scratch.empty(frame.height, first.dtype.type)
-    for at in scratch.chunk_slices(frame.height):
-        with counting_from(at.start):
-            values[at] = _order_values(frame[at], name, what, form, missing)
+    for chunk in scratch.chunk_slices(frame.height):
+        with counting_from(chunk.start):
+            values[chunk] = _order_values(frame[chunk], name, what, form, missing)
     return values
 
 
@@ -229,15 +229,15 @@ def _decided_by_all(column: pl.Series) -> np.ndarray | None:
     times = {family: scratch.empty(len(column), np.int64) for family in AMBIGUOUS_FAMILIES}
     are_unambiguous = True
     have_offset = set[bool]()
-    for at in scratch.chunk_slices(len(column)):
-        text = column[at].str.strip_chars().replace("", None)
+    for chunk in scratch.chunk_slices(len(column)):
+        text = column[chunk].str.strip_chars().replace("", None)
         if text.null_count():
             return None
 
         number = text.cast(pl.Float64, strict=False).fill_nan(None)
         are_numbers = are_numbers and not number.null_count()
         if are_numbers:
-            numbers[at] = number.to_numpy()
+            numbers[chunk] = number.to_numpy()
 
         readings = read_times(text)
         have_offset |= set(readings.normal.str.contains(OFFSET).unique())
@@ -248,7 +248,7 @@ def _decided_by_all(column: pl.Series) -> np.ndarray | None:
             if reading is None:
                 del times[family]
             else:
-                times[family][at] = reading.times.to_numpy()
+                times[family][chunk] = reading.times.to_numpy()
         if not times and not are_numbers:
             return None
 

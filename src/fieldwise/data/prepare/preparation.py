@@ -211,7 +211,9 @@ class Preparation:
                 for name, part in rows.items():
                     # else they are written already
                     if self._adds_to_rows:
-                        chunks = (part.frame[at] for at in scratch.chunk_slices(part.frame.height))
+                        chunks = (
+                            part.frame[chunk] for chunk in scratch.chunk_slices(part.frame.height)
+                        )
                         join_rows(chunks, self._path(ROWS_FOLDER.format(name)))
                     with new_file(self._path(TARGETS.format(name))) as file:
                         write_array(file, part.y)

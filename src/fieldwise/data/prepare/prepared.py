@@ -106,11 +106,11 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     ranks, counts = rank_texts(frame.get_column(schema.grouping))
     codes = scratch.empty(frame.height, np.int64)
     next_code = len(counts)
-    for at in scratch.chunk_slices(frame.height):
-        is_missing = ranks[at] == 0
+    for chunk in scratch.chunk_slices(frame.height):
+        is_missing = ranks[chunk] == 0
         missing_rows = int(is_missing.sum())
-        codes[at] = ranks[at]
-        codes[at][is_missing] = next_code + np.arange(missing_rows)
+        codes[chunk] = ranks[chunk]
+        codes[chunk][is_missing] = next_code + np.arange(missing_rows)
         next_code += missing_rows
     return codes
 
@@ -177,7 +177,9 @@ def encode_table(
         return replace(encoder.transform(frame, y=y), weight=weight)
     if chunks is None:  # each is encoded while the one before is written
         slices = scratch.chunk_slices(frame.height)
-        chunks = ahead((at, encoder.transform(frame[at], first_row=at.start)) for at in slices)
+        chunks = ahead(
+            (chunk, encoder.transform(frame[chunk], first_row=chunk.start)) for chunk in slices
+        )
     return save_chunks(folder, encoder.layout, frame.height, _reporting(chunks), y, weight)
 
 

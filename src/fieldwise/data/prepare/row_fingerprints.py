@@ -195,8 +195,12 @@ def _has_repeats(frame: pl.DataFrame, key: str) -> bool:
     hashes = _sorted_hashes(frame, [key])
     if len(hashes) < 2:
         return True
-    chunks = (hashes[at.start : at.stop + 1] for at in scratch.chunk_slices(len(hashes)))
-    return any((chunk[1:] == chunk[:-1]).any() for chunk in chunks)
+    for chunk in scratch.chunk_slices(len(hashes)):
+        # with the first of the next chunk
+        neighbours = hashes[chunk.start : chunk.stop + 1]
+        if (neighbours[1:] == neighbours[:-1]).any():
+            return True
+    return False
 
 
 def _equal_rows(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
@@ -209,9 +213,9 @@ def _equal_rows(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[
         # an ascending search stays in the cache
         hashes = _sorted_hashes(frame, columns)
         count = 0
-        for at in scratch.chunk_slices(len(hashes)):
-            nearest = np.searchsorted(train_hashes, hashes[at]).clip(max=len(train_hashes) - 1)
-            count += int((train_hashes[nearest] == hashes[at]).sum())
+        for chunk in scratch.chunk_slices(len(hashes)):
+            nearest = np.searchsorted(train_hashes, hashes[chunk]).clip(max=len(train_hashes) - 1)
+            count += int((train_hashes[nearest] == hashes[chunk]).sum())
         if count:
             counts[REPEATS.format(name)] = count
     return counts
@@ -221,7 +225,7 @@ def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
     """The hashes of all rows by some columns, ascending [N] uint64."""
     wanted = frame.select(columns)
     hashes = scratch.fill(
-        frame.height, np.uint64, lambda at: wanted[at].hash_rows(seed=0).to_numpy()
+        frame.height, np.uint64, lambda chunk: wanted[chunk].hash_rows(seed=0).to_numpy()
     )
     hashes.sort()
     return hashes

@@ -32,8 +32,13 @@ _NO_PART = -1
 
 def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """The different rows of a table, in memory and in any order."""
-    chunks = (frame[at].unique() for at in scratch.chunk_slices(frame.height))
-    return reduce(lambda known, chunk: pl.concat([known, chunk]).unique(), chunks)
+    distinct_of_chunks = (frame[chunk].unique() for chunk in scratch.chunk_slices(frame.height))
+    return reduce(_union, distinct_of_chunks)
+
+
+def _union(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
+    """The different rows of two tables."""
+    return pl.concat([first, second]).unique()
 
 
 def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
@@ -42,20 +47,20 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
     Rank 0 is a missing cell. The different texts are held in memory.
     """
     texts = pl.Series(dtype=pl.String)
-    for at in scratch.chunk_slices(len(column)):
-        texts = pl.concat([texts, coded(column[at]).texts]).unique()
+    for chunk in scratch.chunk_slices(len(column)):
+        texts = pl.concat([texts, coded(column[chunk]).texts]).unique()
     texts = texts.sort()
     ranks_of_texts = pl.int_range(1, len(texts) + 1, eager=True)
 
     ranks = scratch.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
-    for at in scratch.chunk_slices(len(column)):
-        cells = coded(column[at])
+    for chunk in scratch.chunk_slices(len(column)):
+        cells = coded(column[chunk])
         ranks_in_chunk = cells.texts.replace_strict(
             texts, ranks_of_texts, default=0, return_dtype=pl.Int32
         )
-        ranks[at] = cells.look_up(ranks_in_chunk.to_numpy(), 0)
-        counts += np.bincount(ranks[at], minlength=len(counts))
+        ranks[chunk] = cells.look_up(ranks_in_chunk.to_numpy(), 0)
+        counts += np.bincount(ranks[chunk], minlength=len(counts))
     return ranks, counts
 
 
@@ -89,13 +94,13 @@ def _rows_by_rank(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
     """The numbers of all rows by rank [N], those of a rank from its start, in the order of the table."""
     by_rank = scratch.empty(len(ranks), np.int64)
     next_places = starts.copy()
-    for at in scratch.chunk_slices(len(ranks)):
-        order = np.argsort(ranks[at], kind="stable")
-        rank = ranks[at][order]
+    for chunk in scratch.chunk_slices(len(ranks)):
+        order = np.argsort(ranks[chunk], kind="stable")
+        rank = ranks[chunk][order]
         counts = np.bincount(rank, minlength=len(starts))
         first_of_rank = np.cumsum(counts) - counts
         number_in_rank = np.arange(len(rank)) - first_of_rank[rank]
-        by_rank[next_places[rank] + number_in_rank] = order + at.start
+        by_rank[next_places[rank] + number_in_rank] = order + chunk.start
         next_places += counts
     return by_rank
 
@@ -122,12 +127,12 @@ def assign_random_split(
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
-    shuffled = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
+    shuffled = scratch.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
     np.random.default_rng(seed).shuffle(shuffled)
     part = scratch.empty(rows, np.int8)
     earlier = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
-    for at in scratch.chunk_slices(rows):
-        drawn = shuffled[at]
+    for chunk in scratch.chunk_slices(rows):
+        drawn = shuffled[chunk]
         codes = np.zeros(len(drawn), dtype=np.int64)
         if classes is not None:
             codes = classes[drawn].astype(np.int64)
@@ -148,13 +153,13 @@ def assign_random_split(
 def classes_of(y: np.ndarray) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
     values = np.empty(0, y.dtype)
-    for at in scratch.chunk_slices(len(y)):
-        values = np.union1d(values, y[at])
+    for chunk in scratch.chunk_slices(len(y)):
+        values = np.union1d(values, y[chunk])
     codes = scratch.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
-    for at in scratch.chunk_slices(len(y)):
-        codes[at] = np.searchsorted(values, y[at])
-        counts += np.bincount(codes[at], minlength=len(values))
+    for chunk in scratch.chunk_slices(len(y)):
+        codes[chunk] = np.searchsorted(values, y[chunk])
+        counts += np.bincount(codes[chunk], minlength=len(values))
     if len(counts) and counts.min() < 3:
         rare = values[np.argmin(counts)]
         raise DataError(
@@ -243,7 +248,7 @@ def split_table(
 
 def _rows_of_part(part: np.ndarray, number: int) -> np.ndarray:
     """The numbers of the rows of a part, ascending, int64."""
-    return scratch.where(len(part), lambda at: part[at] == number)
+    return scratch.where(len(part), lambda chunk: part[chunk] == number)
 
 
 def _at_random(
@@ -277,13 +282,13 @@ def _drop_without_positive(frame: pl.DataFrame, name: str, part: np.ndarray, y: 
         )
     ranks, counts = rank_texts(frame.get_column(name))
     has_positive = np.zeros((2, len(counts)), dtype=bool)  # by side and value
-    for at in scratch.chunk_slices(len(part)):
-        is_test = (part[at] == TEST).astype(np.int8)
-        positive = y[at] > 0
-        has_positive[is_test[positive], ranks[at][positive]] = True
-    for at in scratch.chunk_slices(len(part)):
-        is_test = (part[at] == TEST).astype(np.int8)
-        part[at] = np.where(has_positive[is_test, ranks[at]], part[at], DROPPED)
+    for chunk in scratch.chunk_slices(len(part)):
+        is_test = (part[chunk] == TEST).astype(np.int8)
+        positive = y[chunk] > 0
+        has_positive[is_test[positive], ranks[chunk][positive]] = True
+    for chunk in scratch.chunk_slices(len(part)):
+        is_test = (part[chunk] == TEST).astype(np.int8)
+        part[chunk] = np.where(has_positive[is_test, ranks[chunk]], part[chunk], DROPPED)
 
 
 def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
@@ -306,9 +311,9 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
     first_valid = ordered[first]
     first_test = ordered[second]
 
-    def parts_of(at: slice) -> np.ndarray:
-        is_valid = values[at] >= first_valid
-        is_test = values[at] >= first_test
+    def parts_of(chunk: slice) -> np.ndarray:
+        is_valid = values[chunk] >= first_valid
+        is_test = values[chunk] >= first_test
         return np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
 
     return scratch.fill(len(values), np.int8, parts_of)
@@ -379,8 +384,8 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
             f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
     part = scratch.empty(frame.height, np.int8)
-    for at in scratch.chunk_slices(frame.height):
-        text = as_text(frame[name][at])
+    for chunk in scratch.chunk_slices(frame.height):
+        text = as_text(frame[name][chunk])
         part_of_row = np.full(len(text), _NO_PART, dtype=np.int8)
         for number, names in (
             (TRAIN, settings.train),
@@ -393,9 +398,9 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
             row = int(np.argmax(has_none))
             raise DataError(
                 f"every value of the split's column must belong to a part: column {name!r} holds {text[row]!r} in row "
-                f"{at.start + row} (counting from 0); add it to train, valid or test, or remove such rows"
+                f"{chunk.start + row} (counting from 0); add it to train, valid or test, or remove such rows"
             )
-        part[at] = part_of_row
+        part[chunk] = part_of_row
     if settings.valid_share is None:
         return part
 

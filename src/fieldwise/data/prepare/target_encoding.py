@@ -66,21 +66,23 @@ def add_target_encoding(
             )
             means = (
                 label_sums.means(
-                    codes[name][at], None if folds is None else folds[at], settings.prior_rows
+                    codes[name][chunk], None if folds is None else folds[chunk], settings.prior_rows
                 )
-                for at in scratch.chunk_slices(frame.height)
+                for chunk in scratch.chunk_slices(frame.height)
             )
-            joined = join_rows(pl.DataFrame({new_column: chunk}).fill_nan(None) for chunk in means)
+            joined = join_rows(
+                pl.DataFrame({new_column: values}).fill_nan(None) for values in means
+            )
             encoded[name] = encoded[name].with_columns(joined.to_series())
     return encoded
 
 
 def _random_folds(rows: int, folds: int, seed: int) -> np.ndarray:
     """The fold of each row [N] int64, of nearly equal sizes."""
-    numbers = scratch.fill(rows, np.int64, lambda at: np.arange(at.start, at.stop))
+    numbers = scratch.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
     np.random.default_rng(seed).shuffle(numbers)
-    for at in scratch.chunk_slices(rows):
-        numbers[at] %= folds
+    for chunk in scratch.chunk_slices(rows):
+        numbers[chunk] %= folds
     return numbers
 
 
@@ -90,9 +92,9 @@ def _category_codes(
     """The category of each row of all parts, 0 for a missing one, and the number of categories with it."""
     # As text, the cells of parts of other types are equal.
     texts = (
-        as_text(frame[column][at]).to_frame()
+        as_text(frame[column][chunk]).to_frame()
         for frame in frames.values()
-        for at in scratch.chunk_slices(frame.height)
+        for chunk in scratch.chunk_slices(frame.height)
     )
     ranks, counts = rank_texts(join_rows(texts).to_series())
     ends = np.cumsum([frame.height for frame in frames.values()])
@@ -154,15 +156,15 @@ class _LabelSums:
         cell_sums = np.zeros(categories * fold_count)
         fold_rows = np.zeros(fold_count, np.int64)
         fold_sums = np.zeros(fold_count)
-        for at in scratch.chunk_slices(len(codes)):
-            category_rows += np.bincount(codes[at], minlength=categories)
-            np.add.at(category_sums, codes[at], y[at])
+        for chunk in scratch.chunk_slices(len(codes)):
+            category_rows += np.bincount(codes[chunk], minlength=categories)
+            np.add.at(category_sums, codes[chunk], y[chunk])
             if folds is not None:
-                cells = codes[at].astype(np.int64) * fold_count + folds[at]
+                cells = codes[chunk].astype(np.int64) * fold_count + folds[chunk]
                 cell_rows += np.bincount(cells, minlength=len(cell_rows))
-                np.add.at(cell_sums, cells, y[at])
-                fold_rows += np.bincount(folds[at], minlength=fold_count)
-                np.add.at(fold_sums, folds[at], y[at])
+                np.add.at(cell_sums, cells, y[chunk])
+                fold_rows += np.bincount(folds[chunk], minlength=fold_count)
+                np.add.at(fold_sums, folds[chunk], y[chunk])
         return cls(
             rows=np.float64(len(y)),
             label_sum=np.float64(y.sum()),
