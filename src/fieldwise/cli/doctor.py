@@ -11,6 +11,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -55,33 +56,42 @@ def run(*, json: AsJson = False) -> None:
     if json:
         print_json(facts)
         return
-    rows = []
-    for name, extra in facts["extras"].items():
-        result = ", ".join(
-            f"{package} {v}" for package, v in extra["packages"].items() if v is not None
-        )
-        rows.append(
-            [name, extra["for"], "yes" if extra["works"] else "no", result or extra["install"]]
-        )
-    lines = [
-        f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
-        f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk",
-        *(f"device {device}" for device in facts["devices"] or ()),
-        f"C++ compiler: {facts['compiler'] or 'none'} (for training.compile, export --to aoti, and builds)",
-        *(f"operation {name}: {backend}" for name, backend in (facts["ops"] or {}).items()),
-    ]
-    lines += [] if facts["bfloat16"] is None else [f"bfloat16: {facts['bfloat16']}"]
-    if facts["data_sets"] is not None:
-        lines.append(f"data sets in {facts['data_dir']}: {', '.join(facts['data_sets']) or 'none'}")
-    lines += [f"- {problem}" for problem in facts["attention"]] or ["no problems found"]
     out = console()
     out.print(f"fieldwise {facts['fieldwise']}, Python {facts['python']}, {facts['platform']}")
-    out.print(
-        "packages: " + ", ".join(f"{name} {v or 'absent'}" for name, v in facts["packages"].items())
-    )
+    versions = [f"{name} {version or 'absent'}" for name, version in facts["packages"].items()]
+    out.print(f"packages: {', '.join(versions)}")
+    rows = [_extra_row(name, extra) for name, extra in facts["extras"].items()]
     print_table(["extra", "for", "works", "packages"], rows)
-    for line in lines:
+    for line in _machine_lines(facts):
         out.print(line)
+    for problem in facts["attention"]:
+        out.print(f"- {problem}")
+    if not facts["attention"]:
+        out.print("no problems found")
+
+
+def _extra_row(name: str, extra: Mapping[str, Any]) -> list[str]:
+    """An extra with the versions of its packages that are there, or how to install it."""
+    versions = [f"{package} {v}" for package, v in extra["packages"].items() if v is not None]
+    works = "yes" if extra["works"] else "no"
+    return [name, extra["for"], works, ", ".join(versions) or extra["install"]]
+
+
+def _machine_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What is known of processor, devices, compiler and data sets."""
+    yield (
+        f"{facts['cores']} cores, {facts['threads'] or 'unknown'} threads, "
+        f"vector instructions {facts['cpu_capability'] or 'unknown'}, {facts['free_disk_gib']:.1f} GiB free on disk"
+    )
+    for device in facts["devices"] or ():
+        yield f"device {device}"
+    yield f"C++ compiler: {facts['compiler'] or 'none'} (for training.compile, export --to aoti, and builds)"
+    for name, backend in (facts["ops"] or {}).items():
+        yield f"operation {name}: {backend}"
+    if facts["bfloat16"] is not None:
+        yield f"bfloat16: {facts['bfloat16']}"
+    if facts["data_sets"] is not None:
+        yield f"data sets in {facts['data_dir']}: {', '.join(facts['data_sets']) or 'none'}"
 
 
 def examine() -> dict[str, Any]:
@@ -121,14 +131,6 @@ def examine() -> dict[str, Any]:
             f"other programs keep the {cores} cores busy (load {load:.1f}): training is slow, OMP_NUM_THREADS=1 may be "
             "faster"
         )
-    wanted = [os.environ.get("CXX", ""), "c++", "g++", "clang++"]
-    compiler = None
-    if path := next((result for name in wanted if name and (result := shutil.which(name))), None):
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, timeout=10, check=True
-            ).stdout
-            compiler = next(iter(said.splitlines()), path)
     return {
         "fieldwise": __version__,
         "python": platform.python_version(),
@@ -137,12 +139,29 @@ def examine() -> dict[str, Any]:
         "extras": extras,
         "cores": os.cpu_count(),
         **_torch_facts(packages["torch"], attention),
-        "compiler": compiler,
+        "compiler": _compiler(),
         "free_disk_gib": shutil.disk_usage(Path.cwd()).free / 2**30,
         "data_dir": str(folder),
         "data_sets": data_sets,
         "attention": attention,
     }
+
+
+def _compiler() -> str | None:
+    """The first line that a C++ compiler says of itself; None without one that works."""
+    for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++"):
+        path = shutil.which(name) if name else None
+        if path is None:
+            continue
+        try:
+            process = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=10, check=True
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+        lines = process.stdout.splitlines()
+        return lines[0] if lines else path
+    return None
 
 
 def _version(package: str, attention: list[str]) -> str | None:
