@@ -20,7 +20,13 @@ from fieldwise.serving.app_state import AppState
 from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.middleware import RequestMiddleware, error_answer
 from fieldwise.serving.replacement import Live
-from fieldwise.serving.routes import query_routes, scoring_routes, unlisted_routes, user_routes
+from fieldwise.serving.routes import (
+    page_routes,
+    query_routes,
+    scoring_routes,
+    status_routes,
+    user_routes,
+)
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
 from fieldwise.serving.settings import ServerSettings
@@ -60,7 +66,8 @@ def create_app(
     app.include_router(scoring_routes(state))
     app.include_router(query_routes(state))
     app.include_router(user_routes(state))
-    app.include_router(unlisted_routes(state))
+    app.include_router(status_routes(state))
+    app.include_router(page_routes(state))
     _document_requests(app.openapi(), state.limits)
     _add_error_handlers(app, state.metrics)
     app.state.registry = state.metrics.registry

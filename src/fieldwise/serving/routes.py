@@ -284,15 +284,9 @@ def user_routes(state: AppState) -> APIRouter:
     return routes
 
 
-def unlisted_routes(state: AppState) -> APIRouter:
-    """Routes outside the OpenAPI document: the document, the page, and the status for orchestrators and Prometheus.
-
-    A client without the server's token gets the document without examples, which are rows of the
-    bundle. The page's files run and load only what is from this server; they hold no data and need
-    no token.
-    """
+def status_routes(state: AppState) -> APIRouter:
+    """The status for orchestrators and Prometheus, which is not in the OpenAPI document."""
     routes = APIRouter(include_in_schema=False)
-    static = StaticFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
 
     @routes.get(HEALTH)
     async def health() -> dict[str, str]:
@@ -317,6 +311,19 @@ def unlisted_routes(state: AppState) -> APIRouter:
     @routes.get("/metrics")
     async def exposition() -> Response:
         return Response(state.metrics.exposition(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def page_routes(state: AppState) -> APIRouter:
+    """The OpenAPI document and the page, which are not in the document.
+
+    A client without the server's token gets the document without examples, which are rows of the
+    bundle. The page's files run and load only what is from this server; they hold no data and need
+    no token.
+    """
+    routes = APIRouter(include_in_schema=False)
+    static = StaticFiles(packages=[("fieldwise.serving", "static"), ("fastapi_offline", "static")])
 
     @routes.get("/openapi.json")
     async def document(request: Request) -> Response:
