@@ -131,6 +131,13 @@ def stored_rows(frame):
     return asyncio.run(stores.users.get([str(k) for k in range(frame.height)]))
 
 
+def lost_by_pandas(column):
+    """Whether `to_pandas` makes floats of integers with missing ones that floats cannot tell apart."""
+    if not column.dtype.is_integer() or not column.null_count():
+        return False
+    return any(abs(value) >= 2**53 for value in column.drop_nulls())
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(one=columns())
 def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatch):
@@ -147,7 +154,7 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatc
     frame.write_parquet(tmp_path / "x.parquet")
     check_equal(arrays(encoder.transform(tmp_path / "x.parquet")), expected, "Parquet")
     check_equal(arrays(encoder.transform(frame.to_arrow())), expected, "pyarrow")
-    if not column.dtype.is_nested():
+    if not column.dtype.is_nested() and not lost_by_pandas(column):
         check_equal(arrays(encoder.transform(frame.to_pandas())), expected, "pandas")
     if isinstance(column.dtype, pl.Datetime | pl.Duration):
         for unit in ("us", "ns"):

@@ -41,6 +41,7 @@ class Schema:
             shares the rows of a field that is not Categorical, one column for users and items, or
             an id column that a field reads otherwise.
 
+    >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("user"), Categorical("item")), label=Label("click"))
     >>> Schema.from_toml(schema.to_toml()) == schema
     True
@@ -173,8 +174,10 @@ class Schema:
         Numbers with a `number_format` are among them. Without `user` or `item`, so are `user_id`
         and `item_id`.
 
+        >>> from fieldwise import Categorical, Numeric
         >>> price = Numeric("price", number_format="1.234,5")
-        >>> Schema(fields=(Categorical("os"), Numeric("age"), price), label=Label("click"), user="reader").text_columns
+        >>> fields = (Categorical("os"), Numeric("age"), price)
+        >>> Schema(fields=fields, label=Label("click"), user="reader").text_columns
         ('os', 'price', 'reader', 'item_id')
         """
         ids = (self.user or "user_id", self.item or "item_id")
@@ -203,6 +206,7 @@ class Schema:
     def row_keys(self) -> tuple[str, ...]:
         """The columns that identify a row: `keys`, else `user` and `item`.
 
+        >>> from fieldwise import Categorical
         >>> Schema(fields=(Categorical("age"),), label=Label("click"), user="reader").row_keys
         ('reader',)
         """
