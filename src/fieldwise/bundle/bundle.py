@@ -329,15 +329,14 @@ class Bundle:
         return self if device_of(self.network).type == "cpu" else copy.deepcopy(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle or a copy keeps: the network on the CPU, so that any machine can read it."""
+        """The state that a copy keeps: the network on the CPU, which any machine has."""
         state = dict(vars(self))
         if device_of(self.network).type != "cpu":
-            kept: dict[int, Any] = {id(tensor): tensor.cpu() for tensor in self.network.buffers()}
-            kept |= {
-                id(p): nn.Parameter(p.detach().cpu(), p.requires_grad)
-                for p in self.network.parameters()
-            }
-            state["network"] = copy.deepcopy(self.network, kept)
+            on_cpu: dict[int, Any] = {id(tensor): tensor.cpu() for tensor in self.network.buffers()}
+            for parameter in self.network.parameters():
+                copied = nn.Parameter(parameter.detach().cpu(), parameter.requires_grad)
+                on_cpu[id(parameter)] = copied
+            state["network"] = copy.deepcopy(self.network, on_cpu)
         return state
 
     def __repr__(self) -> str:

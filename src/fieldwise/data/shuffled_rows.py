@@ -30,7 +30,7 @@ ONE_WINDOW_BYTES = 1 << 30
 """A table of at most this size is one window by default."""
 WINDOW_BYTES = 1 << 28
 BATCHES_PER_MEMORY_RETURN = 256
-"""Batches of many sizes leave gaps in memory, which goes back to the system after so many."""
+"""Batches of different sizes fragment memory, which is returned to the system at this interval."""
 
 
 class Rows(NamedTuple):

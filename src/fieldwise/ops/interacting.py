@@ -152,7 +152,8 @@ def interacting(
     native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
     run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
     narrow = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    last = (dropout * training, NATIVE.bfloat16 and narrow)[: 1 + native]
+    rate = dropout if training else 0.0
+    last = (rate, NATIVE.bfloat16 and narrow) if native else (rate,)
     return run(
         *operands,
         seed,

@@ -67,7 +67,7 @@ class Facts:
 
 
 def has_large_vocabulary(layout: Layout) -> bool:
-    """Whether the shared embedding table has so many rows that lazy updates save time."""
+    """Whether the shared embedding table is large enough for lazy updates to save time."""
     return layout.num_rows >= LARGE_VOCABULARY
 
 

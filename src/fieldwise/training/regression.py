@@ -50,7 +50,7 @@ LBFGS_GRADIENT = 1e-6
 LBFGS_ROUGH_GRADIENT = 1e-5
 
 CHUNK_ROWS = 1 << 16
-"""Between chunks of so many rows a deadline is asked."""
+"""Rows of a chunk; deadlines are checked between chunks."""
 
 OnProgress = Callable[[float | None], None]
 

@@ -50,7 +50,7 @@ _PROBED_TEXTS = 1_000
 _NUMBER_WITH_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d[\d.,]* ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
 _NEAR_UNIQUE = 0.9
 _NEAR_UNIQUE_VALUES = 1_000
-"""At least so many different values may be nearly one for each row."""
+"""The least number of different values of a column that counts as nearly unique."""
 _FEWER = "project it to fewer, for example by PCA, or write a column for each number"
 _LISTS = (
     "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
