@@ -9,7 +9,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
@@ -220,7 +220,8 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
     if hint is Any:
         return value
     if origin is Literal:
-        return _convert_choice(value, get_args(hint), path, error)
+        check_choice(path, value, get_args(hint), error)
+        return value
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint), path, error)
     if origin is tuple:
@@ -235,14 +236,14 @@ def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> A
     return _convert_plain(value, hint, path, error)
 
 
-def _convert_choice(
-    value: Any, choices: tuple[Any, ...], path: str, error: type[FieldwiseError]
-) -> Any:
+def check_choice(
+    name: str, value: object, choices: Sequence[object], error: type[FieldwiseError] = ConfigError
+) -> None:
+    """Check that a setting has one of the values of its `Literal`; no truth value stands for a number."""
     is_truth_for_number = isinstance(value, bool) != isinstance(choices[0], bool)
     if value not in choices or is_truth_for_number:
         options = ", ".join(repr(choice) for choice in choices)
-        raise error(f"{path} must be one of {options}, found {value!r}")
-    return value
+        raise error(f"{name} must be one of {options}, found {value!r}")
 
 
 def _convert_tuple(

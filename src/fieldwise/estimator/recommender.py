@@ -22,7 +22,7 @@ from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
-from fieldwise.config import changed, nearest, parse, to_plain
+from fieldwise.config import changed, check_choice, nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder, missing_marks
 from fieldwise.data.encode.numbers import marks_sentences
 from fieldwise.data.prepare.labels import LabelledRows
@@ -493,10 +493,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
                 curves.
         """
         bundle = self._fitted()
-        if kind not in get_args(Plot):
-            raise ConfigError(
-                f"kind must be one of {', '.join(map(repr, get_args(Plot)))}, found {kind!r}"
-            )
+        check_choice("kind", kind, get_args(Plot))
         if kind == "training":
             if not hasattr(self, "history_"):
                 raise ConfigError(

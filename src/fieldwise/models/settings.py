@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_ori
 
 from torch import nn
 
-from fieldwise.config import Settings, nearest
+from fieldwise.config import Settings, check_choice, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding
 from fieldwise.layout import Layout
@@ -152,9 +152,8 @@ class EmbeddingSettings(Settings):
                 hint = get_args(hint)[0]
             if get_origin(hint) is Annotated:
                 hint.__metadata__[0](name, value)
-            elif get_origin(hint) is Literal and value not in get_args(hint):
-                known = ", ".join(map(repr, get_args(hint)))
-                raise ConfigError(f"{name} must be one of {known}, found {value!r}")
+            elif get_origin(hint) is Literal:
+                check_choice(name, value, get_args(hint))
             elif hint is bool and not isinstance(value, bool):  # any text would count as true
                 raise ConfigError(f"{name} must be True or False, found {value!r}")
         super().__post_init__()

@@ -5,6 +5,7 @@ from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
+from fieldwise.config import check_choice
 from fieldwise.errors import SchemaError
 
 _WORDS_OF_TYPES: dict[type, tuple[type, str]] = {
@@ -21,12 +22,9 @@ def check_choices(settings: Any, what: str) -> None:
         value = getattr(settings, attribute.name)
         alternatives = (attribute.type, *get_args(attribute.type))
         choices = [get_args(hint) for hint in alternatives if get_origin(hint) is Literal]
-        if not choices or value in choices[0]:
-            continue
-        if value is None and type(None) in alternatives:
-            continue
-        options = ", ".join(repr(option) for option in choices[0])
-        raise SchemaError(f"{what}: {attribute.name} must be one of {options}, found {value!r}")
+        is_omitted = value is None and type(None) in alternatives
+        if choices and not is_omitted:
+            check_choice(f"{what}: {attribute.name}", value, choices[0], SchemaError)
 
 
 def check_types(settings: Any, what: str) -> None:
