@@ -2,11 +2,49 @@
 
 Every message is one sentence: the rule, what was found and where, what to do. The command line
 prints it without a traceback and exits with code 2.
+
+An error takes its sentence in parts: text, and the facts that a caller may know better.
+
+>>> error = DataError("a price must be a number, found 'x' in ", Row(2), "; correct the cell")
+>>> error.row.number += 1000
+>>> str(error)
+"a price must be a number, found 'x' in row 1002 (counting from 0); correct the cell"
 """
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Row:
+    """A row that an error names: by its number, or by its line in a file once a caller has added that.
+
+    Args:
+        number: the row's number, from 0, in the table that was checked.
+        file: the file that holds the row, where a table has several, or the row has a line.
+        line: the line of the file at which the row begins, from 1.
+    """
+
+    number: int
+    file: str | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        if self.line is not None:
+            return f"line {self.line} of {self.file}"
+        of_file = "" if self.file is None else f" of {self.file}"
+        return f"row {self.number} (counting from 0){of_file}"
 
 
 class FieldwiseError(Exception):
-    """Base class of all errors that fieldwise raises for users."""
+    """Base class of all errors that fieldwise raises for users; `args` are the parts of the sentence."""
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
+
+    @property
+    def row(self) -> Row | None:
+        """The row that the sentence names, to which callers add what they know; None if it names none."""
+        return next((part for part in self.args if isinstance(part, Row)), None)
 
 
 class SchemaError(FieldwiseError, ValueError):

@@ -42,6 +42,7 @@ from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.data.read.vectors import MOST_POSITIONS
+from fieldwise.errors import Row
 
 FRAME = pl.DataFrame(
     {
@@ -296,7 +297,7 @@ def test_a_first_line_that_names_the_separator(subtests, tmp_path):
         as_table(path)
     path.write_text("sep=;\na;b\n1;2\nx;0\n")
     with pytest.raises(DataError, match=f"line 4 of {re.escape(str(path))}"), naming_lines(path):
-        raise DataError("row 1 (counting from 0)")
+        raise DataError(Row(1))
     path.write_text("sep=x\n1\n")  # a letter is no delimiter
     assert as_table(path).columns == ["sep=x"]
 

@@ -27,6 +27,7 @@ from fieldwise.data.prepare.ordering import latest_rows, mixed_units, order_valu
 from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.data.read.row_numbers import naming_lines, renumbering_rows
 from fieldwise.data.read.text_format import TextFormat
+from fieldwise.errors import Row
 from fieldwise.storage import scratch
 
 
@@ -189,7 +190,7 @@ def test_a_time_format_is_kept_and_checked() -> None:
 def line_of(path, row, columns=None):
     """The line that an error about a row names; None if there is no such row."""
     with pytest.raises(DataError) as e, naming_lines(path, TextFormat(columns=columns)):
-        raise DataError(f"row {row} (counting from 0)")
+        raise DataError(Row(row))
     result = re.fullmatch(rf"line (\d+) of {re.escape(str(path))}", str(e.value))
     if result is None:
         assert str(e.value) == f"row {row} (counting from 0)"
@@ -233,14 +234,14 @@ def test_other_errors_and_files_stay_as_they_are(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"bad cell in line 2 of .*t\.csv; mend"),
         naming_lines(tmp_path / "t.csv"),
     ):
-        raise DataError("bad cell in row 0 (counting from 0); mend")
+        raise DataError("bad cell in ", Row(0), "; mend")
     with (
         pytest.raises(DataError, match=r"in row 0 \(counting from 0\)"),
         naming_lines(tmp_path / "t.parquet"),
     ):
-        raise DataError("bad cell in row 0 (counting from 0)")
+        raise DataError("bad cell in ", Row(0))
     with pytest.raises(DataError, match=r"in row 7 \(counting from 0\)"), renumbering_rows([3, 7]):
-        raise DataError("bad cell in row 1 (counting from 0)")
+        raise DataError("bad cell in ", Row(1))
 
 
 def test_rows_that_the_label_drops_are_counted() -> None:
@@ -257,7 +258,7 @@ def test_rows_that_the_label_drops_are_counted() -> None:
 def test_a_row_of_several_files_is_named_with_its_file(tmp_path):
     def told(pattern, row, **reading):
         with pytest.raises(DataError) as e, naming_lines(tmp_path / pattern, TextFormat(**reading)):
-            raise DataError(f"bad cell in row {row} (counting from 0); mend it")
+            raise DataError("bad cell in ", Row(row), "; mend it")
         return str(e.value).replace(str(tmp_path) + "/", "")
 
     (tmp_path / "a.csv").write_text("x,y\n1,2\n\n\n")
@@ -298,15 +299,16 @@ def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
         )
         assert "750 in seconds, the first of the former is row 1 (counting from 0)" in str(e.value)
     some_missing = np.where(np.arange(1_000) % 200 == 0, 0, mixed)
-    assert "250 of 1,000 rows are in milliseconds" in mixed_units(some_missing), (
-        "marks of missing times hide nothing"
-    )
+    units, _ = mixed_units(some_missing)
+    assert "250 of 1,000 rows are in milliseconds" in units, "marks of missing times hide nothing"
     with mock.patch.object(
         scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]
     ):
         late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
-        assert "10 of 1,000 rows are in microseconds" in mixed_units(late)
-        assert "is row 990 (counting from 0)" in mixed_units(late)
+        units, row = mixed_units(late)
+    assert "10 of 1,000 rows are in microseconds" in units
+    assert units.endswith("the first of the former is ")
+    assert row == Row(990)
 
 
 def test_numbers_that_order_rows_and_are_no_times_of_two_units(subtests):

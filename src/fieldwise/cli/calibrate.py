@@ -97,7 +97,7 @@ def _fit(
                 if label.name not in calibrations:
                     calibrations[label.name] = METHODS[method](y, score)
             except DataError as e:
-                raise DataError(f"label {label.name!r}, {where}: {e}") from None
+                raise DataError(f"label {label.name!r}, {where}: ", *e.args) from None
             figures[where][label.name] = before_and_after(y, score, calibrations[label.name])
     facts = {
         "method": method,

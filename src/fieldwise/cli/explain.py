@@ -146,7 +146,7 @@ def _check_background(bundle: "Bundle", background: "pl.DataFrame", option: str)
     try:
         bundle.encoder.transform(background)
     except DataError as e:
-        raise DataError(f"{option}: {e}") from None
+        raise DataError(f"{option}: ", *e.args) from None
 
 
 def _is_of_simulated_log(bundle: "Bundle") -> bool:

@@ -9,7 +9,7 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, Row
 from fieldwise.schema.ids import id_column
 from fieldwise.storage.files import check_folder
 
@@ -189,7 +189,9 @@ def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -
             row = int((~is_same).arg_max() or 0)
             raise DataError(
                 f"changed items must have the types of the index: column {name!r} is {dtype} there, found "
-                f"{values[row]!r} in row {row} (counting from 0); build the index from the whole catalogue instead"
+                f"{values[row]!r} in ",
+                Row(row),
+                "; build the index from the whole catalogue instead",
             )
         added.append(cast_values)
     is_changed = _texts(items, column, "the index").is_in(changed_ids)

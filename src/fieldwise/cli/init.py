@@ -197,7 +197,7 @@ def _files(options: InitOptions) -> tuple[Path, Path, bool]:
         try:
             check_output(schema, overwrite=options.overwrite)
         except ConfigError as e:
-            raise ConfigError(f"{e}, or --schema {schema} to use it as it is") from None
+            raise ConfigError(*e.args, f", or --schema {schema} to use it as it is") from None
     return recipe, schema, is_schema_given
 
 

@@ -206,7 +206,7 @@ class Loader:
         try:
             checked_ids(catalogue, self.item_id)
         except DataError as e:  # they cannot be looked up either
-            raise DataError(f"{self._options.items or self._options.log}: {e}") from None
+            raise DataError(f"{self._options.items or self._options.log}: ", *e.args) from None
         try:
             return Ranker(ranker, item_table(catalogue, self.item_id))
         except FieldwiseError as e:

@@ -13,11 +13,12 @@ import signal
 import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 from fieldwise import errors
-from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line
+from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, Row, first_line
 
 Task = Mapping[str, Any]
 """What a piece of work is given: plain values that JSON can hold."""
@@ -47,7 +48,7 @@ def done_here(work: Work, task: str) -> str:
         try:
             done: dict[str, Any] = {"answer": work(json.loads(task))}
         except FieldwiseError as e:
-            done = {"error": type(e).__name__, "sentence": str(e)}
+            done = {"error": type(e).__name__, "sentence": [_plain(part) for part in e.args]}
     done["warnings"] = [
         str(warning.message) for warning in caught if warning.category is UserWarning
     ]
@@ -60,8 +61,14 @@ def answered(text: str) -> dict[str, Any]:
     for sentence in done["warnings"]:
         warnings.warn(sentence, stacklevel=2)
     if "error" in done:
-        raise getattr(errors, done["error"])(done["sentence"])
+        sentence = [Row(**part) if isinstance(part, dict) else part for part in done["sentence"]]
+        raise getattr(errors, done["error"])(*sentence)
     return dict(done["answer"])
+
+
+def _plain(part: object) -> str | dict[str, Any]:
+    """A part of an error's sentence as JSON holds it."""
+    return asdict(part) if isinstance(part, Row) else str(part)
 
 
 @contextlib.contextmanager

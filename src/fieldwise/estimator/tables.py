@@ -12,7 +12,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.prepare.labels import LabelledRows, read_labels
 from fieldwise.data.read.tables import as_table
-from fieldwise.errors import DataError, first_line
+from fieldwise.errors import DataError, Row, first_line
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.schema import Schema
 
@@ -83,7 +83,7 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
     try:
         weights = None if weight is None else weight_column(weight, frame.height)
     except DataError as e:
-        raise DataError(f"sample_weight: {e}") from None
+        raise DataError("sample_weight: ", *e.args) from None
     return read_labels(frame, schema.labels, weight=weights, missing=schema.missing)
 
 
@@ -94,7 +94,7 @@ def _columns_of_several_labels(y: Any, schema: Schema, rows: int) -> list[pl.Ser
     try:
         table = as_table(y)
     except DataError as e:
-        raise DataError(f"{rule}, or be omitted if X has them: {e}") from None
+        raise DataError(f"{rule}, or be omitted if X has them: ", *e.args) from None
 
     absent = [name for name in names if name not in table.columns]
     if absent:
@@ -115,9 +115,10 @@ def _with_label(frame: pl.DataFrame, given: pl.Series) -> pl.DataFrame:
             row = int(differs.arg_max() or 0)
             raise DataError(
                 f"y and the label's column {given.name!r} of X must agree, found {given[row]!r} in y "
-                f"and {column_of_X[row]!r} in X in row {row} (counting from 0), and "
-                f"{int(differs.sum()):,} such rows of {frame.height:,}: leave out y, or remove the "
-                "column from X"
+                f"and {column_of_X[row]!r} in X in ",
+                Row(row),
+                f", and {int(differs.sum()):,} such rows of {frame.height:,}: leave out y, or "
+                "remove the column from X",
             )
     return frame.with_columns(given)
 

@@ -7,7 +7,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 
 
 def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDArray[np.float64]:
@@ -30,8 +30,9 @@ def finite_column(values: ArrayLike, what: str, rows: int | None = None) -> NDAr
     if broken.any():
         row = int(broken.argmax())
         raise DataError(
-            f"{what} must be finite, found {numbers[row]} in row {row} (counting from 0), one of {int(broken.sum())} "
-            "such rows; fix their origin"
+            f"{what} must be finite, found {numbers[row]} in ",
+            Row(row),
+            f", one of {int(broken.sum())} such rows; fix their origin",
         )
     if rows is not None and rows != len(numbers):
         raise DataError(
@@ -64,7 +65,7 @@ def _refuse(
     """Raise a DataError that names the first of the rows with a wrong value, if there is one."""
     if wrong.any():
         row = int(wrong.argmax())
-        raise DataError(f"{rule}, found {values[row]:g} in row {row} (counting from 0){fix}")
+        raise DataError(f"{rule}, found {values[row]:g} in ", Row(row), fix)
 
 
 def labelled_column(

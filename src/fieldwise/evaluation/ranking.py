@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.charts import Chart, Line, line_chart
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.evaluation.binary import (
     labelled_column,
     labels_of,
@@ -162,9 +162,8 @@ def values_by_group(
     if column.dtype == np.object_:
         absent = absent.astype(bool) | np.equal(column, np.array(None)).astype(bool)
     if absent.any():
-        raise DataError(
-            f"every row needs a group, but row {int(absent.argmax())} (counting from 0) has none; fill it"
-        )
+        row = Row(int(absent.argmax()))
+        raise DataError("every row needs a group, but ", row, " has none; fill it")
     try:
         names, code = np.unique(column, return_inverse=True)
     except TypeError as e:

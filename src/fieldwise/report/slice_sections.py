@@ -200,7 +200,7 @@ def _training_rows(train: pl.DataFrame, test: pl.DataFrame, column: str) -> np.n
     try:
         ids = coded(both.to_series())
     except DataError as e:
-        raise ConfigError(f"user and item ids must be single values: {e}") from None
+        raise ConfigError("user and item ids must be single values: ", *e.args) from None
     train_codes = ids.codes[: train.height]
     test_codes = ids.codes[train.height :]
     rows_by_code = np.bincount(train_codes, minlength=len(ids.texts) + 1)

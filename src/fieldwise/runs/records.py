@@ -298,7 +298,7 @@ def _check_ranking(recipes: Sequence[Recipe]) -> None:
         try:
             check_ranking(recipe.schema)
         except ConfigError as e:
-            raise ConfigError(f"{recipe.name}: {e}") from None
+            raise ConfigError(f"{recipe.name}: ", *e.args) from None
 
 
 class WantedRun(NamedTuple):

@@ -30,7 +30,7 @@ from fieldwise.data.encode.columns import (
     text_numbers,
 )
 from fieldwise.data.encode.numbers import without_marked_numbers
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 
@@ -318,8 +318,9 @@ def _plain(column: pl.Series, first_row: int) -> pl.Series:
         if is_infinite.any():
             row = int(is_infinite.arg_max() or 0)
             raise DataError(
-                f"numbers must be finite: column {column.name!r} holds {column[row]!r} in row {first_row + row} "
-                "(counting from 0); correct the cell or leave it empty"
+                f"numbers must be finite: column {column.name!r} holds {column[row]!r} in ",
+                Row(first_row + row),
+                "; correct the cell or leave it empty",
             )
         return column.fill_nan(None)
     if dtype == pl.Duration:

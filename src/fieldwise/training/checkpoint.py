@@ -159,7 +159,7 @@ class Checkpoints:
             try:
                 CHECKPOINT.check_version(folder)
             except DataError as e:
-                raise DataError(f"{e}, or {self.place.remedy}") from None
+                raise DataError(*e.args, f", or {self.place.remedy}") from None
             with self._removing_damaged(folder):
                 opened.append(_open(folder))
 

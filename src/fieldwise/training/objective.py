@@ -120,7 +120,7 @@ class Objective:
             try:
                 metrics_of_label = label._metrics_of_label(target, z, group, weight, one_class)
             except DataError as e:
-                raise DataError(f"label {name!r}: {e}") from None
+                raise DataError(f"label {name!r}: ", *e.args) from None
             for metric, value in metrics_of_label.items():
                 if metric != "rows":
                     metrics[f"{name}.{metric}"] = value

@@ -22,7 +22,7 @@ from fieldwise.data.encode.numbers import (
     plain_numbers,
     without_marked_numbers,
 )
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS
 
@@ -131,7 +131,9 @@ def as_number(
                 named = " and in ".join(f"number_format = {way!r}" for way in ways)
                 fix = f"every cell is a number in {named}: set it"
             raise DataError(
-                f"only numbers are allowed: {what} holds the text {column[row]!r} in row {row} (counting from 0); {fix}"
+                f"only numbers are allowed: {what} holds the text {column[row]!r} in ",
+                Row(row),
+                f"; {fix}",
             )
     elif kind == pl.Duration:
         number = duration_seconds(column)
@@ -145,8 +147,9 @@ def as_number(
     if beyond.any():
         row = int(beyond.arg_max() or 0)
         raise DataError(
-            f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in row "
-            f"{row} (counting from 0); fix the cell or leave it empty"
+            f"numbers must be finite and at most {FLOAT32_MAX:.1e}: {what} holds {column[row]!r} in ",
+            Row(row),
+            "; fix the cell or leave it empty",
         )
     return number
 

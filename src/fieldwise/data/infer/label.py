@@ -14,7 +14,7 @@ from fieldwise.data.encode.columns import LARGEST_WHOLE, as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
-from fieldwise.errors import DataError, SchemaError
+from fieldwise.errors import DataError, Row, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.number_format import MISSING_MARKS
 
@@ -120,7 +120,9 @@ def _check_cells(column: pl.Series) -> None:
         row = int(column.is_null().arg_max() or 0)
         raise SchemaError(
             f"every row needs a label: column {name!r} has none in {column.null_count()} of {len(column)} rows, the "
-            f"first is row {row} (counting from 0); remove or fill them"
+            "first is ",
+            Row(row),
+            "; remove or fill them",
         )
     if holds_no_label(column.dtype):
         raise SchemaError(
@@ -164,7 +166,7 @@ def _with_rate(candidate: LabelCandidate, column: pl.Series) -> LabelCandidate:
     try:
         targets = read_label(column.to_frame(), candidate.label).main
     except DataError as e:
-        raise SchemaError(str(e)) from None
+        raise SchemaError(*e.args) from None
     return replace(candidate, rate=float(targets.mean()))
 
 

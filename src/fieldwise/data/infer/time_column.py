@@ -185,9 +185,10 @@ def _unit_since_1970(column: ColumnProfile) -> str:
 
 def _doubt(column: pl.Series, parsed: ParsedTimestamps | None) -> str:
     """What the user must specify of a column of times, or an empty text; `parsed` are those of its text."""
-    units = mixed_units(column.to_numpy()) if column.dtype.is_numeric() else ""
-    if units:
-        return f"the times of column {column.name!r} are not comparable: {units}; convert them to one unit"
+    mixed = mixed_units(column.to_numpy()) if column.dtype.is_numeric() else None
+    if mixed is not None:
+        units, row = mixed
+        return f"the times of column {column.name!r} are not comparable: {units}{row}; convert them to one unit"
     if parsed is None:
         return ""
     if parsed.mixed:

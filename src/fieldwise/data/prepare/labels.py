@@ -14,7 +14,7 @@ from fieldwise.data.encode.numbers import is_mark, without_marked_numbers
 from fieldwise.data.read.mapped_rows import take_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.schema import Label, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
@@ -193,7 +193,9 @@ def _refuse(
     if absent is not None:
         raise DataError(
             f"every row needs a label: {absent[0]} of {frame.height} rows have none in column {label.column!r}, the "
-            f"first is row {absent[1]} (counting from 0){_shown_mark(frame, label, absent[1])}; remove or fill them"
+            "first is ",
+            Row(absent[1]),
+            f"{_shown_mark(frame, label, absent[1])}; remove or fill them",
         )
     smallest = pl.Series(dtype=pl.String)
     for chunk in scratch.chunk_slices(frame.height):
@@ -302,8 +304,9 @@ def _target(column: pl.Series, label: Label) -> pl.Series:
     if is_outside.any():
         row = int(is_outside.arg_max() or 0)
         raise DataError(
-            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in row "
-            f"{row} (counting from 0); give positive_above or positive_values, and drop_values for rows to drop"
+            f"a binary label without a rule must be 0 or 1: column {label.column!r} holds {column[row]!r} in ",
+            Row(row),
+            "; give positive_above or positive_values, and drop_values for rows to drop",
         )
     return text == "1"
 
@@ -318,6 +321,8 @@ def _number_in_range(column: pl.Series, label: Label) -> pl.Series:
             row = int(is_outside.arg_max() or 0)
             raise DataError(
                 f"the label must lie in its range [{low:g}, {high:g}]: column {label.column!r} holds {column[row]!r} "
-                f"in row {row} (counting from 0); widen the range or remove the row"
+                "in ",
+                Row(row),
+                "; widen the range or remove the row",
             )
     return numbers

@@ -12,7 +12,7 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling
 from fieldwise.data.prepare.splits import distinct_rows, group_rows
 from fieldwise.data.read.mapped_rows import join_rows, take_rows
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, Row
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Scalar
 from fieldwise.storage import scratch
@@ -285,8 +285,9 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
             if is_missing.any():
                 row = int(is_missing.arg_max() or 0)
                 raise DataError(
-                    f"every row needs a user and an item: column {name!r} of the {what} is empty in row {row} "
-                    "(counting from 0); remove or fill such rows"
+                    f"every row needs a user and an item: column {name!r} of the {what} is empty in ",
+                    Row(row),
+                    "; remove or fill such rows",
                 )
 
 

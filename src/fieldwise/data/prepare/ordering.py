@@ -18,7 +18,7 @@ from fieldwise.data.prepare.timestamps import (
     read_times,
 )
 from fieldwise.data.read.row_numbers import counting_from
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.schema import Role, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
@@ -30,15 +30,17 @@ _SECOND_OF_1980 = 315_532_800
 _SECOND_OF_2100 = 4_102_444_800
 
 
-def mixed_units(values: np.ndarray) -> str:
-    """What is wrong with numbers that are times since 1970 in several units, such as seconds and milliseconds; or "".
+def mixed_units(values: np.ndarray) -> tuple[str, Row] | None:
+    """How many of some numbers are times since 1970 in which unit, and the first row in the rarest one.
+
+    None if they are not in several units, such as seconds and milliseconds.
 
     A unit is told by magnitude: numbers that are years from 1980 to 2100 in it. Numbers of which
     more than one in a hundred is no time in any unit have none; fewer may be marks of missing
     times, such as 0.
 
-    >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))
-    '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is row 1 (counting from 0)'
+    >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))[0]
+    '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is '
     """
     counts = dict.fromkeys(_UNITS, 0)
     first_rows: dict[str, int] = {}
@@ -52,14 +54,15 @@ def mixed_units(values: np.ndarray) -> str:
                 counts[unit] += int(in_unit.sum())
                 first_rows.setdefault(unit, chunk.start + int(in_unit.argmax()))
     if len(first_rows) < 2 or sum(counts.values()) < _LEAST_SHARE_OF_TIMES * len(values):
-        return ""
+        return None
     rarest, *others = sorted(first_rows, key=lambda unit: counts[unit])
     rest = ", ".join(f"{counts[unit]:,} in {unit}" for unit in others)
     verb = "is" if counts[rarest] == 1 else "are"
-    return (
-        f"{counts[rarest]:,} of {len(values):,} rows {verb} in {rarest} since 1970 "
-        f"and {rest}, the first of the former is row {first_rows[rarest]} (counting from 0)"
+    units = (
+        f"{counts[rarest]:,} of {len(values):,} rows {verb} in {rarest} since 1970 and {rest}, "
+        "the first of the former is "
     )
+    return units, Row(first_rows[rarest])
 
 
 def order_values(
@@ -74,10 +77,13 @@ def order_values(
     dtype = frame.schema[name]
     # dates are int64
     are_numbers = dtype.is_numeric() or (dtype == pl.String and values.dtype == np.float64)
-    mixed = mixed_units(values) if are_numbers else ""
-    if mixed:
+    mixed = mixed_units(values) if are_numbers else None
+    if mixed is not None:
+        units, row = mixed
         raise DataError(
-            f"all times of a column must have one unit: in the {what} column {name!r} {mixed}; convert them to one unit"
+            f"all times of a column must have one unit: in the {what} column {name!r} {units}",
+            row,
+            "; convert them to one unit",
         )
     return values
 
@@ -152,8 +158,9 @@ def _refuse_missing(
     if is_empty[row]:
         raise DataError(
             f"every row needs its {what} (a number or a date) for ordering: column {column.name!r} holds "
-            f"{column[row]!r} in row {row} (counting from 0), {values.null_count()} of {len(values)} rows have none; "
-            "fill them, or order by another column"
+            f"{column[row]!r} in ",
+            Row(row),
+            f", {values.null_count()} of {len(values)} rows have none; fill them, or order by another column",
         )
     if form is None:
         rule = "every row needs a number or a date for ordering"
@@ -165,8 +172,9 @@ def _refuse_missing(
         remedy = "fix the cell or the format"
     unreadable = int((values.is_null() & ~is_empty).sum())
     raise DataError(
-        f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in row {row} (counting from 0), {unreadable} "
-        f"of {len(values)} rows are like it; {remedy}"
+        f"{rule}: the {what} column {column.name!r} holds {column[row]!r} in ",
+        Row(row),
+        f", {unreadable} of {len(values)} rows are like it; {remedy}",
     )
 
 

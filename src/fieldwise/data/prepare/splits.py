@@ -20,7 +20,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TimeSplit,
 )
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.schema import Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage import scratch
@@ -358,9 +358,7 @@ def _by_user(
     ranks, counts = rank_texts(frame.get_column(user))
     if counts[0]:
         row = int(np.argmin(ranks))
-        raise DataError(
-            f"every row needs a user: column {user!r} has none in row {row} (counting from 0)"
-        )
+        raise DataError(f"every row needs a user: column {user!r} has none in ", Row(row))
     part = scratch.empty(frame.height, np.int8)
     kept = 0
     needed_rows = settings.min_train + settings.valid_rows + settings.test_rows
@@ -397,8 +395,9 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
         if has_none.any():
             row = int(np.argmax(has_none))
             raise DataError(
-                f"every value of the split's column must belong to a part: column {name!r} holds {text[row]!r} in row "
-                f"{chunk.start + row} (counting from 0); add it to train, valid or test, or remove such rows"
+                f"every value of the split's column must belong to a part: column {name!r} holds {text[row]!r} in ",
+                Row(chunk.start + row),
+                "; add it to train, valid or test, or remove such rows",
             )
         part[chunk] = part_of_row
     if settings.valid_share is None:

@@ -1,9 +1,8 @@
-"""Row numbers in errors: of a part of a table in the whole one, and as files and lines of the text it came from."""
+"""The rows that errors name: of a part of a table in the whole one, and as lines of the file they came from."""
 
 import csv
-import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,70 +10,67 @@ import numpy as np
 from fieldwise.data.read import arrow_files, file_listing
 from fieldwise.data.read.file_listing import find_files, kind_of
 from fieldwise.data.read.text_format import TextFormat
-from fieldwise.errors import DataError, SchemaError
-
-_ROW = re.compile(r"row (\d+) \(counting from 0\)")
+from fieldwise.errors import FieldwiseError, Row
 
 
-def naming_lines(
-    data: str | Path | None, text: TextFormat | None = None
-) -> AbstractContextManager[None]:
+@contextmanager
+def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Iterator[None]:
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
     Rows of a single Parquet or other binary file stay rows, rows of several are named with their
     file. None: a table that was not read from a file.
     """
-    if data is None:
-        return nullcontext()
-    path = Path(data)
-    text_format = text or TextFormat()
-    return _locating_rows(lambda row: _place_in_files(row, path, text_format))
+    try:
+        yield
+    except FieldwiseError as e:
+        if data is not None and e.row is not None and e.row.file is None:
+            _add_file(e.row, Path(data), text or TextFormat())
+        raise
 
 
-def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> AbstractContextManager[None]:
+@contextmanager
+def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
     """A context in which errors about a row of a filtered table name its row in the whole table.
 
     `kept` are the rows' numbers in the whole table, None if all are kept.
     """
-    if kept is None:
-        return nullcontext()
-    return _locating_rows(lambda row: f"row {kept[row]} (counting from 0)")
-
-
-def counting_from(first: int) -> AbstractContextManager[None]:
-    """A context in which errors about a row of a slice name its row in the whole table."""
-    return _locating_rows(lambda row: f"row {first + row} (counting from 0)")
+    try:
+        yield
+    except FieldwiseError as e:
+        if kept is not None and e.row is not None:
+            e.row.number = int(kept[e.row.number])
+        raise
 
 
 @contextmanager
-def _locating_rows(place_of: Callable[[int], str | None]) -> Iterator[None]:
-    """A context in which errors name a row by `place_of` its number, or are left as they are if that is None."""
+def counting_from(first: int) -> Iterator[None]:
+    """A context in which errors about a row of a slice name its row in the whole table."""
     try:
         yield
-    except (DataError, SchemaError) as e:
-        row = _ROW.search(str(e))
-        if row is None or type(e) not in (DataError, SchemaError):
-            raise
-        place = place_of(int(row[1]))
-        if place is None:
-            raise
-        raise type(e)(_ROW.sub(lambda _: place, str(e), count=1)) from None
+    except FieldwiseError as e:
+        if e.row is not None:
+            e.row.number += first
+        raise
 
 
-def _place_in_files(row: int, path: Path, text: TextFormat) -> str | None:
-    """Where a row of a table of files stands: a line of text, a row of one of several binary files, or None."""
+def _add_file(row: Row, path: Path, text: TextFormat) -> None:
+    """Add to a row of a table of files its line if it is text, or which of several binary files holds it."""
+    number = row.number
     for file in find_files(path):
         if kind_of(file) == "delimited text":
-            line, rows = _line_of(row, file, text)
+            line, rows = _line_of(number, file, text)
             if line is not None:
-                return f"line {line} of {file}"
-            row -= rows
+                row.file = str(file)
+                row.line = line
+                return
+            number -= rows
         elif file_listing.is_many(path):
             rows = arrow_files.count_rows(file)
-            if row < rows:
-                return f"row {row} (counting from 0) of {file}"
-            row -= rows
-    return None
+            if number < rows:
+                row.file = str(file)
+                row.number = number
+                return
+            number -= rows
 
 
 def _line_of(row: int, file: Path, text: TextFormat) -> tuple[int | None, int]:
