@@ -59,6 +59,8 @@ ROOMS = {
             "fieldwise.serving.service",
             "fieldwise.serving.bodies",
             "fieldwise.serving.http",
+            "fieldwise.serving.settings",
+            "fieldwise.serving.loader",
             "fieldwise.scoring.candidates",
             "fieldwise.bundle.export",
             "fieldwise.bundle.score_file",

@@ -32,10 +32,9 @@ from types import FrameType
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "fieldwise"
-SERVE = ("serve", "serve_options", "serve_sources")
 SHARED = ("cli/processes",)
 PARTS: dict[str, tuple[str, ...]] = {
-    "serving with its commands": ("serving", *(f"cli/{name}.py" for name in SERVE)),
+    "serving with its commands": ("serving", "cli/serve.py"),
     "several processes and Ray": ("distributed", *(f"{name}.py" for name in SHARED)),
 }
 TRIVIA = {

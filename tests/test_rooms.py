@@ -1,7 +1,7 @@
 """The rooms of the package and who may import whom; no circle of modules.
 
-A room may import what stands above it in ROOMS, and nothing below. Imports inside functions and for
-types count too.
+A room may import what stands above it in ROOMS, and nothing below. Everywhere, imports inside
+functions and for types count too.
 """
 
 import ast
@@ -39,24 +39,20 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def import_nodes(path: Path) -> tuple[list[ast.AST], list[ast.AST]]:
-    """The imports of a module that are loaded with it, and all of its imports."""
+def import_nodes(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a module, also those inside functions and for types."""
     tree = ast.parse(path.read_text())
-    found = [
-        [n for n in nodes if isinstance(n, (ast.Import, ast.ImportFrom))]
-        for nodes in (tree.body, statements(tree))
-    ]
-    return found[0], found[1]
+    return [node for node in statements(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
-def imports(path: Path, *, top: bool = False) -> Iterator[str]:
-    """Modules of the package that a module imports; with `top` those that are loaded with it."""
-    for node in import_nodes(path)[0 if top else 1]:
+def imports(path: Path) -> Iterator[str]:
+    """Modules of the package that a module imports."""
+    for node in import_nodes(path):
         if isinstance(node, ast.Import):
             yield from (
                 alias.name for alias in node.names if alias.name.split(".")[0] == "fieldwise"
             )
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fieldwise":
+        elif (node.module or "").split(".")[0] == "fieldwise":
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 yield inner if inner in MODULES else str(node.module)
@@ -85,7 +81,7 @@ def test_concrete_models_are_imported_in_their_room_alone():
             assert named <= tools, (
                 f"{module} names a model: let it answer by an attribute or a method"
             )
-            names = {alias.name for node in import_nodes(path)[1] if isinstance(node, ast.ImportFrom)
+            names = {alias.name for node in import_nodes(path) if isinstance(node, ast.ImportFrom)
                      and node.module == "fieldwise.models" for alias in node.names}  # fmt: skip
             assert names <= {
                 "*",
@@ -105,11 +101,9 @@ def test_every_entry_of_the_package_is_a_room():
     assert entries - set(DATA) == set(ROOMS) - {"__main__"}
 
 
-def test_no_module_is_loaded_in_a_circle():
-    edges = {
-        name: {t for t in imports(path, top=True) if t != name} for name, path in MODULES.items()
-    }
-    edges["fieldwise"] = set()
+def test_no_modules_import_each_other_in_a_circle():
+    edges = {name: set(imports(path)) - {name} for name, path in MODULES.items()}
+    edges["fieldwise"] = set()  # it imports what it offers when it is asked for
     while edges:
         leaves = [name for name, targets in edges.items() if not targets & edges.keys()]
         assert leaves, f"these import each other: {', '.join(sorted(edges))}"

@@ -11,10 +11,9 @@ from recipe_text import recipe_text
 
 from fieldwise import Bundle, Catalogue, ConfigError
 from fieldwise.cli import run
-from fieldwise.cli.options import Reading
-from fieldwise.cli.serve_options import ServeOptions
-from fieldwise.cli.serve_sources import Loader
 from fieldwise.scoring.recommend import recommend
+from fieldwise.serving.loader import ServiceLoader
+from fieldwise.serving.settings import Sources
 
 TOWER = {
     "name": "inttower",
@@ -68,8 +67,7 @@ def trained(request, tmp_path_factory) -> tuple[Path, Path, str, str]:
 
 def serving_columns(bundle: Path, log: Path, **options):
     """The columns of users and of items that a server takes of a log."""
-    asked = ServeOptions(bundle=bundle, log=log, reading=Reading(), **options)
-    load = Loader(asked)
+    load = ServiceLoader(Sources(bundle=bundle, log=log, **options))
     assert load.log.column == load.users.column
     return load.users.column, load.item_id
 

@@ -32,6 +32,7 @@ from fieldwise.serving import Ranker, item_table
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
+from fieldwise.serving.settings import Sources
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
 LOG = log(90, seed=3).with_columns(
@@ -371,3 +372,35 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
             f"{server.place}/v1/predict", json={"rows": [row, whole]}, timeout=120
         ).json()
     assert answers["predictions"][0] == pytest.approx(answers["predictions"][1])
+
+
+def test_files_become_an_application_in_python(tmp_path, ranker):
+    http = pytest.importorskip("fieldwise.serving.http")
+    from serving.asgi import client_of
+
+    ranker.save(tmp_path / "ranker")
+    LOG.write_parquet(tmp_path / "log.parquet")
+    sources = http.Sources(
+        bundle=tmp_path / "ranker", log=tmp_path / "log.parquet", user_id="user", item_id="item"
+    )
+    notes = []
+    asking = client_of(http.load_app(sources, http.ServerSettings(timeout=120), note=notes.append))
+    assert notes[0].startswith(f"{sources.log}: 90 rows; users by 'user' (--user-id)")
+    row = log(1, seed=9).to_dicts()
+    answer = asking.post("/v1/predict", {"rows": row}).json()
+    assert answer["predictions"][0]["score"] == pytest.approx(ranker.score(pl.DataFrame(row))[0])
+    context = LOG.filter(pl.col("user") == "u1").select("user", "history", "device").to_dicts()[-1]
+    answer = asking.post("/v1/recommend", {"context": context, "k": 3}).json()
+    wanted = recommend(ranker, LOG, NAMES, "u1", n=3)
+    assert [item["id"] for item in answer["items"]] == wanted["item"].to_list()
+
+
+def test_sources_that_do_not_fit_are_refused_before_any_is_read():
+    for given, rule in (
+        ({"index": "ix"}, "--index is for recommendations with two bundles"),
+        ({"prerank": "tower"}, "--prerank needs items to recommend"),
+        ({"prerank": "tower", "items": "redis://host/0"}, "an index is built from a table"),
+        ({"exclude_seen": True}, "--exclude-seen needs a log"),
+    ):
+        with pytest.raises(ConfigError, match=rule):
+            Sources(bundle="b", **given)

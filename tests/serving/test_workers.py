@@ -18,10 +18,9 @@ from serving.conftest import log, make
 from serving.servers import until
 
 from fieldwise import FM
-from fieldwise.cli import serve_sources as weights
-from fieldwise.cli.options import Reading
-from fieldwise.cli.serve_options import ServeOptions
-from fieldwise.cli.serve_sources import Loader, share_weights
+from fieldwise.serving import loader
+from fieldwise.serving.loader import ServiceLoader, share_weights
+from fieldwise.serving.settings import Sources
 from fieldwise.storage.arrays import SharedArrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the tests read /proc")
@@ -142,16 +141,14 @@ def test_a_bundle_that_cannot_be_served_is_one_error(tmp_path, ranker):
 
 
 def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower, ranker, items):
-    monkeypatch.setattr(weights, "LEAST", 0)
+    monkeypatch.setattr(loader, "LEAST_SHARED_BYTES", 0)
     (tmp_path / "shared").mkdir()
     items.write_parquet(tmp_path / "items.parquet")
     tower.save(tmp_path / "tower")
     ranker.save(tmp_path / "ranker")
-    options = ServeOptions(
-        bundle=tmp_path / "ranker", prerank=tmp_path / "tower", items=str(tmp_path / "items.parquet"),
-        reading=Reading(),
-    )  # fmt: skip
-    load = Loader(options, lambda _: None, tmp_path / "shared")
+    items_file = str(tmp_path / "items.parquet")
+    sources = Sources(bundle=tmp_path / "ranker", prerank=tmp_path / "tower", items=items_file)
+    load = ServiceLoader(sources, shared=tmp_path / "shared")
     first = load()
 
     def files():

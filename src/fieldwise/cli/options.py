@@ -103,17 +103,6 @@ def seen_rule(exclude_seen: bool | None) -> Seen:
     return EXCLUDE_SEEN if exclude_seen is None else exclude_seen
 
 
-def seen_words(positive: str | None, seen: Seen) -> str:
-    """A message on the items that are excluded as seen, if any; `positive` is the rule of a positive row in words."""
-    if not seen:
-        return ""
-    if seen is True or not positive:
-        return "items of a user's rows are excluded (--include-seen keeps them)"
-    preposition = "where" if positive.startswith("“") else "with"
-    options = "(--exclude-seen: of all rows, --include-seen: none)"
-    return f"items of a user's rows {preposition} {positive} are excluded {options}"
-
-
 def _device_name(device: str) -> str:
     """Check that a text is a valid device name; whether the device exists is checked once PyTorch is loaded."""
     if not DEVICE_NAME.fullmatch(device):

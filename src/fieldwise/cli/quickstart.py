@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from fieldwise.cli import options as opt
+from fieldwise.cli.serve import ITEMS, TOKEN, USERS, ServeOptions
 from fieldwise.cli.serve import run as run_server
-from fieldwise.cli.serve_options import ITEMS, TOKEN, USERS, ServeOptions
 from fieldwise.cli.show import console, print_table, row_counts, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError

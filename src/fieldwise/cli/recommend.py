@@ -9,6 +9,7 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.schema.ids import id_column
+from fieldwise.scoring import seen_words
 from fieldwise.storage.files import check_output
 
 
@@ -76,7 +77,7 @@ def run(
     show.say(f"{written}: {by_model}, {unknown}")
     label = model.schema.label
     positive_rule = label.rule if label.column in frame.columns else None
-    excluded = opt.seen_words(positive_rule, seen)
+    excluded = seen_words(positive_rule, seen)
     if excluded:
         show.say(excluded)
     show.say_guarded(writer)

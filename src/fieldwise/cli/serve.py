@@ -1,7 +1,7 @@
 """`fieldwise serve`: a server in this process, or in several workers."""
 
 import gc
-import glob
+import ipaddress
 import multiprocessing
 import os
 import socket
@@ -9,24 +9,34 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from typer import Argument, Option
 
+from fieldwise.cli import options as opt
 from fieldwise.cli.outcome import ended
 from fieldwise.cli.processes import check_count
-from fieldwise.cli.serve_options import ServeOptions
 from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, restore_signals
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
+from fieldwise.serving.settings import METRICS_FOLDER_VARIABLE, ServerSettings, Sources
 from fieldwise.storage.files import scratch_folder
 from fieldwise.storage.machine import available_cores, threads_set
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Config
+
+    from fieldwise.serving.stores import OnFailure
+
+TOKEN = "FIELDWISE_TOKEN"
+USERS = "FIELDWISE_USERS"
+ITEMS = "FIELDWISE_ITEMS"
+
 
 SWITCH_INTERVAL_S = 0.001
 """Until the model's thread yields to the event loop (Python's default: 0.005)."""
@@ -36,10 +46,201 @@ CONNECTIONS_PER_WORKER = 1000
 IDLE_CONNECTION_TIMEOUT_S = 5
 RESTART_DELAY_S = 1.0
 """Before a worker that cannot start again ends, and is tried once more."""
-METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Read by prometheus_client when it is imported."""
 METRICS_FOLDER = "metrics"
 SHARED_FOLDER = "shared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """Options of `fieldwise serve`."""
+
+    bundle: Annotated[
+        Path | None, Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
+    ] = None
+    prerank: Annotated[Path | None, Option(help="The IntTower that made the index.")] = None
+    index: Annotated[
+        Path | None, Option(help="Folder of the item index; its files are mapped.")
+    ] = None
+    nprobe: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help="Approximate search: item-head clusters probed per user head. Default: score all items.",
+        ),
+    ] = None
+    users: Annotated[
+        str | None,
+        Option(
+            envvar=USERS,
+            help="User features: a table, redis://HOST/0#users or postgresql://HOST/DATABASE#users.",
+        ),
+    ] = None
+    user_id: Annotated[
+        str | None, Option(help="Column of user ids in --users or --log. Default: the schema's.")
+    ] = None
+    items: Annotated[
+        str | None,
+        Option(
+            envvar=ITEMS,
+            help="Item features, likewise, to complete rows that only have an item id. Default: the index's catalogue. "
+            "A table is also the catalogue to recommend from: with --prerank and no --index it is indexed at the "
+            "start; with one bundle every item is ranked.",
+        ),
+    ] = None
+    item_id: Annotated[
+        str | None, Option(help="Column of item ids in --items or --log. Default: the schema's.")
+    ] = None
+    log: Annotated[
+        Path | None,
+        Option(
+            help="A log of interactions. Without --items, --index and --users, the latest values of items and users "
+            "are taken from it too."
+        ),
+    ] = None
+    reading: opt.Reading
+    exclude_seen: opt.ExcludeSeen = None
+    max_items: Annotated[
+        int,
+        Option(
+            min=1,
+            help="Maximum number of items that one bundle ranks per request; use --prerank for more.",
+        ),
+    ] = Sources.max_items
+    title: Annotated[
+        str | None, Option(help="Item column that the page shows as title. Default: detected.")
+    ] = None
+    store_timeout: Annotated[
+        float, Option(min=0.001, help="Timeout in seconds of a lookup in --users or --items.")
+    ] = Sources.store_timeout
+    on_store_failure: Annotated[
+        str,
+        Option(
+            callback=opt.one_of("refuse", "degrade"),
+            help="refuse: respond with 503 while a store fails; degrade: answer without its features and report it.",
+        ),
+    ] = "refuse"
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = (
+        8000
+    )
+    token: Annotated[
+        str | None, Option(envvar=TOKEN, help="Bearer token that requests must send.")
+    ] = None
+    no_token: Annotated[
+        bool, Option(help="Allow access without a token although --host is not a loopback address.")
+    ] = False
+    allow_host: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME",
+            help="A host name that requests may use (header Host). May be repeated. Default: any name with a token or "
+            "on an address other than loopback, else only localhost.",
+        ),
+    ] = None
+    max_body: Annotated[int, Option(min=1, help="Maximum size of a request in bytes.")] = (
+        ServerSettings.max_body
+    )
+    timeout: Annotated[float, Option(min=0.01, help="Timeout in seconds of a request.")] = (
+        ServerSettings.timeout
+    )
+    workers: Annotated[
+        int,
+        Option(
+            min=1,
+            help="Number of processes that answer requests; they share the memory of the model.",
+        ),
+    ] = 1
+    watch: Annotated[
+        float,
+        Option(min=0, help="Seconds between checks for a newer bundle or index on disk; 0: never."),
+    ] = 2.0
+    device: opt.BundleDevice = "cpu"
+
+    @property
+    def sources(self) -> Sources:
+        """What is served."""
+        text = None
+        if self.reading.read:
+            text = self.reading.text()
+        return Sources(
+            bundle=self.bundle,
+            prerank=self.prerank,
+            index=self.index,
+            nprobe=self.nprobe,
+            users=self.users,
+            user_id=self.user_id,
+            items=self.items,
+            item_id=self.item_id,
+            log=self.log,
+            text=text,
+            exclude_seen=opt.seen_rule(self.exclude_seen),
+            max_items=self.max_items,
+            title=self.title,
+            store_timeout=self.store_timeout,
+            on_store_failure=cast("OnFailure", self.on_store_failure),
+            device=self.device,
+        )
+
+    @property
+    def settings(self) -> ServerSettings:
+        """Limits, token and the host names that requests may use."""
+        return ServerSettings(
+            max_body=self.max_body,
+            timeout=self.timeout,
+            token=self.token,
+            allow_hosts=self._allowed_hosts(),
+        )
+
+    def _allowed_hosts(self) -> frozenset[str] | None:
+        """The host names that requests may use; None for any."""
+        if self.allow_host is not None:
+            if "*" in self.allow_host:
+                return None
+            return frozenset(name.lower() for name in self.allow_host)
+        if self.token is None and self._is_loopback:
+            host = self.host.lower()
+            return frozenset({"localhost", "127.0.0.1", "[::1]", host, f"[{host}]"})
+        return None
+
+    @property
+    def _is_loopback(self) -> bool:
+        """Whether only this machine can reach the address."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def check(self) -> None:
+        """Check that sources fit together, and that access is not open by mistake."""
+        self.reading.check_used("--log", self.log)
+        _ = self.sources  # which are checked
+        # the parser treats an empty one as none
+        token = os.environ.get(TOKEN) if self.token is None else self.token
+        if token is not None and not token.strip():
+            raise ConfigError(
+                f"a token must be a text, found an empty one: give --token or {TOKEN} a value, or unset it"
+            )
+        if self.token is not None and self.no_token:
+            raise ConfigError(
+                f"--no-token allows access without a token, found a token too (--token or {TOKEN}): give one of them"
+            )
+        if self.token is None and not self.no_token and not self._is_loopback:
+            raise ConfigError(
+                f"a server on a non-loopback address needs a token, found --host {self.host} without one: set {TOKEN}, "
+                "or give --no-token to allow access without one"
+            )
+
+    def listen(self) -> socket.socket:
+        """A listening socket; a ConfigError if the address is not available."""
+        try:
+            family = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0][0]
+            return socket.create_server((self.host, self.port), family=family)
+        except OSError as e:
+            raise ConfigError(
+                f"cannot listen on {self.host}:{self.port}: {e.strerror or e}; give another --host or --port"
+            ) from None
 
 
 def run(options: ServeOptions) -> None:
@@ -91,7 +292,7 @@ def _serve_in_workers(options: ServeOptions, configured: "Callable[..., Config]"
     with scratch_folder() as folder, options.listen() as listening:
         for name in (METRICS_FOLDER, SHARED_FOLDER):
             (folder / name).mkdir()
-        os.environ[METRICS_VARIABLE] = str(folder / METRICS_FOLDER)
+        os.environ[METRICS_FOLDER_VARIABLE] = str(folder / METRICS_FOLDER)
         _prepare_shared_files(options, folder)
         _say_address(options, listening)
         config = configured(partial(_worker_application, options, folder), factory=True)
@@ -117,11 +318,12 @@ def _prepare_shared_files(options: ServeOptions, folder: Path) -> None:
 
 
 def _make_shared_files(options: ServeOptions, folder: Path) -> None:
-    from fieldwise.cli.serve_sources import Loader
+    from fieldwise.serving.loader import ServiceLoader
 
     def make() -> None:
         _divide_cores(options.workers)
-        load = Loader(options, say, folder / SHARED_FOLDER)
+        opt.check_device(options.device)
+        load = ServiceLoader(options.sources, say, folder / SHARED_FOLDER)
         load()
         load.stores()
 
@@ -132,7 +334,9 @@ def _make_shared_files(options: ServeOptions, folder: Path) -> None:
 def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
     """The application of one of several workers; a worker that cannot start exits, and is started again."""
     end_with_parent()
-    _remove_gauges_of_dead_workers()
+    from fieldwise.serving.metrics import remove_gauges_of_dead_processes
+
+    remove_gauges_of_dead_processes()
     try:
         # uvicorn calls this in its event loop, and checks of stores need one
         with ThreadPoolExecutor(1) as thread:
@@ -144,61 +348,20 @@ def _worker_application(options: ServeOptions, folder: Path) -> "FastAPI":
         sys.exit(1)
 
 
-def _remove_gauges_of_dead_workers() -> None:
-    """Remove the live gauges of workers that have ended; their counters stay."""
-    for name in glob.glob(f"{os.environ[METRICS_VARIABLE]}/gauge_live*_*.db"):
-        process_id = int(Path(name).stem.rpartition("_")[2])
-        try:
-            os.kill(process_id, 0)
-        except (ProcessLookupError, PermissionError):  # the number of another user's process now
-            Path(name).unlink(missing_ok=True)
-
-
 def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     """The application with the current files, which are watched from then on."""
-    from fieldwise.bundle.bundle import BUNDLE
-    from fieldwise.cli.serve_sources import Loader
-    from fieldwise.serving.http import ServerSettings, create_app
-    from fieldwise.serving.index import INDEX
-    from fieldwise.serving.replacement import Live, Watcher
+    from fieldwise.serving.http import load_app
     from fieldwise.storage.machine import return_freed_memory
 
     _divide_cores(options.workers)
-    # these change when they are replaced
-    watched_files = [folder / BUNDLE.manifest for folder in options.folders]
-    if options.index is not None:
-        watched_files.append(options.index / INDEX.manifest)
-    state = Watcher.state(watched_files)
-    # With several workers, the process that made the shared files has printed the messages.
-    tell = say if shared is None else _say_nothing
-    load = Loader(options, tell, shared)
-    live = Live(load())
-    settings = ServerSettings(
-        max_body=options.max_body,
-        timeout=options.timeout,
-        token=options.token,
-        allow_hosts=_allowed_hosts(options),
-    )
-    app = create_app(live, settings, load.stores())
+    if shared is None:
+        opt.check_device(options.device)
+    app = load_app(options.sources, options.settings, watch=options.watch, note=say, shared=shared)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     return_freed_memory()  # of reading the tables
     gc.freeze()  # long-lived: otherwise garbage collection blocks all requests for 0.3 s at times
-    if options.watch:
-        Watcher(live, load, watched_files, every=options.watch, note=say, state=state).start()
     return app
-
-
-def _allowed_hosts(options: ServeOptions) -> frozenset[str] | None:
-    """The host names that requests may use; None for any."""
-    if options.allow_host is not None:
-        if "*" in options.allow_host:
-            return None
-        return frozenset(name.lower() for name in options.allow_host)
-    if options.token is None and options.is_loopback:
-        host = options.host.lower()
-        return frozenset({"localhost", "127.0.0.1", "[::1]", host, f"[{host}]"})
-    return None
 
 
 def _divide_cores(workers: int) -> None:
@@ -207,10 +370,6 @@ def _divide_cores(workers: int) -> None:
         import torch
 
         torch.set_num_threads(max(1, available_cores() // workers))
-
-
-def _say_nothing(sentence: str) -> None:
-    pass
 
 
 def _say_address(options: ServeOptions, listening: socket.socket) -> None:

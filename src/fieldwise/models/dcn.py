@@ -51,7 +51,7 @@ class DCN(EmbeddingSettings):
     def build(self, layout: Layout) -> "DCNNetwork":
         """A network with fresh weights."""
         self.check_fields(layout, 1, "crosses fields")
-        return DCNNetwork(self, layout, CrossVector, "parallel")
+        return DCNNetwork(self, layout, CrossVector, "parallel", self.layers, self.hidden)
 
 
 class DCNNetwork(DCNv2Network):

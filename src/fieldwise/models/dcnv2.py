@@ -6,7 +6,7 @@ Letters: B batch, F fields, D embedding size, N = F * D, K experts, R rank of an
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,6 @@ from fieldwise.models.settings import (
     Rate,
     Size,
 )
-
-if TYPE_CHECKING:
-    from fieldwise.models.dcn import DCN
 
 Structure = Literal["stacked", "parallel"]
 
@@ -77,7 +74,7 @@ class DCNv2(EmbeddingSettings):
         if self.rank is not None:
             low_rank = functools.partial(CrossMixture, rank=self.rank, experts=self.experts)
             cross = functools.partial(low_rank, gate=self.gate, activation=self.expert_activation)
-        return DCNv2Network(self, layout, cross, self.structure)
+        return DCNv2Network(self, layout, cross, self.structure, self.layers, self.hidden)
 
 
 class DCNv2Network(nn.Module):
@@ -102,18 +99,19 @@ class DCNv2Network(nn.Module):
 
     def __init__(
         self,
-        settings: "DCN | DCNv2",
+        settings: EmbeddingSettings,
         layout: Layout,
         cross: Callable[[int], CrossVector | CrossMatrix | CrossMixture],
         structure: Structure,
+        layers: int,
+        hidden: tuple[int, ...],
     ) -> None:
         super().__init__()
         inputs = layout.num_fields * settings.embedding_dim
-        hidden = settings.hidden
         mlp = settings.make_mlp(inputs, None) if hidden else None
         crossed = 0 if hidden and structure == "stacked" else inputs
         self.embedding = settings.make_embedding(layout)
-        self.cross = nn.ModuleList(cross(inputs) for _ in range(settings.layers))
+        self.cross = nn.ModuleList(cross(inputs) for _ in range(layers))
         self.mlp = mlp
         self.head = linear(crossed + sum(hidden[-1:]), 1)
         self.structure = structure

@@ -1,9 +1,16 @@
-"""From bundles to recommendations: the whole catalogue ranked, or two stages with an item index and what they lose."""
+"""From bundles to recommendations: the whole catalogue ranked, or two stages with an item index and what they lose.
 
-from fieldwise.scoring.items import ItemIndex, ItemTable, item_table
-from fieldwise.scoring.ranker import Ranker, RankingResult
-from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
-from fieldwise.serving.index import Changes, build_index, open_index
+Importing the package loads nothing else; PyTorch and Polars are imported with the first name.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fieldwise.scoring.items import ItemIndex, ItemTable, item_table
+    from fieldwise.scoring.ranker import Ranker, RankingResult
+    from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
+    from fieldwise.serving.index import Changes, build_index, open_index
 
 __all__ = [
     "CascadeReport",
@@ -17,3 +24,17 @@ __all__ = [
     "item_table",
     "open_index",
 ]
+
+_HOMES = {
+    "fieldwise.scoring.items": ("ItemIndex", "ItemTable", "item_table"),
+    "fieldwise.scoring.ranker": ("Ranker", "RankingResult"),
+    "fieldwise.serving.evaluate": ("CascadeReport", "evaluate_cascade"),
+    "fieldwise.serving.index": ("Changes", "build_index", "open_index"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'fieldwise.serving' has no attribute {name!r}")

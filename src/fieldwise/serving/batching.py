@@ -9,16 +9,13 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fieldwise.serving.rows import FAULTS, RequestError
+from fieldwise.serving.settings import ServerSettings
 
 T = TypeVar("T")
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 Waiting = tuple[RequestT, "asyncio.Future[AnswerT]"]
 
-MAX_BATCH = 32
-"""Requests."""
-MAX_WAITING = 256
-"""Requests."""
 EVENT_LOOP_TURNS = 4
 """In which answers are sent, requests read, their tasks begun, and requests added to the queue."""
 ARRIVAL_GAP_S = 0.001
@@ -60,9 +57,9 @@ class Batcher(Generic[RequestT, AnswerT]):
         worker: Executor,
         run: Callable[[list[RequestT]], Sequence[AnswerT | BaseException]],
         *,
-        most: int = MAX_BATCH,
+        most: int = ServerSettings.max_batch,
         budget: int = 0,
-        waiting: int = MAX_WAITING,
+        waiting: int = ServerSettings.max_waiting,
         cost: Callable[[RequestT], int] = lambda _: 0,
     ) -> None:
         self.worker = worker

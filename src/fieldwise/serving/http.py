@@ -5,7 +5,8 @@ of the request concerned. Responses and errors are both in the published OpenAPI
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,12 +15,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from fieldwise.bundle.bundle import BUNDLE
 from fieldwise.errors import FieldwiseError
 from fieldwise.serving import bodies
 from fieldwise.serving.app_state import AppState
+from fieldwise.serving.index import INDEX
+from fieldwise.serving.loader import ServiceLoader
 from fieldwise.serving.metrics import Metrics
 from fieldwise.serving.middleware import RequestMiddleware, error_answer
-from fieldwise.serving.replacement import Live
+from fieldwise.serving.replacement import Live, Watcher
 from fieldwise.serving.routes import (
     page_routes,
     query_routes,
@@ -29,11 +33,11 @@ from fieldwise.serving.routes import (
 )
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
-from fieldwise.serving.settings import ServerSettings
+from fieldwise.serving.settings import ServerSettings, Sources
 from fieldwise.serving.stores import StoreRefusedError, Stores
 from fieldwise.version import __version__
 
-__all__ = ["ServerSettings", "create_app"]
+__all__ = ["ServerSettings", "Sources", "create_app", "load_app"]
 
 
 def create_app(
@@ -72,6 +76,41 @@ def create_app(
     _add_error_handlers(app, state.metrics)
     app.state.registry = state.metrics.registry
     app.add_middleware(RequestMiddleware, limits=state.limits, metrics=state.metrics)
+    return app
+
+
+def load_app(
+    sources: Sources,
+    settings: ServerSettings | None = None,
+    *,
+    watch: float = 0.0,
+    note: Callable[[str], None] = lambda _: None,
+    shared: Path | None = None,
+) -> FastAPI:
+    """Create the application of files and stores, as `fieldwise serve` does.
+
+    Args:
+        sources: the files and stores.
+        settings: limits and token.
+        watch: seconds between checks for a newer bundle or index on disk, which then replaces the
+            current one; 0: never.
+        note: called with messages: how the sources are read, and what is replaced.
+        shared: the folder of files that the processes of a server share, where a first one has made
+            them and has said how it read the sources; None with one process.
+
+    Errors:
+        FieldwiseError: something of the sources cannot be read, or does not fit the rest.
+    """
+    # these change when they are replaced
+    watched_files = [folder / BUNDLE.manifest for folder in sources.folders]
+    if sources.index is not None:
+        watched_files.append(sources.index / INDEX.manifest)
+    state = Watcher.state(watched_files)
+    loader = ServiceLoader(sources, note if shared is None else lambda _: None, shared)
+    live = Live(loader())
+    app = create_app(live, settings, loader.stores())
+    if watch:
+        Watcher(live, loader, watched_files, every=watch, note=note, state=state).start()
     return app
 
 

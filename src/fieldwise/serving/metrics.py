@@ -1,6 +1,8 @@
 """Prometheus metrics of a server."""
 
+import glob
 import os
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
@@ -12,10 +14,9 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from fieldwise.serving.replacement import Live
+from fieldwise.serving.settings import METRICS_FOLDER_VARIABLE
 from fieldwise.serving.stores import Stores
 
-SHARED_METRICS = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable with the folder where prometheus_client keeps the metrics of several processes."""
 STORE_SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
@@ -74,7 +75,7 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """The metrics in the text format; those of all processes together, if they share a folder."""
-        if not os.environ.get(SHARED_METRICS):
+        if not os.environ.get(METRICS_FOLDER_VARIABLE):
             return generate_latest(self.registry)
         all_processes = CollectorRegistry()
         MultiProcessCollector(all_processes)  # type: ignore[no-untyped-call]
@@ -92,3 +93,13 @@ class Metrics:
             self._store_failures.labels(store, state).inc()
         if state != "paused":
             self._store_seconds.labels(store).observe(seconds)
+
+
+def remove_gauges_of_dead_processes() -> None:
+    """Remove the live gauges of processes of this server that have ended; their counters stay."""
+    for name in glob.glob(f"{os.environ[METRICS_FOLDER_VARIABLE]}/gauge_live*_*.db"):
+        process_id = int(Path(name).stem.rpartition("_")[2])
+        try:
+            os.kill(process_id, 0)
+        except (ProcessLookupError, PermissionError):  # the number of another user's process now
+            Path(name).unlink(missing_ok=True)
