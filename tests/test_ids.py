@@ -23,6 +23,7 @@ from fieldwise import (
 from fieldwise.data.prepare.prepared import group_codes
 from fieldwise.data.prepare.settings import HistorySettings
 from fieldwise.schema.ids import id_column, id_columns
+from fieldwise.storage.scratch import NO_LIMIT
 
 GENDER, PLACE = Categorical("gender", role="user"), Categorical("place", role="context")
 GENRE, FILM = Categorical("genre", role="item"), Categorical("film_no", role="item")
@@ -177,7 +178,7 @@ def test_preparation_reads_the_schema(log):
         assert getattr(result, name).frame.equals(getattr(by_hand, name).frame)
         np.testing.assert_array_equal(getattr(result, name).group, getattr(by_hand, name).group)
     assert result.test.frame.get_column("w").n_unique() == 20
-    codes = group_codes(log, SAID)
+    codes = group_codes(log, SAID, budget=NO_LIMIT)
     assert len(set(zip(codes.tolist(), log.get_column("w"), strict=True))) == 20
 
 

@@ -27,6 +27,7 @@ from fieldwise.models.build import build_network, model_from_dict, model_name, m
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe_files import RECIPES, protocol_names
 from fieldwise.runs.search_space import search_space
+from fieldwise.storage.scratch import NO_LIMIT
 
 SMALL = """
 seed = 3
@@ -90,7 +91,9 @@ def test_squared_targets_of_frappe_and_the_ml1m_paper_rule():
     labels = load_recipe("movielens-1m/autoint-two-labels").schema.labels
     expected = [("rating", "rating", "binary"), ("stars", "rating", "regression")]
     assert [(label.name, label.column, label.task) for label in labels] == expected
-    assert read_labels(pl.DataFrame({"rating": [1, 5, 3, 4]}), labels).y.tolist() == [
+    assert read_labels(
+        pl.DataFrame({"rating": [1, 5, 3, 4]}), labels, budget=NO_LIMIT
+    ).y.tolist() == [
         [0, 1],
         [1, 5],
         [1, 4],

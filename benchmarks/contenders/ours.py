@@ -30,6 +30,7 @@ from fieldwise.ops import use_ops
 from fieldwise.ops.devices import open_device, slow_bfloat16
 from fieldwise.ops.native import NATIVE
 from fieldwise.schema import Categorical, Label, Numeric, Schema
+from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
@@ -141,7 +142,7 @@ def fieldwise_encode(path: Path, folder: Path) -> int:
     """Read, fit and encode with fieldwise; the encoded table and the encoder are in `folder`. Returns the rows."""
     fields = (*(Numeric(name) for name in NUMBERS), *(Categorical(name) for name in CATEGORIES))
     schema = Schema(fields=fields, label=Label("label"))
-    rows = read_labels(as_table(path), schema.labels)
+    rows = read_labels(as_table(path), schema.labels, budget=NO_LIMIT)
     encoder = Encoder.fit(rows.frame, schema)
     encoder.transform(rows.frame, y=rows.main).save(folder / "table")
     (folder / "encoder.json").write_text(encoder.to_json(), "utf-8")

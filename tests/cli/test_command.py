@@ -85,9 +85,10 @@ def test_how_a_text_file_is_read():
 
 def test_further_processes_of_a_command_run_no_code_of_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(show, "GIVEN", ["--version"])
     Path("typing.py").write_text("raise SystemExit('a file of the working directory was run')")
-    done = subprocess.run(show.command_again(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        show.command_again(["--version"]), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, f"fieldwise {__version__}\n"), done.stderr
     monkeypatch.syspath_prepend(str(tmp_path))  # as for `python -m fieldwise`
-    assert show.command_again() == [sys.executable, "-m", "fieldwise", "--version"]
+    assert show.command_again(["--version"]) == [sys.executable, "-m", "fieldwise", "--version"]

@@ -49,11 +49,15 @@ def without_times(out: str) -> Any:
 @pytest.mark.slow
 def test_every_command_gives_what_it_gives_in_memory(subtests, done, recipes):
     assert (
-        prepare_recipe(load_recipe(recipes["bounded"]), Path(), cache=default_cache()).train.bound
+        prepare_recipe(
+            load_recipe(recipes["bounded"]), Path(), cache=default_cache()
+        ).train.budget.chunk_rows
         is not None
     )
     assert (
-        prepare_recipe(load_recipe(recipes["whole"]), Path(), cache=default_cache()).train.bound
+        prepare_recipe(
+            load_recipe(recipes["whole"]), Path(), cache=default_cache()
+        ).train.budget.chunk_rows
         is None
     )
     commands = {

@@ -26,6 +26,7 @@ from fieldwise import (
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.schema import Field
+from fieldwise.storage.scratch import NO_LIMIT
 
 Local = tuple[list[int], float | None]  # local row ids of one cell, and its number
 
@@ -467,7 +468,7 @@ def test_a_missing_column_is_named_wherever_it_is_missed() -> None:
     encoder = Encoder.fit(frame, schema)
     without = frame.rename({"user_id": "usr"})
     calls = (
-        lambda: check_table(without, schema),
+        lambda: check_table(without, schema, budget=NO_LIMIT),
         lambda: Encoder.fit(without, schema),
         lambda: encoder.transform(without),
     )
@@ -485,7 +486,7 @@ def test_bad_numbers_name_field_and_row_in_training_and_later() -> None:
     ):
         frame = pl.DataFrame({"age": cells})
         for call in (
-            lambda f: check_table(f, schema),
+            lambda f: check_table(f, schema, budget=NO_LIMIT),
             lambda f: Encoder.fit(f, schema),
             encoder.transform,
         ):

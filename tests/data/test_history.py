@@ -29,6 +29,7 @@ from fieldwise.cli import run
 from fieldwise.data.prepare.histories import add_histories, check_history
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import HistorySettings
+from fieldwise.storage.scratch import NO_LIMIT
 
 Rows = list[tuple[object, object, float, float]]  # user, item, moment, target
 PARTS = ("train", "valid", "test")
@@ -51,7 +52,7 @@ def frames_of(parts: dict[str, Rows]) -> tuple[dict[str, pl.DataFrame], dict[str
 
 
 def histories(parts: dict[str, Rows], ask: HistorySettings = ASK) -> dict[str, list[list[object]]]:
-    made = add_histories(*frames_of(parts), ask, order="at")
+    made = add_histories(*frames_of(parts), ask, order="at", budget=NO_LIMIT)
     return {name: f["history"].to_list() for name, f in made.items()}
 
 
@@ -233,7 +234,7 @@ def test_no_order_and_absent_moments_are_named() -> None:
     with pytest.raises(
         ConfigError, match=r"a history needs an order: give history\.order, or the schema's time"
     ):
-        check_history(a_log(), timeless, ASK)
+        check_history(a_log(), timeless, ASK, budget=NO_LIMIT)
     gap = a_log().with_columns(at=pl.when(pl.int_range(600) != 77).then("at"))
     with pytest.raises(DataError, match=r"for ordering: column 'at' holds None in row 77 "):
         made(gap)
@@ -259,7 +260,7 @@ def test_no_python_work_a_row(calls_of: Callable[[Callable[[], object]], int]) -
     _, few, many = (
         calls_of(
             lambda f=f: add_histories(
-                {"train": f}, {"train": f["liked"].to_numpy()}, ASK, order="at"
+                {"train": f}, {"train": f["liked"].to_numpy()}, ASK, order="at", budget=NO_LIMIT
             )
         )
         for f in tables

@@ -31,6 +31,7 @@ from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.libfm import read_libfm
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.schema.ids import id_columns
+from fieldwise.storage.scratch import NO_LIMIT
 
 BINS = {"encoding": "quantile", "transform": "none", "bins": 8, "point_masses": True}  # of few rows
 
@@ -151,7 +152,7 @@ def test_label_rules_follow_the_values(subtests):
             assert guess.schema.label == label
             if label == Label("y"):
                 assert guess.doubts == {}
-                assert read_label(frame, label).main.tolist() == [
+                assert read_label(frame, label, budget=NO_LIMIT).main.tolist() == [
                     int(str(value).lower() in ("1", "true")) for value in values
                 ]
 
@@ -222,7 +223,9 @@ def test_words_of_a_known_meaning_decide_before_frequency(subtests):
                 assert guess.schema.label == Label("y", positive_values=(often,))
                 assert guess.doubts == {}
                 assert (
-                    read_label(pl.DataFrame({"y": values}), guess.schema.label).y.sum()
+                    read_label(
+                        pl.DataFrame({"y": values}), guess.schema.label, budget=NO_LIMIT
+                    ).y.sum()
                     == positive_rows
                 )
 
@@ -301,7 +304,7 @@ def test_stars_make_a_binary_rule_with_a_comment() -> None:
     )
     guess = infer_schema(frame)
     assert guess.schema.label == Label("stars", positive_values=("4 stars", "5 stars"))
-    assert read_label(frame, guess.schema.label).main.tolist() == [1, 1, 0, 0, 0]
+    assert read_label(frame, guess.schema.label, budget=NO_LIMIT).main.tolist() == [1, 1, 0, 0, 0]
     numbers = infer_schema(pl.DataFrame({"stars": [1, 2, 3, 4, 5], "x": [1, 2, 1, 2, 1]}))
     assert numbers.schema.label == Label("stars", positive_above=3)
     assert "above 3 is positive (40% of the rows)" in numbers.to_toml()

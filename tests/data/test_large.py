@@ -69,8 +69,8 @@ def test_little_memory_changes_nothing(
     log: Path, whole: Prepared, cache: Cache, said: list[str]
 ) -> None:
     result = prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
-    assert result.train.bound is not None
-    assert result.train.bound.chunk_rows < len(result.train.table)
+    assert result.train.budget.chunk_rows is not None
+    assert result.train.budget.chunk_rows < len(result.train.table)
     entry = ENTRY.open(cache.entries()[0].folder)
     assert all(entry.path(part).stat().st_size for part in entry.parts)
     assert any(part.startswith("train.rows/rows-") for part in entry.parts)
@@ -107,14 +107,14 @@ def test_an_interrupted_preparation_goes_on(log, whole, cache, said, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(
             "fieldwise.data.prepare.preparation.group_codes",
-            lambda *_: (_ for _ in ()).throw(KeyboardInterrupt),
+            lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
         )
         with pytest.raises(KeyboardInterrupt):
             prepare_recipe(recipe(log, "64MB"), Path(), cache=cache)
     assert cache.entries() == []
     monkeypatch.setattr(
         "fieldwise.data.prepare.preparation.split_table",
-        lambda *_: pytest.fail("rows are split again"),
+        lambda *_, **__: pytest.fail("rows are split again"),
     )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     assert any("was interrupted: it goes on" in line for line in said)
@@ -147,7 +147,7 @@ def test_a_disk_that_is_full_at_the_end_costs_no_finished_stage(
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
     monkeypatch.setattr(
         "fieldwise.data.prepare.preparation.split_table",
-        lambda *_: pytest.fail("rows are divided again"),
+        lambda *_, **__: pytest.fail("rows are divided again"),
     )
     assert_equal(prepare_recipe(recipe(log, "64MB"), Path(), cache=cache), whole)
     entry = cache.entries()[0].folder

@@ -37,7 +37,7 @@ from fieldwise.report.slice_sections import slices_of
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
-from fieldwise.storage.scratch import MemoryBudget
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 FIELDS = (Categorical("land"), Numeric("price"), Numeric("paid", number_format="€ 1.234,5"))
 SCHEMA = Schema(fields=FIELDS, label=Label("click"))
@@ -83,9 +83,11 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
     assert Encoder.from_json(Encoder.fit(frame, own).to_json()).missing == ("K.A.", "-999")
     numbers = frame.with_columns(price=pl.col("price").replace("k.A.", "-999").cast(pl.Float64))
     assert Encoder.fit(numbers, own).fitted[1] == Encoder.fit(log_of(None), own).fitted[1]
-    assert missing_marks(frame, own) == {name: {"k.A.": 5, "-999": 5} for name in ("price", "paid")}
+    assert missing_marks(frame, own, budget=NO_LIMIT) == {
+        name: {"k.A.": 5, "-999": 5} for name in ("price", "paid")
+    }
     whole = numbers.with_columns(pl.col("price").cast(pl.Int64))
-    assert missing_marks(whole, own)["price"] == {"-999": 10}
+    assert missing_marks(whole, own, budget=NO_LIMIT)["price"] == {"-999": 10}
     for marks in ([], ["x"]):
         with pytest.raises(DataError, match=r"column 'price' .* holds the text 'NULL' in row 0"):
             Encoder.fit(log_of("NULL"), Schema(fields=FIELDS, label=Label("click"), missing=marks))
@@ -100,7 +102,7 @@ def test_marks_are_the_schemas_and_may_be_switched_off() -> None:
 def test_a_mark_that_is_a_number_is_one_in_a_column_of_any_type(kind: pl.DataType) -> None:
     frame = pl.DataFrame({"x": [1, -999, 3, -999]}).cast(kind)
     schema = Schema(fields=(Numeric("x"),), label=Label("y"), missing=["NULL", "-999"])
-    (mark, count), *others = missing_marks(frame, schema)["x"].items()
+    (mark, count), *others = missing_marks(frame, schema, budget=NO_LIMIT)["x"].items()
     assert (float(mark), count, others) == (-999, 2, [])
     assert (
         Encoder.fit(frame, schema).fitted
@@ -145,9 +147,11 @@ def test_a_row_whose_label_is_a_mark_has_none(label: Label) -> None:
     with pytest.raises(
         DataError, match=r"2 of 4 rows have none .* row 1 .*'NA': write drop_values = \[\"NA\"\]"
     ):
-        read_label(frame, label)
+        read_label(frame, label, budget=NO_LIMIT)
     rows = read_label(
-        frame, Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",))
+        frame,
+        Label("y", task=label.task, positive_above=label.positive_above, drop_values=("NA",)),
+        budget=NO_LIMIT,
     )
     assert (len(rows.main), rows.dropped) == (2, 2)
 
@@ -163,8 +167,10 @@ def test_a_number_that_marks_a_missing_one_is_no_label(
     with pytest.raises(
         DataError, match=r"2 of 4 rows have none .* row 1 .*999.*: write drop_values = "
     ):
-        read_label(frame, Label("y", **rule), missing=("-999",))
-    rows = read_label(frame, Label("y", drop_values=(-999,), **rule), missing=("-999",))
+        read_label(frame, Label("y", **rule), missing=("-999",), budget=NO_LIMIT)
+    rows = read_label(
+        frame, Label("y", drop_values=(-999,), **rule), missing=("-999",), budget=NO_LIMIT
+    )
     assert rows.main.tolist() == [1, 0]
     assert rows.dropped == 2
     schema = Schema(fields=(Categorical("u"),), label=Label("y", **rule), missing=["-999"])
@@ -208,7 +214,9 @@ def test_labels_that_may_be_thousands_are_fractions(
         ({"task": "regression", "drop_values": (2,)}, [1, 1]),
     ]:
         with subtests.test(rule=rule):
-            assert read_label(table, Label("y", **rule)).main[:2].tolist() == expected
+            assert (
+                read_label(table, Label("y", **rule), budget=NO_LIMIT).main[:2].tolist() == expected
+            )
     guess = infer_schema(table, label="y")
     assert guess.schema.label.positive_values == (2,)
     assert 'number_format = "1.234,5" if it is 1000' in guess.doubts["y"]
@@ -303,16 +311,19 @@ def test_a_mark_is_no_time(in_chunks: bool) -> None:
         # each chunk of numbers is read alone
         in_chunk = in_chunks and not isinstance(cells[0], str)
         have_none = "1 of 7" if in_chunk else "2 of 40"
-        rule = rf"needs its time .*'when' holds '?{shown}'? in row 11 \(counting from 0\), {have_none} rows have none"
-        with budget.active():
-            with pytest.raises(DataError, match=rule):
-                split_table(frame, TimeSplit(), schema, y=np.arange(40) % 2)
-            with pytest.raises(DataError, match=rule):
-                latest_rows(frame, "land", [schema])
+        rule = rf"needs its time .*'when' holds '?{shown}'? in row 11 \(counting from 0\), %s rows have none"
+        with pytest.raises(DataError, match=rule % have_none):
+            split_table(frame, TimeSplit(), schema, y=np.arange(40) % 2, budget=budget)
+        with pytest.raises(DataError, match=rule % "2 of 40"):
+            latest_rows(frame, "land", [schema])
     other = Schema(fields=FIELDS, label=Label("click"), time="when", missing=())
     with pytest.raises(DataError, match="needs a number or a date for ordering"):
         split_table(
-            log_of(None).with_columns(when=pl.lit("NULL")), TimeSplit(), other, y=np.arange(40) % 2
+            log_of(None).with_columns(when=pl.lit("NULL")),
+            TimeSplit(),
+            other,
+            y=np.arange(40) % 2,
+            budget=NO_LIMIT,
         )
 
 

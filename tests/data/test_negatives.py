@@ -23,6 +23,7 @@ from fieldwise.cli.show import row_counts
 from fieldwise.data.prepare.negatives import sample_negatives
 from fieldwise.data.prepare.settings import PARTS, TargetEncoding
 from fieldwise.data.prepare.target_encoding import add_target_encoding
+from fieldwise.storage.scratch import NO_LIMIT
 
 
 def a_log(rows: int = 3000, users: int = 50, items: int = 120, seed: int = 0) -> pl.DataFrame:
@@ -45,7 +46,9 @@ ASK = NegativeSampling(user="user", item="app", per_positive=3, item_columns=("c
 def draw(
     positives: pl.DataFrame, log: pl.DataFrame, ask: NegativeSampling = ASK, seed: int = 0
 ) -> pl.DataFrame:
-    return sample_negatives(positives, log=log, settings=ask, seed=seed, label=("label", 0))
+    return sample_negatives(
+        positives, log=log, settings=ask, seed=seed, label=("label", 0), budget=NO_LIMIT
+    )
 
 
 def test_context_stays_and_item_columns_follow_the_item() -> None:
@@ -152,7 +155,9 @@ def test_bad_tables_are_told_in_one_sentence() -> None:
     with pytest.raises(DataError, match="one description: item"):
         draw(log, log.with_columns(pl.col("hour").cast(pl.String).alias("cost")))
     with pytest.raises(DataError, match="'none' is not of type Int8"):
-        sample_negatives(log, log=log, settings=ASK, seed=0, label=("label", "none"))
+        sample_negatives(
+            log, log=log, settings=ASK, seed=0, label=("label", "none"), budget=NO_LIMIT
+        )
 
 
 def a_shop(rows: int = 600) -> pl.DataFrame:
@@ -273,7 +278,9 @@ def test_training_rows_read_the_other_folds(prior):
     """Their prior mean too is that of the other folds' rows."""
     frames, y = parts()
     settings = TargetEncoding(columns=("film",), folds=3, prior_rows=prior)
-    result = add_target_encoding(frames, y, settings, seed=4)["train"]["film_mean_label"].to_numpy()
+    result = add_target_encoding(frames, y, settings, seed=4, budget=NO_LIMIT)["train"][
+        "film_mean_label"
+    ].to_numpy()
     fold = np.random.default_rng(4).permutation(200) % 3  # the documented draw
     film = frames["train"]["film"].to_numpy()
     for row in range(200):
@@ -287,20 +294,24 @@ def test_training_rows_read_the_other_folds(prior):
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
     frames, y = parts()
     settings = TargetEncoding(columns=("film",))
-    before = add_target_encoding(frames, y, settings, seed=0)
+    before = add_target_encoding(frames, y, settings, seed=0, budget=NO_LIMIT)
     flipped = {**y, "test": 1 - y["test"]}
-    assert add_target_encoding(frames, flipped, settings, seed=0)["test"].equals(before["test"])
+    assert add_target_encoding(frames, flipped, settings, seed=0, budget=NO_LIMIT)["test"].equals(
+        before["test"]
+    )
     for row in range(0, 200, 20):
         own = y["train"].copy()
         own[row] = 1 - own[row]
-        after = add_target_encoding(frames, {**y, "train": own}, settings, seed=0)["train"]
+        after = add_target_encoding(frames, {**y, "train": own}, settings, seed=0, budget=NO_LIMIT)[
+            "train"
+        ]
         assert after["film_mean_label"][row] == before["train"]["film_mean_label"][row]
 
 
 def test_the_published_leak_is_just_that():
     frames, y = parts()
     result = add_target_encoding(
-        frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0
+        frames, y, TargetEncoding(columns=("film",), source="own-part"), seed=0, budget=NO_LIMIT
     )
     for name, part in frames.items():
         expected = dict(part.group_by("film").agg(pl.col("liked").mean()).iter_rows())
@@ -318,7 +329,7 @@ def test_the_leak_of_published_scripts_is_by_side():
     }
     y = {"train": y["train"][:150], "valid": y["train"][150:], "test": y["test"]}
     result = add_target_encoding(
-        frames, y, TargetEncoding(columns=("film",), source="own-side"), seed=0
+        frames, y, TargetEncoding(columns=("film",), source="own-side"), seed=0, budget=NO_LIMIT
     )
     sides = {"train": ("train", "valid"), "valid": ("train", "valid"), "test": ("test",)}
     for name, side in sides.items():
@@ -333,13 +344,17 @@ def test_categories_without_rows_are_missing_and_a_prior_fills_them():
     train, test = pl.DataFrame({"film": ["a", "a", None]}), pl.DataFrame({"film": ["b", None, "a"]})
     y = {"train": np.array([1.0, 1.0, 0.0]), "test": np.zeros(3)}
     none = add_target_encoding(
-        {"train": train, "test": test}, y, TargetEncoding(columns=("film",)), seed=0
+        {"train": train, "test": test},
+        y,
+        TargetEncoding(columns=("film",)),
+        seed=0,
+        budget=NO_LIMIT,
     )
     assert none["test"]["film_mean_label"].to_list() == [None, None, 1.0]
     prior = TargetEncoding(columns=("film",), prior_rows=1.0)
-    some = add_target_encoding({"train": train, "test": test}, y, prior, seed=0)["test"][
-        "film_mean_label"
-    ].to_list()
+    some = add_target_encoding({"train": train, "test": test}, y, prior, seed=0, budget=NO_LIMIT)[
+        "test"
+    ]["film_mean_label"].to_list()
     assert some == pytest.approx([2 / 3, None, (2 + 2 / 3) / 3])
 
 

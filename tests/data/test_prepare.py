@@ -25,6 +25,7 @@ from fieldwise import (
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.preparation import Preparation
 from fieldwise.data.prepare.prepared import Prepared, SplitPart, group_codes
+from fieldwise.storage.scratch import NO_LIMIT
 
 PARTS = ("train", "valid", "test")
 BY_PART = ColumnSplit(column="part")
@@ -225,9 +226,12 @@ def test_the_seed_fixes_everything(negatives: NegativeSampling | None) -> None:
 
 def test_parts_of_ones_own() -> None:
     frame = ratings()
-    parts = {name: read_label(frame.filter(part=name), SCHEMA.label) for name in ("train", "valid")}
+    parts = {
+        name: read_label(frame.filter(part=name), SCHEMA.label, budget=NO_LIMIT)
+        for name in ("train", "valid")
+    }
     preparation = Preparation(schema=SCHEMA, split=BY_PART, seed=0)
-    complete, counts = preparation.derived(parts)
+    complete, counts = preparation.derived(parts, budget=NO_LIMIT)
     encoder, encoded, _ = preparation.encode(complete)
     whole = prepare(frame, SCHEMA, split=BY_PART, seed=0)
     assert set(encoded) == {"train", "valid"}
@@ -239,21 +243,24 @@ def test_parts_of_ones_own() -> None:
         "valid_rows": whole.counts["valid_rows"],
     }
     frame = implicit()
-    parts = {name: read_label(frame.filter(part=name), CLICKS.label) for name in ("train", "valid")}
+    parts = {
+        name: read_label(frame.filter(part=name), CLICKS.label, budget=NO_LIMIT)
+        for name in ("train", "valid")
+    }
     _, counts = Preparation(schema=CLICKS, split=BY_PART, seed=0, negatives=ask(*PARTS)).derived(
-        parts
+        parts, budget=NO_LIMIT
     )
     assert counts["negatives_drawn"] == 2 * sum(part.frame.height for part in parts.values())
 
 
 def test_groups_are_equal_where_their_text_is() -> None:
     frame = pl.DataFrame({"user": [7.0, None, 12.0, 7.0, None], "rating": [1] * 5})
-    codes = group_codes(frame, SCHEMA)
+    codes = group_codes(frame, SCHEMA, budget=NO_LIMIT)
     assert codes is not None
     assert codes[0] == codes[3]
     assert len(set(codes.tolist())) == 4  # a row without a group is a group by itself
-    assert group_codes(frame.drop("user"), SCHEMA) is None
-    assert group_codes(frame, CLICKS) is None
+    assert group_codes(frame.drop("user"), SCHEMA, budget=NO_LIMIT) is None
+    assert group_codes(frame, CLICKS, budget=NO_LIMIT) is None
 
 
 def test_columns_that_the_schema_names_must_be_there(subtests: pytest.Subtests) -> None:

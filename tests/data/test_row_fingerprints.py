@@ -184,8 +184,8 @@ def test_a_key_that_stands_twice_is_seen_wherever_chunks_end():
     for twice in (None, *range(12)):
         rows = [*range(12)] if twice is None else [*range(11), twice % 11]
         train = pl.DataFrame({"item": ["i"] * 12, "liked": [1] * 12, "row": rows})
-        with MemoryBudget(chunk_rows=2).active():
-            result = count_repeats({"train": train, "test": test}, schema)
+        parts = {"train": train, "test": test}
+        result = count_repeats(parts, schema, budget=MemoryBudget(chunk_rows=2))
         assert result == ({"test_rows_in_train": 1} if twice is None else {})
 
 

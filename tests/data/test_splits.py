@@ -27,6 +27,7 @@ from fieldwise.data.prepare import splits
 from fieldwise.data.prepare.labels import read_label, read_labels
 from fieldwise.data.prepare.settings import SplitSettings
 from fieldwise.data.prepare.splits import Split, hold_out
+from fieldwise.storage.scratch import NO_LIMIT
 
 
 def covers_once(split: Split, rows: int) -> bool:
@@ -44,8 +45,9 @@ def rows(n: int) -> pl.DataFrame:
 
 
 def split_table(frame, how, schema=None, *, seed=0, y=None) -> Split:
+    targets = np.zeros(frame.height) if y is None else y
     return splits.split_table(
-        frame, how, schema or schema_of(), seed=seed, y=np.zeros(frame.height) if y is None else y
+        frame, how, schema or schema_of(), seed=seed, y=targets, budget=NO_LIMIT
     )
 
 
@@ -345,9 +347,9 @@ def test_rule_equals_a_plain_loop(ratings: list[int], dropped: set[int], above: 
         with pytest.raises(
             DataError, match=r"no row is left: all .* have a label in drop_values of column 'y'"
         ):
-            read_label(table(ratings), label)
+            read_label(table(ratings), label, budget=NO_LIMIT)
         return
-    rows = read_label(table(ratings), label)
+    rows = read_label(table(ratings), label, budget=NO_LIMIT)
     assert rows.frame["row"].to_list() == [i for i, _ in kept]
     assert rows.main.tolist() == [float(r > above) for _, r in kept]
     assert rows.dropped == len(ratings) - len(kept)
@@ -365,14 +367,21 @@ def test_a_class_is_known_in_every_form(subtests):
         ([True, False], {"positive_values": ("True",)}), (["True", "False"], {"positive_values": ("True",)}),
     ]:  # fmt: skip
         with subtests.test(values=values, rule=rule):
-            assert read_label(table(values), Label("y", **rule)).main.tolist() == [1.0, 0.0]
+            assert read_label(table(values), Label("y", **rule), budget=NO_LIMIT).main.tolist() == [
+                1.0,
+                0.0,
+            ]
     dropped = read_label(
-        table([True, False]), Label("y", positive_values=(True,), drop_values=("False",))
+        table([True, False]),
+        Label("y", positive_values=(True,), drop_values=("False",)),
+        budget=NO_LIMIT,
     )
     assert (dropped.main.tolist(), dropped.dropped) == ([1], 1)
     assert (
         read_label(
-            table(["1", "maybe"]), Label("y", positive_above=0, drop_values=("maybe",))
+            table(["1", "maybe"]),
+            Label("y", positive_above=0, drop_values=("maybe",)),
+            budget=NO_LIMIT,
         ).dropped
         == 1
     )
@@ -421,15 +430,15 @@ def test_labels_that_cannot_be_read_name_the_row(subtests):
     ]:
         for label in labels:
             with subtests.test(values=values, label=label), pytest.raises(DataError, match=message):
-                read_label(table(values), label)
+                read_label(table(values), label, budget=NO_LIMIT)
 
 
 def test_regression_keeps_numbers_within_the_range() -> None:
     label = Label("y", task="regression", range=(-1, 1), drop_values=(0,))
-    rows = read_label(table([-1, 0, 1]), label)
+    rows = read_label(table([-1, 0, 1]), label, budget=NO_LIMIT)
     assert rows.main.tolist() == [-1.0, 1.0]
     with pytest.raises(DataError, match=r"range \[-1, 1\]: column 'y' holds 2 in row 3 "):
-        read_label(table([-1, 0, 0, 2]), label)
+        read_label(table([-1, 0, 0, 2]), label, budget=NO_LIMIT)
 
 
 def test_a_rule_for_other_spellings_is_refused_not_all_negative():
@@ -438,8 +447,8 @@ def test_a_rule_for_other_spellings_is_refused_not_all_negative():
     with pytest.raises(
         DataError, match=r"\['>50K'\] must occur in column 'income', found only '<=50K\.', "
     ):
-        read_label(frame, label)
-    assert read_label(frame, label, all_negative=True).main.tolist() == [0, 0]
+        read_label(frame, label, budget=NO_LIMIT)
+    assert read_label(frame, label, all_negative=True, budget=NO_LIMIT).main.tolist() == [0, 0]
 
 
 # Multi-task
@@ -457,7 +466,7 @@ def watched(**columns: list[object]) -> pl.DataFrame:
 
 
 def test_a_row_that_any_label_drops_is_dropped_and_counted_once() -> None:
-    rows = read_labels(watched(), SEVERAL)
+    rows = read_labels(watched(), SEVERAL, budget=NO_LIMIT)
     assert rows.frame["row"].to_list() == [0, 3, 5]
     assert rows.y.tolist() == [[1, 90, 1], [1, 7.5, 0], [0, 3, 0]]
     assert rows.dropped == 3
@@ -473,17 +482,19 @@ def test_a_row_that_any_label_drops_is_dropped_and_counted_once() -> None:
 
 def test_one_label_of_several_reads_as_if_alone() -> None:
     alone = [
-        read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label).main
+        read_label(watched().filter(pl.col("row").is_in([0, 3, 5])), label, budget=NO_LIMIT).main
         for label in SEVERAL
     ]
-    np.testing.assert_array_equal(read_labels(watched(), SEVERAL).y, np.stack(alone, axis=1))
-    assert read_labels(watched(), SEVERAL[:1]).y.shape == (4, 1)
+    np.testing.assert_array_equal(
+        read_labels(watched(), SEVERAL, budget=NO_LIMIT).y, np.stack(alone, axis=1)
+    )
+    assert read_labels(watched(), SEVERAL[:1], budget=NO_LIMIT).y.shape == (4, 1)
 
 
 def test_what_a_dropped_row_holds_in_other_labels_is_not_looked_at() -> None:
     # rows 1 and 4 are dropped by their rating
     frame = watched(minutes=[90.0, None, 0, 7.5, 500, 3])
-    assert read_labels(frame, SEVERAL).dropped == 3
+    assert read_labels(frame, SEVERAL, budget=NO_LIMIT).dropped == 3
 
 
 def test_faults_name_the_label_that_has_them(subtests):
@@ -504,8 +515,8 @@ def test_faults_name_the_label_that_has_them(subtests):
     ]:
         with subtests.test(columns=columns, message=message):
             with pytest.raises(DataError, match=message):
-                read_labels(watched(**columns), SEVERAL)
+                read_labels(watched(**columns), SEVERAL, budget=NO_LIMIT)
             with pytest.raises(
                 DataError, match="the label's column 'minutes' must be in the table"
             ):
-                read_labels(watched().drop("minutes"), SEVERAL)
+                read_labels(watched().drop("minutes"), SEVERAL, budget=NO_LIMIT)

@@ -5,7 +5,8 @@ import errno
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +29,7 @@ from fieldwise import (
     Schema,
     TimeSplit,
 )
-from fieldwise.data.encode.fitted_fields import count_column
+from fieldwise.data.encode.fitted_fields import Counted, count_column
 from fieldwise.data.encode.numeric import quantile_edges
 from fieldwise.data.encode.text_counts import frequent_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
@@ -41,9 +42,9 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.mapped_rows import MappedRows, RowsWriter
 from fieldwise.data.reports import Reports
 from fieldwise.distributed.engine import answered, done_here
-from fieldwise.storage import scratch
+from fieldwise.schema import Field
 from fieldwise.storage.machine import ahead, each
-from fieldwise.storage.scratch import MemoryBudget
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 pytest.importorskip("pyarrow")
 
@@ -248,11 +249,11 @@ def test_counts_in_files_are_those_in_memory(
     every, number = np.unique(texts, return_counts=True)
     ranked = sorted(zip(-number, map(str, every.tolist()), strict=True))
     wanted = tuple(text for n, text in ranked if -n >= 3), (number < 3).sum()
-    assert frequent_texts(chunks, 3) == wanted
-    with MemoryBudget(tmp_path).active():
-        assert frequent_texts(chunks, 3, most=100) == wanted
-        assert any(tmp_path.rglob("*.arrow"))
-        assert frequent_texts(chunks, 10_000, most=100) == ((), len(every))
+    assert frequent_texts(chunks, 3, budget=NO_LIMIT) == wanted
+    budget = MemoryBudget(tmp_path)
+    assert frequent_texts(chunks, 3, most=100, budget=budget) == wanted
+    assert any(tmp_path.rglob("*.arrow"))
+    assert frequent_texts(chunks, 10_000, most=100, budget=budget) == ((), len(every))
 
 
 def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
@@ -263,7 +264,7 @@ def test_quantiles_with_point_masses_are_numpys_of_the_rest() -> None:
     above = np.min(number[number > 0])
     wanted = np.concatenate([[0, 9.5, above], np.quantile(rest, np.linspace(0, 1, 4)[1:-1])])
     np.testing.assert_array_equal(
-        np.sort(quantile_edges(number, 5, point_masses=True)), np.sort(wanted)
+        np.sort(quantile_edges(number, 5, point_masses=True, budget=NO_LIMIT)), np.sort(wanted)
     )
 
 
@@ -272,11 +273,8 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", full, raising=False)
-    with (
-        pytest.raises(DataError, match="the disk is full: cannot write"),
-        MemoryBudget(tmp_path, 10).active(),
-    ):
-        scratch.empty(100, np.int64)
+    with pytest.raises(DataError, match="the disk is full: cannot write"):
+        MemoryBudget(tmp_path, 10).empty(100, np.int64)
 
 
 def test_a_long_vocabulary_finds_texts_by_their_hashes() -> None:
@@ -306,10 +304,13 @@ def test_times_of_text_are_decided_by_all_chunks(cells, form, tmp_path: Path) ->
     read_at_once = mock.patch(
         "fieldwise.data.prepare.ordering._from_text", wraps=ordering._from_text
     )
-    with read_at_once as read, MemoryBudget(tmp_path, chunk_rows=64).active():
-        result = order_values(frame, "day", "time", form)
+    budget = MemoryBudget(tmp_path, chunk_rows=64)
+    with read_at_once as read:
+        result = order_values(frame, "day", "time", form, budget=budget)
     assert max([len(call.args[0]) for call in read.call_args_list], default=0) <= 64
-    np.testing.assert_array_equal(result, order_values(frame, "day", "time", form), strict=True)
+    np.testing.assert_array_equal(
+        result, order_values(frame, "day", "time", form, budget=NO_LIMIT), strict=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,8 +349,8 @@ def test_times_of_text_in_chunks_have_the_errors_of_the_whole(
 ) -> None:
     frame = pl.DataFrame({"day": [early] * 300 + [late] * 200})
     for budget in (MemoryBudget(), MemoryBudget(tmp_path, chunk_rows=64)):
-        with pytest.raises(DataError, match=message), budget.active():
-            order_values(frame, "day", "time", form)
+        with pytest.raises(DataError, match=message):
+            order_values(frame, "day", "time", form, budget=budget)
 
 
 def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -364,17 +365,17 @@ def test_numbers_without_statistics_are_not_kept(tmp_path: Path, subtests: pytes
     for transform, numbers in kept.items():
         with subtests.test(transform=transform):
             field = Numeric("price", transform=transform)
-            (counted,) = count_column(field, column)
+            (counted,) = count_column(field, column, budget=NO_LIMIT)
             assert (counted.rows, counted.present) == (4, 3)
             assert counted.values.get_column("number").to_list() == numbers
             schema, rows = Schema(fields=(field,), label=Label("rating")), column.to_frame()
             whole = Encoder.fit(rows, schema)
-            with MemoryBudget(tmp_path, chunk_rows=2).active():
-                assert Encoder.fit(rows, schema) == whole
-                with pytest.raises(
-                    DataError, match=r"column 'price' .* is null or empty in all 4 training rows"
-                ):
-                    Encoder.fit(rows.clear(4), schema)
+            budget = MemoryBudget(tmp_path, chunk_rows=2)
+            assert Encoder.fit(rows, schema, budget=budget) == whole
+            with pytest.raises(
+                DataError, match=r"column 'price' .* is null or empty in all 4 training rows"
+            ):
+                Encoder.fit(rows.clear(4), schema, budget=budget)
 
 
 @pytest.fixture
@@ -423,8 +424,13 @@ def test_an_engine_finds_the_fault_of_the_whole_table(
     with pytest.raises(DataError, match=message) as expected:
         Encoder.fit(frame, ONE)
     rows = spread(frame, tmp_path)
-    with pytest.raises(DataError) as result, MemoryBudget(tmp_path, chunk_rows=40).active():
-        Encoder.fit(frame, ONE, counted=counted_files(rows, ONE, HereEngine()))
+    budget = MemoryBudget(tmp_path, chunk_rows=40)
+
+    def counted(f: Field) -> Iterable[Counted]:
+        return counted_files(rows, ONE, HereEngine(), budget=budget)(f)
+
+    with pytest.raises(DataError) as result:
+        Encoder.fit(frame, ONE, counted=counted, budget=budget)
     assert str(result.value) == str(expected.value)
 
 
@@ -453,11 +459,9 @@ def test_an_encoder_that_was_replaced_is_not_used(tmp_path: Path) -> None:
         encode_file(given)
 
 
-def test_threads_follow_the_budget_of_their_caller(tmp_path: Path) -> None:
-    with MemoryBudget(tmp_path, chunk_rows=4).active():
-        made = ahead(scratch.budget().chunk_rows for _ in range(3))
-        assert (
-            list(made)
-            == [4, 4, 4]
-            == each(lambda _: scratch.budget().chunk_rows, range(3), rows=10**6)
-        )
+def test_threads_have_the_context_variables_of_their_caller() -> None:
+    variable = ContextVar("variable", default=0)
+    token = variable.set(4)
+    assert list(ahead(variable.get() for _ in range(3))) == [4, 4, 4]
+    assert each(lambda _: variable.get(), range(3), rows=10**6) == [4, 4, 4]
+    variable.reset(token)

@@ -43,6 +43,7 @@ from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.data.read.vectors import MOST_POSITIONS
 from fieldwise.errors import Row
+from fieldwise.storage.scratch import NO_LIMIT
 
 FRAME = pl.DataFrame(
     {
@@ -485,7 +486,7 @@ def test_a_label_with_decimal_commas() -> None:
     frame = pl.DataFrame({"x": [1, 2, 1, 2], "rating": ["4,5", "3,0", "2,5", "5,0"]})
     label = infer_schema(frame).schema.label
     assert label == Label("rating", positive_above=3, number_format="1.234,5")
-    rows = read_label(frame, label)
+    rows = read_label(frame, label, budget=NO_LIMIT)
     assert (rows.main.tolist(), rows.dropped) == ([1, 0, 0, 1], 0)
 
 

@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -28,7 +27,7 @@ from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.data.read.row_numbers import naming_lines, renumbering_rows
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import Row
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 
 def stamp(*parts: int) -> int:
@@ -109,7 +108,7 @@ def test_times_with_and_without_an_offset_are_not_compared(bare: str) -> None:
     with pytest.raises(
         DataError, match=r"column 'day' 2 of 5 cells have an offset .*'2026-01-31T18:05:09\+01:00'"
     ):
-        order_values(frame, "day", "time")
+        order_values(frame, "day", "time", budget=NO_LIMIT)
     guess = guess_time(profile_columns(frame), ())
     assert guess.column == "day"
     assert (
@@ -124,13 +123,21 @@ def test_a_format_that_is_given_decides() -> None:
         ("01/02/2026", "%d/%m/%Y", stamp(2026, 2, 1)),
         ("Q1 2026-01-31", "Q1 %Y-%m-%d", DAY),
     ):
-        assert order_values(pl.DataFrame({"day": [cell]}), "day", "time", form).tolist() == [
-            expected
-        ]
+        assert order_values(
+            pl.DataFrame({"day": [cell]}), "day", "time", form, budget=NO_LIMIT
+        ).tolist() == [expected]
     with pytest.raises(DataError, match="'x' in row 1"):
-        order_values(pl.DataFrame({"day": ["Q1 2026-01-31", "x"]}), "day", "time", "Q1 %Y-%m-%d")
+        order_values(
+            pl.DataFrame({"day": ["Q1 2026-01-31", "x"]}),
+            "day",
+            "time",
+            "Q1 %Y-%m-%d",
+            budget=NO_LIMIT,
+        )
     with pytest.raises(DataError, match="written with % signs"):
-        order_values(pl.DataFrame({"day": ["01.02.2026"]}), "day", "time", "dd.mm.yyyy")
+        order_values(
+            pl.DataFrame({"day": ["01.02.2026"]}), "day", "time", "dd.mm.yyyy", budget=NO_LIMIT
+        )
 
 
 def test_order_values_ask_and_name_what_they_read() -> None:
@@ -138,8 +145,8 @@ def test_order_values_ask_and_name_what_they_read() -> None:
     with pytest.raises(
         DataError, match=r"'01/02/2026'.* as '%d/%m/%Y' and as '%m/%d/%Y'; .*time_format"
     ):
-        order_values(frame, "day", "time")
-    assert order_values(frame, "day", "time", "%d/%m/%Y").tolist() == [
+        order_values(frame, "day", "time", budget=NO_LIMIT)
+    assert order_values(frame, "day", "time", "%d/%m/%Y", budget=NO_LIMIT).tolist() == [
         stamp(2026, 2, 1),
         stamp(2026, 3, 2),
     ]
@@ -147,9 +154,9 @@ def test_order_values_ask_and_name_what_they_read() -> None:
         DataError,
         match=r"time_format '%Y' must fit every cell.*'01/02/2026' in row 0 .*2 of 2 rows",
     ):
-        order_values(frame, "day", "time", "%Y")
+        order_values(frame, "day", "time", "%Y", budget=NO_LIMIT)
     with pytest.raises(DataError, match=r"holds 'x' in row 1 .*2026-01-31, 2026/01/31"):
-        order_values(pl.DataFrame({"day": ["2026-01-01", "x"]}), "day", "time")
+        order_values(pl.DataFrame({"day": ["2026-01-01", "x"]}), "day", "time", budget=NO_LIMIT)
 
 
 def rows(times: list[str]) -> pl.DataFrame:
@@ -292,20 +299,17 @@ def test_times_of_several_units_are_refused_where_they_order_rows(subtests):
         pl.Series("ts", mixed).cast(pl.String),
     ):
         with subtests.test(kind=column.dtype), pytest.raises(DataError) as e:
-            order_values(column.to_frame(), "ts", "time")
+            order_values(column.to_frame(), "ts", "time", budget=NO_LIMIT)
         assert (
             "must have one unit: in the time column 'ts' 250 of 1,000 rows are in milliseconds"
             in str(e.value)
         )
         assert "750 in seconds, the first of the former is row 1 (counting from 0)" in str(e.value)
     some_missing = np.where(np.arange(1_000) % 200 == 0, 0, mixed)
-    units, _ = mixed_units(some_missing)
+    units, _ = mixed_units(some_missing, budget=NO_LIMIT)
     assert "250 of 1,000 rows are in milliseconds" in units, "marks of missing times hide nothing"
-    with mock.patch.object(
-        scratch, "chunk_slices", lambda rows: [slice(k, k + 100) for k in range(0, rows, 100)]
-    ):
-        late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
-        units, row = mixed_units(late)
+    late = np.where(np.arange(1_000) < 990, seconds, 10**6 * seconds)
+    units, row = mixed_units(late, budget=MemoryBudget(chunk_rows=100))
     assert "10 of 1,000 rows are in microseconds" in units
     assert units.endswith("the first of the former is ")
     assert row == Row(990)
@@ -324,7 +328,7 @@ def test_numbers_that_order_rows_and_are_no_times_of_two_units(subtests):
         "datetimes": dates.str.to_datetime(),
     }.items():
         with subtests.test(name=name):
-            values = order_values(column.alias("ts").to_frame(), "ts", "time")
+            values = order_values(column.alias("ts").to_frame(), "ts", "time", budget=NO_LIMIT)
             assert len(values) == len(column)
 
 

@@ -106,7 +106,7 @@ def test_a_thousand_processes_are_refused_before_any_is_started(monkeypatch):
         ConfigError,
         match="--processes may be at most 12 on this machine, which has 3 cores, found 13",
     ):
-        launch_processes(13)
+        launch_processes([], 13)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends by signals")
@@ -159,7 +159,7 @@ def test_torchrun_with_another_number_of_processes_is_refused(monkeypatch):
         monkeypatch.setenv(name, value)
     sentence = "--processes must be the number of processes that were started, 2, found 3"
     with pytest.raises(ConfigError, match=sentence):
-        launch_processes(3)
+        launch_processes([], 3)
 
 
 def ranks_of(parent: int) -> dict[int, int]:

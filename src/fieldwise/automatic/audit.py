@@ -14,6 +14,7 @@ from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Field, Label, Schema
+from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LABEL_LIKE = 0.99
 """A column whose own AUC (regression: R squared) is at least this is label-like."""
@@ -224,7 +225,7 @@ def _target_encoded(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
     frame = pl.DataFrame({"cell": text.fill_null("\x00")})
     settings = TargetEncoding(columns=("cell",), folds=ENCODING_FOLDS)
     frames: Mapping[str, pl.DataFrame] = add_target_encoding(
-        {"train": frame}, {"train": y}, settings, seed=seed
+        {"train": frame}, {"train": y}, settings, seed=seed, budget=NO_LIMIT
     )
     means = frames["train"].get_column("cell_mean_label")
     return means.fill_null(float(y.mean())).to_numpy()

@@ -22,6 +22,7 @@ from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import NO_LIMIT
 
 FEW_TEST_ROWS = 200
 
@@ -98,8 +99,8 @@ def build_task(
     why = "as requested"
     if split is None:
         split, why = suggest_split(frame, schema)
-    labelled = read_label(frame, schema.label, missing=schema.missing)
-    parts = split_table(labelled.frame, split, schema, seed=seed, y=labelled.main)
+    labelled = read_label(frame, schema.label, missing=schema.missing, budget=NO_LIMIT)
+    parts = split_table(labelled.frame, split, schema, seed=seed, y=labelled.main, budget=NO_LIMIT)
     sizes = ", ".join(f"{size:,} {name}" for name, size in parts.sizes.items())
     note(f"split into {sizes} rows: {why}")
 

@@ -65,6 +65,7 @@ from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.forks import computing
+from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.version import __version__
@@ -243,7 +244,7 @@ class Bundle:
         """All metrics of labelled rows, of calibrated scores; `one_class` as for `Objective.metrics`."""
         y = rows.y.astype(np.float64)
         score = self.calibrated(self.score(rows.frame))
-        group = group_codes(rows.frame, self.schema)
+        group = group_codes(rows.frame, self.schema, budget=NO_LIMIT)
         return Objective.of(*self.schema.labels).metrics(
             y, score, group, rows.weight, one_class=one_class
         )

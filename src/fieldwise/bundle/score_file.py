@@ -24,6 +24,7 @@ from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import check_not_input, scratch_folder, write_atomically
 from fieldwise.storage.machine import keep_freed_arrays, return_freed_memory
+from fieldwise.storage.scratch import NO_LIMIT
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "score_file"]
 
@@ -92,7 +93,7 @@ def score_file(
         "logits": logits,
         "precision": precision,
     }
-    check_table(table.empty, bundle.schema)
+    check_table(table.empty, bundle.schema, budget=NO_LIMIT)
     wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     keep_freed_arrays()
     rows = 0

@@ -48,11 +48,9 @@ def execute(arguments: Sequence[str]) -> int | None:
     # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much
     # faster on a busy one. The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    invocation = Invocation(began=time.perf_counter(), execute=execute)
+    invocation = Invocation(arguments, began=time.perf_counter(), execute=execute)
     from fieldwise.cli.app import app
-    from fieldwise.cli.show import GIVEN
 
-    GIVEN[:] = arguments
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = partial(_warn, warnings.showwarning)
         code: int | None = app(

@@ -10,6 +10,7 @@ from fieldwise.cli.evaluate_options import NO_CALIBRATION, EvaluateOptions
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.storage.files import check_not_input
+from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -85,7 +86,7 @@ def _fit(
     calibrations: dict[str, Calibration] = {}
     figures: dict[str, dict[str, Any]] = {where: {} for where in frames}
     for where, frame in frames.items():
-        rows = read_labels(frame, labels, missing=bundle.schema.missing)
+        rows = read_labels(frame, labels, missing=bundle.schema.missing, budget=NO_LIMIT)
         show.say_dropped(rows.dropped)
         scores = bundle.score(rows.frame).reshape(len(rows.frame), -1)
         for position, label in enumerate(labels):

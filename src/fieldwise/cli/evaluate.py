@@ -10,6 +10,7 @@ from fieldwise.cli.evaluate_options import EvaluateOptions
 from fieldwise.cli.prerank import measure_prerank
 from fieldwise.cli.rankings import show_rankings
 from fieldwise.errors import ConfigError
+from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,8 +103,8 @@ def _labelled_rows(bundle: "Bundle", table: "pl.DataFrame") -> "LabelledRows":
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels
 
-    check_table(table, bundle.schema)
-    return read_labels(table, bundle.schema.labels, missing=bundle.schema.missing)
+    check_table(table, bundle.schema, budget=NO_LIMIT)
+    return read_labels(table, bundle.schema.labels, missing=bundle.schema.missing, budget=NO_LIMIT)
 
 
 def _metrics(bundle: "Bundle", rows: "LabelledRows") -> dict[str, float]:

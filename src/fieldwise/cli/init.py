@@ -19,6 +19,7 @@ from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.storage.files import check_output, write_atomically
+from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -303,7 +304,7 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
     changing: list[str] = []
     for column in columns:
         fields = [field for field in schema.fields if field.column == column]
-        pairs = distinct_rows(frame.select(str(schema.item), column))
+        pairs = distinct_rows(frame.select(str(schema.item), column), budget=NO_LIMIT)
         pairs = missing_as_null(pairs, fields, schema.missing).drop_nulls(column).unique()
         if pairs.height == pairs.to_series(0).n_unique():
             describing.append(column)
@@ -319,7 +320,9 @@ def _has_times(schema: Schema, frame: "pl.DataFrame") -> bool:
     if schema.time is None:
         return False
     try:
-        order_values(frame, schema.time, "time", schema.time_format, schema.missing)
+        order_values(
+            frame, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
+        )
     except DataError:
         return False
     return True

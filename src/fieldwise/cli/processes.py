@@ -17,7 +17,7 @@ from typer import Option
 from fieldwise.cli.invocation import Invocation
 from fieldwise.cli.options import one_of
 from fieldwise.cli.outcome import INTERRUPTED, LOST, is_out_of_memory
-from fieldwise.cli.show import GIVEN, command_again, say
+from fieldwise.cli.show import command_again, say
 from fieldwise.distributed.engine import Engine, ray_cluster
 from fieldwise.distributed.environment import LAUNCHED, DistributedEnvironment
 from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, first_line
@@ -60,8 +60,8 @@ def check_count(option: str, count: int) -> None:
         )
 
 
-def launch_processes(processes: int | None) -> bool:
-    """Run this command in several processes, as `--processes` says, unless this is one of them or it is not given.
+def launch_processes(arguments: Sequence[str], processes: int | None) -> bool:
+    """Run a command in several processes, as its `--processes` says, unless this is one of them or it is not given.
 
     A signal that interrupts this process ends all by SIGTERM. Returns whether they have run, all of
     them with success; where one failed, its sentence is printed and typer.Exit raised.
@@ -90,7 +90,7 @@ def launch_processes(processes: int | None) -> bool:
                     f"--log-dir={folder}",
                     "--no-python",
                 ]
-                run(parse_args([*options, *command_again()]))  # type: ignore[no-untyped-call]
+                run(parse_args([*options, *command_again(arguments)]))  # type: ignore[no-untyped-call]
         except ChildFailedError as e:
             raise typer.Exit(_report(e.failures, processes)) from None
     return True
@@ -171,7 +171,7 @@ def train_on_ray(
         trainer = ray.train.torch.TorchTrainer(
             train_on_worker,
             train_loop_config={
-                "arguments": list(GIVEN),
+                "arguments": list(invocation.arguments),
                 "environment": variables,
                 "folder": str(Path.cwd()),
             },

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.runs.recipe import Recipe
 
-GIVEN: list[str] = []  # the arguments of this command, with which further processes of it start
 IMPORTS: list[str] = []  # modules given with `--import`; suggested commands repeat the option
 MIB = 2**20
 WIDTH_OF_FIGURES = 1000
@@ -229,14 +228,14 @@ def suggest_report(bundle: "Bundle", folder: Path) -> bool:
     return True
 
 
-def command_again() -> list[str]:
-    """The command line of this command, for another process that runs it.
+def command_again(arguments: Sequence[str]) -> list[str]:
+    """The command line of a command with these arguments, for another process that runs it.
 
     Like this process, it imports nothing from the working directory, unless `python -m fieldwise`
     was called.
     """
     safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
-    return [sys.executable, *safe, "-m", "fieldwise", *GIVEN]
+    return [sys.executable, *safe, "-m", "fieldwise", *arguments]
 
 
 def reading_words(

@@ -77,7 +77,7 @@ def run(options: TrainOptions) -> None:
         on_gpus = recipe.training.device.startswith("cuda")
         train_on_ray(options.context.obj, options.processes, gpus=on_gpus, folder=out.parent)
         return
-    if launch_processes(options.processes):
+    if launch_processes(options.context.obj.arguments, options.processes):
         return
 
     from fieldwise.distributed.process_group import process_group

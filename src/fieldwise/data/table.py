@@ -19,7 +19,6 @@ from torch import Tensor
 from fieldwise.config import parse, to_plain
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
-from fieldwise.storage import scratch
 from fieldwise.storage.arrays import (
     map_array,
     mapped_array,
@@ -29,6 +28,7 @@ from fieldwise.storage.arrays import (
 )
 from fieldwise.storage.artifact import Artifact, Kind, writing
 from fieldwise.storage.files import Written
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 SLICE_ROWS = 1 << 21
 
@@ -278,6 +278,7 @@ class EncodedTable:
             [(slice(0, len(self)), self)],
             self.y,
             weight=self.weight,
+            budget=NO_LIMIT,
         )
 
     @classmethod
@@ -324,6 +325,8 @@ def save_chunks(
     chunks: Chunks,
     y: np.ndarray | None,
     weight: np.ndarray | None = None,
+    *,
+    budget: MemoryBudget,
 ) -> EncodedTable:
     """The table of consecutive chunks, N rows in all with their targets, saved to a folder and mapped.
 
@@ -332,7 +335,7 @@ def save_chunks(
     bags_per_row = len(layout.positions(kind="bag"))
     numeric_fields = len(layout.positions(kind="value"))
     single_valued_fields = len(layout.fields) - bags_per_row
-    offsets = scratch.empty(rows * bags_per_row + 1, np.int64)
+    offsets = budget.empty(rows * bags_per_row + 1, np.int64)
     offsets[0] = 0
 
     with writing(TABLE, folder) as writer:
@@ -340,7 +343,7 @@ def save_chunks(
         with writer.open("values") as values_file, writer.open("ids") as ids_file:
             write_header(ids_file, np.dtype(np.int32), (rows, single_valued_fields))
             write_header(values_file, np.dtype(np.float32), (rows, numeric_fields))
-            bag_ids = scratch.concatenate(
+            bag_ids = budget.concatenate(
                 _write_rows(chunks, ids_file, values_file, offsets, bags_per_row), np.int32
             )
 

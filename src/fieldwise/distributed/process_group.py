@@ -31,8 +31,9 @@ from fieldwise.errors import ConfigError, LostProcessError, first_line
 
 TIMEOUT = timedelta(minutes=10)
 CURRENT: ContextVar["ProcessGroup | None"] = ContextVar("process_group", default=None)
-# the processes that compute the present batch together; None if it is one alone
+"""Ambient, as PyTorch's default group is: a layer's `forward(batch)` has no argument for it."""
 current_group = CURRENT.get
+"""The processes that compute the present batch together; None if it is one alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -52,6 +52,7 @@ from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import History
@@ -253,10 +254,10 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         preparation = Preparation(
             schema=schema, split=RandomSplit(), seed=int(self.seed), negatives=self.negatives
         )
-        complete, derived_counts = preparation.derived(parts)
+        complete, derived_counts = preparation.derived(parts, budget=NO_LIMIT)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **derived_counts}
-        for sentence in marks_sentences(missing_marks(rows.frame, schema)):
+        for sentence in marks_sentences(missing_marks(rows.frame, schema, budget=NO_LIMIT)):
             self._say(sentence)
         for sentence in repeat_sentences(counts):
             if schema.time is not None:  # without times, equal rows may be different events

@@ -15,6 +15,7 @@ from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError, Row, first_line
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import NO_LIMIT
 
 
 def is_array(X: Any) -> bool:
@@ -69,7 +70,7 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
             counted from 0 in X.
     """
     frame = estimator_table(X, schema)
-    check_table(frame, schema)
+    check_table(frame, schema, budget=NO_LIMIT)
 
     if y is None:
         given_labels = []
@@ -84,7 +85,9 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
         weights = None if weight is None else weight_column(weight, frame.height)
     except DataError as e:
         raise DataError("sample_weight: ", *e.args) from None
-    return read_labels(frame, schema.labels, weight=weights, missing=schema.missing)
+    return read_labels(
+        frame, schema.labels, weight=weights, missing=schema.missing, budget=NO_LIMIT
+    )
 
 
 def _columns_of_several_labels(y: Any, schema: Schema, rows: int) -> list[pl.Series]:

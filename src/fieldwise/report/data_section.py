@@ -19,6 +19,7 @@ from fieldwise.report.page import Block, Caution, Code, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.runs.rows_of_run import PART_WORDS
 from fieldwise.schema import Schema
+from fieldwise.storage.scratch import NO_LIMIT
 
 
 def data_section(run: ReportedRun) -> Section:
@@ -122,7 +123,9 @@ def _first_and_last_time(frame: pl.DataFrame, schema: Schema) -> tuple[str, str]
     if present.schema[column] == pl.String:
         present = present.filter(~is_mark(present.get_column(column), schema.missing))
     try:
-        times = order_values(present, column, "time", schema.time_format, schema.missing)
+        times = order_values(
+            present, column, "time", schema.time_format, schema.missing, budget=NO_LIMIT
+        )
     except DataError:  # a random split does not need valid times
         return "", ""
     cells = present.get_column(column)

@@ -17,6 +17,7 @@ from fieldwise.runs.records import RunRecord, read_record
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.runs.rows_of_run import recipe_of, rows_of_run
 from fieldwise.schema import Label
+from fieldwise.storage.scratch import NO_LIMIT
 
 REMEDY = "run the report with the data that it was trained on"
 
@@ -100,7 +101,7 @@ class ReportedRun:
     @cached_property
     def group(self) -> np.ndarray | None:
         """Groups of the test rows."""
-        return group_codes(self.frame, self.recipe.schema)
+        return group_codes(self.frame, self.recipe.schema, budget=NO_LIMIT)
 
     @property
     def labels(self) -> tuple[Label, ...]:

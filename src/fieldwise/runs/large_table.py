@@ -76,7 +76,7 @@ class LargeTable:
         for name in PARTS:
             part: SplitPart = getattr(prepared, name)
             budget = MemoryBudget(scratch, self.chunk_rows(part.frame))
-            parts[name] = dataclasses.replace(part, rows=part.frame, bound=budget)
+            parts[name] = dataclasses.replace(part, rows=part.frame, budget=budget)
         return dataclasses.replace(prepared, **parts)
 
     def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, scratch: Path) -> Prepared:

@@ -25,6 +25,7 @@ from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
+from fieldwise.storage.scratch import NO_LIMIT
 
 USER = "user"
 ITEM = "item"
@@ -290,7 +291,9 @@ def _in_time_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> 
     """Likes of the rows of `frame` by their time, if the rows have it."""
     if schema.time is None or schema.time not in frame.columns:
         return likes
-    times = order_values(frame, schema.time, "time", schema.time_format, schema.missing)
+    times = order_values(
+        frame, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
+    )
     like_times = times[likes.get_column(ROW).to_numpy()]
     return likes[np.argsort(like_times, kind="stable")]
 

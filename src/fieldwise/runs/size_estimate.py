@@ -165,7 +165,7 @@ def _disk(
     }
     disk["sum"] = sum(disk.values())
     # beside the rows of the parts, before any is encoded; encoded, then saved
-    if prepared.train.bound is not None:
+    if prepared.train.budget.folder is not None:
         disk["more_while_preparing"] = max(raw_bytes - encoded_bytes, prepared.train.table.nbytes)
     return disk
 

@@ -30,8 +30,8 @@ from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 from fieldwise.schema import Field, Schema
 from fieldwise.schema.fields import text_columns
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 ROWS_PER_BLOCK = 65_536
 PROBE_ROWS = 10_000
@@ -74,6 +74,7 @@ class Encoder:
         schema: Schema,
         *,
         counted: Callable[[Field], Iterable[Counted]] | None = None,
+        budget: MemoryBudget = NO_LIMIT,
     ) -> "Encoder":
         """Fit vocabularies, scalers and bins on the training rows.
 
@@ -82,6 +83,7 @@ class Encoder:
             schema: the table's schema.
             counted: gives the counted chunks of a field's column, in order, if they are counted
                 elsewhere.
+            budget: how many rows are processed at once, and where arrays of numbers lie.
 
         Errors:
             DataError: no rows, a missing column, a column without values, text in a numeric column,
@@ -101,15 +103,17 @@ class Encoder:
                     chunks = counted(f)
                 else:
                     column = column_of(train, f)
-                    chunks = fitted_fields.count_column(f, column, missing=schema.missing)
-                fitted = fitted_fields.fit_counted(f, chunks)
+                    chunks = fitted_fields.count_column(
+                        f, column, missing=schema.missing, budget=budget
+                    )
+                fitted = fitted_fields.fit_counted(f, chunks, budget=budget)
             if counted is None:
-                scratch.budget().on_rows(rows_to_report[f.name])
+                budget.on_rows(rows_to_report[f.name])
             return fitted
 
         fitted = each(fit_field, fields, rows=train.height)
         encoder = cls._assemble(fields, fitted, missing=schema.missing)
-        encoder._check_shared_values(train)
+        encoder._check_shared_values(train, budget=budget)
         return encoder
 
     @classmethod
@@ -144,12 +148,12 @@ class Encoder:
             )
         return encoder
 
-    def _check_shared_values(self, train: pl.DataFrame) -> None:
+    def _check_shared_values(self, train: pl.DataFrame, *, budget: MemoryBudget) -> None:
         """Check that each list that shares another field's rows holds one of its values in some training row."""
         for f, fitted in zip(self.fields, self.fitted, strict=True):
             if f.cell != "list" or f.shares is None:
                 continue
-            if not _has_known_value(f, fitted, column_of(train, f)):
+            if not _has_known_value(f, fitted, column_of(train, f), budget=budget):
                 raise DataError(
                     f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
                     f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
@@ -186,8 +190,8 @@ class Encoder:
                 return None
             if not isinstance(fitted, Vocabulary):
                 return fitted
-            counted = fitted_fields.count_column(f, column_of(table, f))
-            values = fitted_fields.new_values(f, fitted, counted)
+            counted = fitted_fields.count_column(f, column_of(table, f), budget=NO_LIMIT)
+            values = fitted_fields.new_values(f, fitted, counted, budget=NO_LIMIT)
             return replace(fitted, values=fitted.values + values)
 
         pairs = zip(self.fields, self.fitted, strict=True)
@@ -391,10 +395,10 @@ class Encoder:
         return cls._assemble(fields, fitted, growths, where, missing=missing)
 
 
-def _has_known_value(f: Field, fitted: Fitted, column: pl.Series) -> bool:
+def _has_known_value(f: Field, fitted: Fitted, column: pl.Series, *, budget: MemoryBudget) -> bool:
     """Whether a column holds a value that has its own row."""
     first_known_id = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-    chunks = (column[rows] for rows in scratch.chunk_slices(len(column)))
+    chunks = (column[rows] for rows in budget.chunk_slices(len(column)))
     # The first rows are nearly always sufficient, and a whole column of histories is long.
     for cells in chain([column.head(PROBE_ROWS)], chunks):
         ids = fitted_fields.encode_column(f, fitted, cells).ids
@@ -544,7 +548,9 @@ def _texts_of_cell(f: Field, value: object) -> Sequence[str | None] | None:
         return None
 
 
-def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = ()) -> None:
+def check_table(
+    frame: pl.DataFrame, schema: Schema, *, made_later: Collection[str] = (), budget: MemoryBudget
+) -> None:
     """Check that a table has every column of the schema's fields, with numbers in numeric ones.
 
     Columns of `made_later` are ignored.
@@ -555,12 +561,14 @@ def check_table(frame: pl.DataFrame, schema: Schema, *, made_later: Collection[s
         column = column_of(frame, f)
         if f.cell == "number" and not column.dtype.is_integer():
             what = f"column {f.column!r} (field {f.name!r})"
-            for chunk in scratch.chunk_slices(len(column)):
+            for chunk in budget.chunk_slices(len(column)):
                 with counting_from(chunk.start):
                     as_number(column[chunk], what, form=f.number_format, missing=schema.missing)
 
 
-def missing_marks(frame: pl.DataFrame, schema: Schema) -> dict[str, dict[str, int]]:
+def missing_marks(
+    frame: pl.DataFrame, schema: Schema, *, budget: MemoryBudget
+) -> dict[str, dict[str, int]]:
     """By column that is read as numbers, the marks of missing values in its cells, and how many cells hold each."""
     number_columns = dict.fromkeys(
         f.column for f in schema.fields if f.cell == "number" and f.column in frame.columns
@@ -568,7 +576,7 @@ def missing_marks(frame: pl.DataFrame, schema: Schema) -> dict[str, dict[str, in
     marks = {}
     for name in number_columns:
         counts: Counter[str] = Counter()
-        for chunk in scratch.chunk_slices(frame.height):
+        for chunk in budget.chunk_slices(frame.height):
             counts.update(marks_in(frame.get_column(name)[chunk], schema.missing))
         if counts:
             marks[name] = dict(counts.most_common())

@@ -26,7 +26,7 @@ from fieldwise.errors import DataError
 from fieldwise.schema import Bag, Categorical, Field, Numeric
 from fieldwise.schema import Sequence as SequenceField
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 Fitted = Vocabulary | Hashing | Scaling | Bins
 
@@ -124,10 +124,10 @@ class Counted(NamedTuple):
 
 
 def count_column(
-    f: Field, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS
+    f: Field, column: pl.Series, *, missing: Sequence[str] = MISSING_MARKS, budget: MemoryBudget
 ) -> Iterator[Counted]:
     """Count a field's column, chunk by chunk; `missing` has the marks of missing numbers."""
-    for chunk in scratch.chunk_slices(len(column)):
+    for chunk in budget.chunk_slices(len(column)):
         cells = column[chunk]
         if isinstance(f, Numeric):
             with counting_from(chunk.start):
@@ -191,27 +191,29 @@ class _Chunks:
             )
 
 
-def fit_counted(f: Field, counted: Iterable[Counted]) -> Fitted:
+def fit_counted(f: Field, counted: Iterable[Counted], *, budget: MemoryBudget) -> Fitted:
     """Fit a field on the counted chunks of its column, which come in order."""
     chunks = _Chunks(counted)
     if isinstance(f, Numeric):
         arrays = (values.get_column("number").to_numpy() for values in chunks.values())
-        numbers = scratch.concatenate(arrays, np.float64)
+        numbers = budget.concatenate(arrays, np.float64)
         chunks.check_has_values(f)
-        return fit_numbers(f, numbers)
+        return fit_numbers(f, numbers, budget=budget)
 
-    texts, rare = frequent_texts(chunks.values(), f.min_count)
+    texts, rare = frequent_texts(chunks.values(), f.min_count, budget=budget)
     chunks.check_has_values(f)
     if f.hash_buckets is not None:
         return Hashing(buckets=f.hash_buckets)
     return Vocabulary(values=texts, rare=rare)
 
 
-def new_values(f: Field, known: Vocabulary, counted: Iterable[Counted]) -> tuple[str, ...]:
+def new_values(
+    f: Field, known: Vocabulary, counted: Iterable[Counted], *, budget: MemoryBudget
+) -> tuple[str, ...]:
     """The values of a field's counted chunks that a vocabulary lacks, in its order, without those below min_count."""
     assert not isinstance(f, Numeric), "it has no vocabulary"
     unseen = (_unseen_texts(known, chunk.values) for chunk in counted)
-    values, _ = frequent_texts(unseen, f.min_count)
+    values, _ = frequent_texts(unseen, f.min_count, budget=budget)
     if known.boolean:
         return tuple(value for value in values if value in BOOLEANS)
     return values

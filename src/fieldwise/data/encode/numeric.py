@@ -12,7 +12,7 @@ import numpy as np
 from fieldwise.data.encode.columns import FLOAT32_MAX
 from fieldwise.data.encode.vocabulary import MISSING
 from fieldwise.schema import Numeric
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 RANGES_BEYOND = 10
 """How many times its width a range of training rows is widened on each side, before numbers beyond it are clipped."""
@@ -76,7 +76,7 @@ def signed_log(numbers: np.ndarray) -> np.ndarray:
     return np.asarray(np.sign(numbers) * np.log1p(np.abs(numbers)))
 
 
-def fit_numbers(f: Numeric, numbers: np.ndarray) -> Scaling | Bins:
+def fit_numbers(f: Numeric, numbers: np.ndarray, *, budget: MemoryBudget) -> Scaling | Bins:
     """Fit a field on the numbers of its training rows, which are overwritten.
 
     A logarithm alone needs none of them; a field that is neither transformed nor binned only their
@@ -85,7 +85,7 @@ def fit_numbers(f: Numeric, numbers: np.ndarray) -> Scaling | Bins:
     if not len(numbers):
         return Scaling(logarithm=f.transform == "log")
     if f.transform == "log":
-        for chunk in scratch.chunk_slices(len(numbers)):
+        for chunk in budget.chunk_slices(len(numbers)):
             numbers[chunk] = signed_log(numbers[chunk])
 
     low = float(numbers.min())
@@ -101,17 +101,19 @@ def fit_numbers(f: Numeric, numbers: np.ndarray) -> Scaling | Bins:
         high = low
         mean = low
     if f.encoding != "value":
-        return _fit_bins(f, numbers, low, high)
+        return _fit_bins(f, numbers, low, high, budget=budget)
     if f.transform == "minmax":
         return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
     return _fit_standard(numbers, mean, low, high)
 
 
-def _fit_bins(f: Numeric, numbers: np.ndarray, low: float, high: float) -> Bins:
+def _fit_bins(
+    f: Numeric, numbers: np.ndarray, low: float, high: float, *, budget: MemoryBudget
+) -> Bins:
     if f.encoding == "uniform":
         edges = np.linspace(low, high, f.bins + 1)[1:-1]
     else:
-        edges = quantile_edges(numbers, f.bins, f.point_masses)
+        edges = quantile_edges(numbers, f.bins, f.point_masses, budget=budget)
     distinct_edges = tuple(np.unique(edges).tolist())
     return Bins(edges=distinct_edges, logarithm=f.transform == "log", closed=f.closed)
 
@@ -141,7 +143,9 @@ def _is_constant(mean: float, deviation: float, count: int) -> bool:
     return variance <= count * epsilon * variance + (count * mean * epsilon) ** 2
 
 
-def quantile_edges(numbers: np.ndarray, bins: int, point_masses: bool) -> np.ndarray:
+def quantile_edges(
+    numbers: np.ndarray, bins: int, point_masses: bool, *, budget: MemoryBudget
+) -> np.ndarray:
     """Inner edges of bins of equal counts, unsorted and with repetitions; the numbers are overwritten.
 
     With `point_masses` a number in more than 1 / bins of the rows gets its own bin.
@@ -153,7 +157,7 @@ def quantile_edges(numbers: np.ndarray, bins: int, point_masses: bool) -> np.nda
     starts, ends = _long_runs(numbers, bins)
     run_numbers = numbers[starts]
     numbers_after_runs = numbers[ends[ends < len(numbers)]]
-    others = _without_runs(numbers, starts, ends)
+    others = _without_runs(numbers, starts, ends, budget=budget)
     bins_of_others = max(2, bins - len(starts))
     edges_of_others = _equal_count_edges(others, bins_of_others) if len(others) else others
     return np.concatenate([run_numbers, numbers_after_runs, edges_of_others])
@@ -174,11 +178,13 @@ def _long_runs(numbers: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:
     return starts[is_long], ends[is_long]
 
 
-def _without_runs(numbers: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _without_runs(
+    numbers: np.ndarray, starts: np.ndarray, ends: np.ndarray, *, budget: MemoryBudget
+) -> np.ndarray:
     """The numbers that lie between some runs, moved together in place."""
     length = 0
     for start, end in zip([0, *ends], [*starts, len(numbers)], strict=True):
-        for chunk in scratch.chunk_slices(int(end - start)):
+        for chunk in budget.chunk_slices(int(end - start)):
             moved = numbers[start + chunk.start : start + chunk.stop]
             numbers[length + chunk.start : length + chunk.stop] = moved
         length += int(end - start)

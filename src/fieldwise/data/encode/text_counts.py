@@ -5,8 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
-from fieldwise.storage import scratch
 from fieldwise.storage.files import cannot_write
+from fieldwise.storage.scratch import MemoryBudget
 
 MAX_TEXTS_IN_MEMORY = 4_000_000
 """They take some 200 MB."""
@@ -81,14 +81,18 @@ def _summed_by_text(tables: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def frequent_texts(
-    counts: Iterable[pl.DataFrame], least: int, most: int = MAX_TEXTS_IN_MEMORY
+    counts: Iterable[pl.DataFrame],
+    least: int,
+    most: int = MAX_TEXTS_IN_MEMORY,
+    *,
+    budget: MemoryBudget,
 ) -> tuple[tuple[str, ...], int]:
     """The texts that occur at least `least` times, most frequent first, and the number of others.
 
     The counts are chunks of `TextCounts`. At most `most` different texts are in memory, if the
     memory budget has a folder for the others.
     """
-    text_counts = TextCounts(scratch.new_path(), most)
+    text_counts = TextCounts(budget.new_path(), most)
     for chunk in counts:
         text_counts.add(chunk)
 

@@ -17,6 +17,7 @@ from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import DataError, Row, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.number_format import MISSING_MARKS
+from fieldwise.storage.scratch import NO_LIMIT
 
 SHOWN = 5
 """Values or columns that a sentence names."""
@@ -164,7 +165,7 @@ def _with_rate(candidate: LabelCandidate, column: pl.Series) -> LabelCandidate:
     if candidate.label.task == "regression":
         return candidate
     try:
-        targets = read_label(column.to_frame(), candidate.label).main
+        targets = read_label(column.to_frame(), candidate.label, budget=NO_LIMIT).main
     except DataError as e:
         raise SchemaError(*e.args) from None
     return replace(candidate, rate=float(targets.mean()))
@@ -177,7 +178,7 @@ def _of_cells(column: pl.Series) -> LabelCandidate:
     if not column.dtype.is_numeric():
         numbers = text.str.strip_chars().cast(pl.Float64, strict=False)
     candidate = _of_texts(text) if numbers.null_count() else _of_numbers(numbers)
-    if not may_be_thousands(column):
+    if not may_be_thousands(column, budget=NO_LIMIT):
         return candidate
     example = str(text.filter(text.str.contains(".", literal=True))[0])
     doubt = (

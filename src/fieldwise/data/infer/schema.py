@@ -40,6 +40,7 @@ from fieldwise.schema.ids import (
     words_of,
 )
 from fieldwise.schema.number_format import MISSING_MARKS
+from fieldwise.storage.scratch import NO_LIMIT
 
 # minimum rows of the rarer class, so that a stratified split leaves some in each part
 _EACH_CLASS = 10
@@ -62,7 +63,10 @@ def suggest_split(
     'time'
     """
     rows = read_labels(
-        with_event_label(frame, schema, only_positives), schema.labels, missing=schema.missing
+        with_event_label(frame, schema, only_positives),
+        schema.labels,
+        missing=schema.missing,
+        budget=NO_LIMIT,
     )
     why_not = "no column orders the rows"
     if schema.time is not None:
@@ -86,7 +90,7 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     """The reason why a split does not work, or an empty text."""
     try:
         with renumbering_rows(rows.kept):
-            parts = split_table(rows.frame, split, schema, y=rows.main)
+            parts = split_table(rows.frame, split, schema, y=rows.main, budget=NO_LIMIT)
     except DataError as e:
         return str(e)
     if schema.label.task == "binary" and not only_positives:
@@ -564,7 +568,7 @@ def _marks_note(marks: Mapping[str, int], f: Field | None) -> str:
 
 def _targets(frame: pl.DataFrame, label: Label) -> np.ndarray:
     """The label's targets by row, NaN where a row is dropped."""
-    rows = read_label(frame.select(label.column).with_row_index("_row"), label)
+    rows = read_label(frame.select(label.column).with_row_index("_row"), label, budget=NO_LIMIT)
     targets = np.full(frame.height, np.nan)
     targets[rows.frame.get_column("_row").to_numpy()] = rows.main
     return targets

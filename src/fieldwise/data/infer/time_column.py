@@ -9,6 +9,7 @@ from fieldwise.data.infer.profile import ColumnProfile, Columns
 from fieldwise.data.prepare.ordering import mixed_units
 from fieldwise.data.prepare.timestamps import ParsedTimestamps, parse_timestamps
 from fieldwise.schema.ids import TIMES, WORDS, name_matches, words_of
+from fieldwise.storage.scratch import NO_LIMIT
 
 _PROBED_NUMBERS = 10_000
 _NEARLY_UNIQUE = 0.5
@@ -185,7 +186,7 @@ def _unit_since_1970(column: ColumnProfile) -> str:
 
 def _doubt(column: pl.Series, parsed: ParsedTimestamps | None) -> str:
     """What the user must specify of a column of times, or an empty text; `parsed` are those of its text."""
-    mixed = mixed_units(column.to_numpy()) if column.dtype.is_numeric() else None
+    mixed = mixed_units(column.to_numpy(), budget=NO_LIMIT) if column.dtype.is_numeric() else None
     if mixed is not None:
         units, row = mixed
         return f"the times of column {column.name!r} are not comparable: {units}{row}; convert them to one unit"

@@ -16,21 +16,20 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema
-from fieldwise.storage import scratch
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import file_digest, write_atomically
-from fieldwise.storage.scratch import MemoryBudget
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 
 def counted_files(
-    rows: MappedRows, schema: Schema, engine: Engine
+    rows: MappedRows, schema: Schema, engine: Engine, *, budget: MemoryBudget
 ) -> Callable[[Field], Iterator[Counted]]:
     """`counted` for `Encoder.fit`, by an engine, a file at a time; the memory budget gets the rows of each."""
-    tasks = _file_tasks(rows, schema=schema.to_dict())
+    tasks = _file_tasks(rows, schema=schema.to_dict(), budget=budget)
     answers = list[dict[str, Any]]()
     for answer in engine(count_file, tasks):
         answers.append(answer)
-        scratch.budget().on_rows(answer["rows"])
+        budget.on_rows(answer["rows"])
 
     def counted(f: Field) -> Iterator[Counted]:
         name = f"{schema.fields.index(f)}.arrow"
@@ -51,8 +50,9 @@ def count_file(task: Mapping[str, Any]) -> dict[str, Any]:
     for k, f in enumerate(schema.fields):
         if f.shares:
             continue
-        with counting_from(task["first"]), MemoryBudget().active():  # a file is one chunk
-            (counted,) = count_column(f, column_of(frame, f), missing=schema.missing)
+        column = column_of(frame, f)
+        with counting_from(task["first"]):  # a file is one chunk
+            (counted,) = count_column(f, column, missing=schema.missing, budget=NO_LIMIT)
         name = f"{k}.arrow"
         write_atomically(folder / name, arrow_bytes(counted.values))
         present[name] = counted.present
@@ -60,10 +60,10 @@ def count_file(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoded_files(
-    rows: MappedRows, encoder: Path, engine: Engine
+    rows: MappedRows, encoder: Path, engine: Engine, *, budget: MemoryBudget
 ) -> Iterator[tuple[slice, EncodedTable]]:
     """The encoded rows of each file, by an engine, and which rows they are; `encoder` is its JSON file."""
-    tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder))
+    tasks = _file_tasks(rows, encoder=str(encoder), digest=file_digest(encoder), budget=budget)
     for file, answer in zip(rows.files, engine(encode_file, tasks), strict=True):
         yield slice(file.first, file.end), EncodedTable.open(Path(answer["path"]))
 
@@ -86,10 +86,10 @@ def _cached_encoder(path: str, digest: str) -> Encoder:
     return read_encoder(Path(path))
 
 
-def _file_tasks(rows: MappedRows, **facts: Any) -> list[Task]:
+def _file_tasks(rows: MappedRows, *, budget: MemoryBudget, **facts: Any) -> list[Task]:
     """A task for each file of rows, with the folder that its results go to."""
-    assert scratch.budget().folder is not None, "other processes find their work in files"
+    assert budget.folder is not None, "other processes find their work in files"
     return [
-        {"rows": str(file.path), "first": file.first, "to": str(scratch.new_path()), **facts}
+        {"rows": str(file.path), "first": file.first, "to": str(budget.new_path()), **facts}
         for file in rows.files
     ]

@@ -13,10 +13,12 @@ from fieldwise.data.prepare.splits import group_rows, rank_texts
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 
-def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings) -> None:
+def check_history(
+    frame: pl.DataFrame, schema: Schema, settings: HistorySettings, *, budget: MemoryBudget
+) -> None:
     """Check that histories can be made from a table, and that a field reads them."""
     order = settings.order or schema.time
     if order is None:
@@ -46,7 +48,7 @@ def check_history(frame: pl.DataFrame, schema: Schema, settings: HistorySettings
             f"a field must read the histories: the schema has none of column {settings.column!r}; add {{ kind = "
             f'"sequence", name = "{settings.column}", shares = NAME_OF_THE_ITEM_FIELD }}'
         )
-    order_values(frame, order, "order", schema.format_of(order), schema.missing)
+    order_values(frame, order, "order", schema.format_of(order), schema.missing, budget=budget)
 
 
 def add_histories(
@@ -56,6 +58,7 @@ def add_histories(
     *,
     order: str,
     order_format: str | None = None,
+    budget: MemoryBudget,
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with a column of histories; `targets` are those of the main label.
 
@@ -64,7 +67,7 @@ def add_histories(
 
     >>> log = pl.DataFrame({"user": [1, 1, 1, 2], "film": ["a", "b", "c", "d"], "day": [1, 2, 2, 1]})
     >>> ask = HistorySettings(user="user", item="film")
-    >>> made = add_histories({"train": log}, {"train": np.array([1, 1, 0, 1])}, ask, order="day")
+    >>> made = add_histories({"train": log}, {"train": np.array([1, 1, 0, 1])}, ask, order="day", budget=MemoryBudget())
     >>> made["train"]["history"].to_list()
     [[], ['a'], ['a'], []]
     """
@@ -72,15 +75,18 @@ def add_histories(
     columns = list(dict.fromkeys((user_column, item_column, order)))
     # All parts at once, so that a text column of times is parsed the same way in each.
     rows = pl.concat([frame.select(columns) for frame in frames.values()])
-    times = order_values(rows, order, "order", order_format)
-    is_event = _which_are_events(frames, targets, item_column, settings.positives_only)
-    events, start, end = _history_bounds(
-        rows.get_column(user_column), times, is_event, settings.max_length
+    times = order_values(rows, order, "order", order_format, budget=budget)
+    is_event = _which_are_events(
+        frames, targets, item_column, settings.positives_only, budget=budget
     )
-    event_rows = (events[chunk] for chunk in scratch.chunk_slices(len(events)))
-    items = join_rows(
-        rows.select(pl.col(item_column).gather(numbers)) for numbers in event_rows
-    ).to_series()
+    events, start, end = _history_bounds(
+        rows.get_column(user_column), times, is_event, settings.max_length, budget=budget
+    )
+    item_cells = (
+        rows.select(pl.col(item_column).gather(events[chunk]))
+        for chunk in budget.chunk_slices(len(events))
+    )
+    items = join_rows(item_cells, budget=budget).to_series()
 
     def lists(chunk: slice) -> pl.DataFrame:
         return _lists(items, start[chunk], end[chunk], settings.column)
@@ -90,9 +96,9 @@ def add_histories(
     for name, frame in frames.items():
         chunks = (
             slice(first + chunk.start, first + chunk.stop)
-            for chunk in scratch.chunk_slices(frame.height)
+            for chunk in budget.chunk_slices(frame.height)
         )
-        histories = join_rows(map(lists, chunks)).to_series()
+        histories = join_rows(map(lists, chunks), budget=budget).to_series()
         frames_with_histories[name] = frame.with_columns(histories)
         first += frame.height
     return frames_with_histories
@@ -103,12 +109,14 @@ def _which_are_events(
     targets: Mapping[str, np.ndarray],
     item_column: str,
     positives_only: bool,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """Which rows of all parts, one after another, are events [N]: training rows with an item, positive if asked."""
-    is_event = scratch.empty(sum(frame.height for frame in frames.values()), np.bool_)
+    is_event = budget.empty(sum(frame.height for frame in frames.values()), np.bool_)
     first = 0
     for name, frame in frames.items():
-        for chunk in scratch.chunk_slices(frame.height):
+        for chunk in budget.chunk_slices(frame.height):
             rows = slice(first + chunk.start, first + chunk.stop)
             if name != "train":
                 is_event[rows] = False
@@ -121,7 +129,12 @@ def _which_are_events(
 
 
 def _history_bounds(
-    users: pl.Series, times: np.ndarray, is_event: np.ndarray, max_length: int
+    users: pl.Series,
+    times: np.ndarray,
+    is_event: np.ndarray,
+    max_length: int,
+    *,
+    budget: MemoryBudget,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The rows [M] of all events, by user and time, and the `start` and `end` [N] among them of each row's history."""
 
@@ -129,12 +142,12 @@ def _history_bounds(
         return np.zeros(1, np.int64)
 
     # Rows without a user have no history.
-    start = scratch.fill(len(users), np.int64, zeros)
-    end = scratch.fill(len(users), np.int64, zeros)
+    start = budget.fill(len(users), np.int64, zeros)
+    end = budget.fill(len(users), np.int64, zeros)
 
     def events() -> Iterator[np.ndarray]:
         events_of_earlier_users = 0
-        for rows, user, _ in group_rows(*rank_texts(users), times):
+        for rows, user, _ in group_rows(*rank_texts(users, budget=budget), times, budget=budget):
             happened = is_event[rows]
             time = times[rows]
             events_before = events_of_earlier_users + np.cumsum(happened) - happened
@@ -149,7 +162,7 @@ def _history_bounds(
             events_of_earlier_users += int(happened.sum())
             yield rows[happened]
 
-    return scratch.concatenate(events(), np.int64), start, end
+    return budget.concatenate(events(), np.int64), start, end
 
 
 def _last_true(flags: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Label, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 SHOWN_VALUES = 5
 
@@ -45,8 +45,8 @@ class LabelledRows:
 
     def take(self, rows: np.ndarray) -> "LabelledRows":
         """Some of the rows, by ascending number, with `dropped` 0."""
-        weight = None if self.weight is None else scratch.take(self.weight, rows)
-        return LabelledRows(take_rows(self.frame, rows), scratch.take(self.y, rows), weight=weight)
+        weight = None if self.weight is None else self.weight[rows]
+        return LabelledRows(self.frame[rows], self.y[rows], weight=weight)
 
 
 def read_label(
@@ -55,9 +55,10 @@ def read_label(
     *,
     all_negative: bool = False,
     missing: Sequence[str] = MISSING_MARKS,
+    budget: MemoryBudget,
 ) -> LabelledRows:
     """`read_labels` for one label."""
-    return read_labels(frame, (label,), all_negative=all_negative, missing=missing)
+    return read_labels(frame, (label,), all_negative=all_negative, missing=missing, budget=budget)
 
 
 def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
@@ -71,11 +72,13 @@ def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
     if label.task != "binary" or label.column not in frame.columns:
         return None
     cells = frame.select(label.column)
-    texts = as_text(_LabelReader.of(cells, label, MISSING_MARKS)(cells.to_series()))
+    texts = as_text(
+        _LabelReader.of(cells, label, MISSING_MARKS, budget=NO_LIMIT)(cells.to_series())
+    )
     labelled = np.flatnonzero(texts.is_not_null().to_numpy())
     is_positive = np.zeros(frame.height, dtype=bool)
     if len(labelled):
-        rows = read_label(cells[labelled], label, all_negative=True)
+        rows = read_label(cells[labelled], label, all_negative=True, budget=NO_LIMIT)
         numbers = labelled if rows.kept is None else labelled[rows.kept]
         is_positive[numbers] = rows.main > 0
     return is_positive
@@ -96,6 +99,7 @@ def read_labels(
     all_negative: bool = False,
     weight: np.ndarray | None = None,
     missing: Sequence[str] = MISSING_MARKS,
+    budget: MemoryBudget,
 ) -> LabelledRows:
     """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
@@ -104,19 +108,20 @@ def read_labels(
     Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
-    >>> read_labels(pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]}), labels).y.tolist()
+    >>> table = pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]})
+    >>> read_labels(table, labels, budget=MemoryBudget()).y.tolist()
     [[1.0, 90.0], [0.0, 7.0]]
     """
     _check_label_columns(frame, labels)
-    keep = scratch.empty(frame.height, np.bool_)
-    y = scratch.empty((frame.height, len(labels)), np.float32)
-    readers = [_LabelReader.of(frame, label, missing) for label in labels]
+    keep = budget.empty(frame.height, np.bool_)
+    y = budget.empty((frame.height, len(labels)), np.float32)
+    readers = [_LabelReader.of(frame, label, missing, budget=budget) for label in labels]
     # how many rows have no label, and the first of them
     absent_rows: dict[str, tuple[int, int]] = {}
     lacks_positives = {
         label.name: label.positive_values is not None and not all_negative for label in labels
     }
-    for chunk in scratch.chunk_slices(frame.height):
+    for chunk in budget.chunk_slices(frame.height):
         is_kept = pl.repeat(True, chunk.stop - chunk.start, eager=True)
         with counting_from(chunk.start):
             columns = [reader(frame.get_column(reader.label.column)[chunk]) for reader in readers]
@@ -143,8 +148,8 @@ def read_labels(
     for reader in readers:
         name = reader.label.name
         if name in absent_rows or lacks_positives[name]:
-            _refuse(frame, reader, absent_rows.get(name))
-    rows = scratch.where(frame.height, lambda chunk: keep[chunk])
+            _refuse(frame, reader, absent_rows.get(name), budget=budget)
+    rows = budget.where(frame.height, lambda chunk: keep[chunk])
     if not len(rows):
         dropping = [repr(label.column) for label in labels if label.drop_values]
         raise DataError(
@@ -154,10 +159,10 @@ def read_labels(
     if len(rows) == frame.height:
         return LabelledRows(frame, y, weight=weight)
     return LabelledRows(
-        take_rows(frame, rows),
-        scratch.take(y, rows),
+        take_rows(frame, rows, budget=budget),
+        budget.take(y, rows),
         dropped=frame.height - len(rows),
-        weight=None if weight is None else scratch.take(weight, rows),
+        weight=None if weight is None else budget.take(weight, rows),
         kept=rows,
     )
 
@@ -186,7 +191,11 @@ def _is_dropped(label: Label, column: pl.Series, text: pl.Series, raw: pl.Series
 
 
 def _refuse(
-    frame: pl.DataFrame, reader: "_LabelReader", absent: tuple[int, int] | None
+    frame: pl.DataFrame,
+    reader: "_LabelReader",
+    absent: tuple[int, int] | None,
+    *,
+    budget: MemoryBudget,
 ) -> NoReturn:
     """Raise, since rows have no label, or since no positive value occurs: every row would silently be negative."""
     label = reader.label
@@ -198,7 +207,7 @@ def _refuse(
             f"{_shown_mark(frame, label, absent[1])}; remove or fill them",
         )
     smallest = pl.Series(dtype=pl.String)
-    for chunk in scratch.chunk_slices(frame.height):
+    for chunk in budget.chunk_slices(frame.height):
         texts = as_text(reader(frame.get_column(label.column)[chunk])).alias("")
         smallest = pl.concat([smallest, texts]).unique().sort().head(SHOWN_VALUES)
     raise DataError(
@@ -234,12 +243,14 @@ class _LabelReader:
     has_fractions: bool
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, label: Label, missing: Sequence[str]) -> "_LabelReader":
+    def of(
+        cls, frame: pl.DataFrame, label: Label, missing: Sequence[str], *, budget: MemoryBudget
+    ) -> "_LabelReader":
         """The reader of a label in a table."""
         names_values = label.positive_values is not None and label.number_format is None
         marks = () if names_values else tuple(missing)
         has_fractions = label.number_format is None and may_be_thousands(
-            frame.get_column(label.column), marks
+            frame.get_column(label.column), marks, budget=budget
         )
         return cls(label=label, missing=marks, has_fractions=has_fractions)
 
@@ -255,18 +266,23 @@ class _LabelReader:
         return present.cast(pl.Float64) if self.has_fractions else present
 
 
-def may_be_thousands(column: pl.Series, missing: Sequence[str] = ()) -> bool:
+def may_be_thousands(
+    column: pl.Series, missing: Sequence[str] = (), *, budget: MemoryBudget
+) -> bool:
     """Whether a column is text since each of its numbers may have a thousands separator, as 3.768 beside 768.
 
     `missing` are marks that may stand among them.
 
-    >>> may_be_thousands(pl.Series(["768", "3.768"])), may_be_thousands(pl.Series(["768", "3.7"]))
-    (True, False)
+    >>> budget = MemoryBudget()
+    >>> may_be_thousands(pl.Series(["768", "3.768"]), budget=budget)
+    True
+    >>> may_be_thousands(pl.Series(["768", "3.7"]), budget=budget)
+    False
     """
     if column.dtype != pl.String:
         return False
     has_point = False
-    for chunk in scratch.chunk_slices(len(column)):
+    for chunk in budget.chunk_slices(len(column)):
         cells = column[chunk].drop_nulls()
         if missing:
             cells = cells.filter(~is_mark(cells, missing))

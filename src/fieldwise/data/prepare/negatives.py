@@ -15,7 +15,7 @@ from fieldwise.data.read.mapped_rows import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, Row
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Scalar
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -43,15 +43,20 @@ class ItemValues:
 
     @classmethod
     def of_log(
-        cls, log: pl.DataFrame, settings: NegativeSampling, schema: Schema | None = None
+        cls,
+        log: pl.DataFrame,
+        settings: NegativeSampling,
+        schema: Schema | None = None,
+        *,
+        budget: MemoryBudget,
     ) -> "ItemValues":
         """The values in a log, whose times are those of the schema; without a time each item needs one value."""
         _, item = settings.ids
-        items = distinct_rows(log.select(item)).to_series().sort()
+        items = distinct_rows(log.select(item), budget=budget).to_series().sort()
         fixed: dict[str, pl.Series] = {}
         changing: dict[str, pl.Series] = {}
         for name in settings.item_columns:
-            cells = _known_cells(distinct_rows(log.select(item, name)), schema)
+            cells = _known_cells(distinct_rows(log.select(item, name), budget=budget), schema)
             pairs = cells.drop_nulls(name).unique()
             if pairs.height == pairs.get_column(item).n_unique():
                 joined = items.to_frame().join(pairs, on=item, how="left", maintain_order="left")
@@ -68,17 +73,25 @@ class ItemValues:
 
         if schema is None or schema.time is None or not changing:
             return cls(items=items, fixed=fixed)
-        times = order_values(log, schema.time, "time", schema.time_format, schema.missing)
-        moments = distinct_rows(pl.DataFrame({"time": times})).to_series().sort().to_numpy()
-        ranks = scratch.fill(
-            log.height, np.int64, lambda chunk: _codes(log[item][chunk], items) + 1
+        times = order_values(
+            log, schema.time, "time", schema.time_format, schema.missing, budget=budget
         )
+        moments = (
+            distinct_rows(pl.DataFrame({"time": times}), budget=budget)
+            .to_series()
+            .sort()
+            .to_numpy()
+        )
+        ranks = budget.fill(log.height, np.int64, lambda chunk: _codes(log[item][chunk], items) + 1)
         rows = {
-            name: _rows_with_value(log.select(name), schema, ranks, len(items), times)
+            name: _rows_with_value(
+                log.select(name), schema, ranks, len(items), times, budget=budget
+            )
             for name in changing
         }
         keys = {
-            name: _item_moments(numbers, ranks, times, moments) for name, numbers in rows.items()
+            name: _item_moments(numbers, ranks, times, moments, budget=budget)
+            for name, numbers in rows.items()
         }
         return cls(
             items=items,
@@ -112,23 +125,34 @@ class ItemValues:
 
 
 def _rows_with_value(
-    cells: pl.DataFrame, schema: Schema, ranks: np.ndarray, items: int, times: np.ndarray
+    cells: pl.DataFrame,
+    schema: Schema,
+    ranks: np.ndarray,
+    items: int,
+    times: np.ndarray,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """The rows of a column that have a value, by item (its rank, from 1) and time."""
     counts = np.zeros(items + 1, dtype=np.int64)
-    for chunk in scratch.chunk_slices(len(ranks)):
+    for chunk in budget.chunk_slices(len(ranks)):
         counts += np.bincount(ranks[chunk], minlength=len(counts))
 
     def known() -> Iterator[np.ndarray]:
-        for rows, _, _ in group_rows(ranks, counts, times):
+        for rows, _, _ in group_rows(ranks, counts, times, budget=budget):
             row_cells = _known_cells(cells.select(pl.all().gather(rows)), schema)
             yield rows[row_cells.to_series().is_not_null().to_numpy()]
 
-    return scratch.concatenate(known(), np.int64)
+    return budget.concatenate(known(), np.int64)
 
 
 def _item_moments(
-    rows: np.ndarray, ranks: np.ndarray, times: np.ndarray, moments: np.ndarray
+    rows: np.ndarray,
+    ranks: np.ndarray,
+    times: np.ndarray,
+    moments: np.ndarray,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """Item (its rank, from 1) and moment of each row as one number."""
 
@@ -137,7 +161,7 @@ def _item_moments(
         moment = np.searchsorted(moments, times[numbers])
         return np.asarray((ranks[numbers] - 1) * len(moments) + moment)
 
-    return scratch.fill(len(rows), np.int64, of_chunk)
+    return budget.fill(len(rows), np.int64, of_chunk)
 
 
 def _known_cells(cells: pl.DataFrame, schema: Schema | None) -> pl.DataFrame:
@@ -157,6 +181,7 @@ def sample_negatives(
     label: tuple[str, Scalar],
     values: ItemValues | None = None,
     times: np.ndarray | None = None,
+    budget: MemoryBudget,
 ) -> pl.DataFrame:
     """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
@@ -172,28 +197,28 @@ def sample_negatives(
 
     >>> log = pl.DataFrame({"user": [1, 1, 2], "app": ["a", "b", "c"], "used": [1, 1, 1]})
     >>> ask = NegativeSampling(user="user", item="app", per_positive=1)
-    >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label=("used", 0)).rows()
+    >>> sample_negatives(log.head(1), log=log, settings=ask, seed=0, label=("used", 0), budget=MemoryBudget()).rows()
     [(1, 'c', 0)]
     """
     _check(positives, log, settings)
     user_column, item_column = settings.ids
     n = settings.per_positive
-    values = values or ItemValues.of_log(log, settings)
+    values = values or ItemValues.of_log(log, settings, budget=budget)
     items = values.items
-    users = distinct_rows(log.select(user_column)).to_series().sort()
-    used = _used_items(log[user_column], log[item_column], users, items)
-    positive_users = scratch.fill(
+    users = distinct_rows(log.select(user_column), budget=budget).to_series().sort()
+    used = _used_items(log[user_column], log[item_column], users, items, budget=budget)
+    positive_users = budget.fill(
         positives.height, np.int64, lambda chunk: _codes(positives[user_column][chunk], users)
     )
-    used_by = _used_by(used, positive_users, users, len(items), n)
+    used_by = _used_by(used, positive_users, users, len(items), n, budget=budget)
     unused = len(items) - used_by
-    drawn = _distinct(unused, positive_users, n, np.random.default_rng(seed))
+    drawn = _distinct(unused, positive_users, n, np.random.default_rng(seed), budget=budget)
     first_used = np.cumsum(used_by) - used_by
-    unused_before = _unused_before(used, used_by, len(items))
+    unused_before = _unused_before(used, used_by, len(items), budget=budget)
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
-        for chunk in scratch.chunk_slices(len(positive_users)):
+        for chunk in budget.chunk_slices(len(positive_users)):
             user = positive_users[chunk].repeat(n)
             rank = drawn[chunk].reshape(-1)  # of the item among those that the user never used
             wanted = user * (len(items) + 1) + rank
@@ -207,11 +232,16 @@ def sample_negatives(
             )
             yield mark_negative(copies, *label).select(columns)
 
-    return join_rows(sampled())
+    return join_rows(sampled(), budget=budget)
 
 
 def _used_items(
-    user_cells: pl.Series, item_cells: pl.Series, users: pl.Series, items: pl.Series
+    user_cells: pl.Series,
+    item_cells: pl.Series,
+    users: pl.Series,
+    items: pl.Series,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """The different pairs of a user and an item in a log, each as one number `user * len(items) + item`, ascending."""
 
@@ -223,18 +253,23 @@ def _used_items(
         before = pairs[chunk.start - 1] if chunk.start else -1
         return np.asarray(np.diff(pairs[chunk], prepend=before) != 0)
 
-    pairs = scratch.fill(len(user_cells), np.int64, pairs_of)
+    pairs = budget.fill(len(user_cells), np.int64, pairs_of)
     pairs.sort()
-    return scratch.take(pairs, scratch.where(len(pairs), is_first))
+    return budget.take(pairs, budget.where(len(pairs), is_first))
 
 
 def _distinct(
-    unused: np.ndarray, positive_users: np.ndarray, n: int, rng: np.random.Generator
+    unused: np.ndarray,
+    positive_users: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """For each row's user n different numbers below its `unused`, uniformly (Floyd's algorithm): [N, n] int64."""
-    chosen = scratch.empty((len(positive_users), n), np.int64)
+    chosen = budget.empty((len(positive_users), n), np.int64)
     for k in range(n):
-        for chunk in scratch.chunk_slices(len(positive_users)):
+        for chunk in budget.chunk_slices(len(positive_users)):
             last = unused[positive_users[chunk]] - n + k
             number = rng.integers(0, last + 1, dtype=np.int64)
             is_taken = (chosen[chunk, :k] == number[:, None]).any(axis=1)
@@ -242,7 +277,9 @@ def _distinct(
     return chosen
 
 
-def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndarray:
+def _unused_before(
+    used: np.ndarray, used_by: np.ndarray, items: int, *, budget: MemoryBudget
+) -> np.ndarray:
     """For each used item of each user, the number of unused ones before it, as one increasing number [M].
 
     The j-th used item s_j of a user has s_j - j unused ones below it, so one search over all users
@@ -256,7 +293,7 @@ def _unused_before(used: np.ndarray, used_by: np.ndarray, items: int) -> np.ndar
         used_below = np.arange(chunk.start, chunk.stop) - first_used[user]
         return np.asarray(user * (items + 1) + used[chunk] % items - used_below)
 
-    return scratch.fill(len(used), np.int64, before)
+    return budget.fill(len(used), np.int64, before)
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: Scalar) -> pl.DataFrame:
@@ -299,13 +336,19 @@ def _codes(column: pl.Series, known: pl.Series) -> np.ndarray:
 
 
 def _used_by(
-    used: np.ndarray, positive_users: np.ndarray, users: pl.Series, items: int, n: int
+    used: np.ndarray,
+    positive_users: np.ndarray,
+    users: pl.Series,
+    items: int,
+    n: int,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """The number of items that each user used; a DataError if a user of a positive has fewer than n unused ones."""
     used_by = np.zeros(len(users), dtype=np.int64)
-    for chunk in scratch.chunk_slices(len(used)):
+    for chunk in budget.chunk_slices(len(used)):
         used_by += np.bincount(used[chunk] // items, minlength=len(users))
-    for chunk in scratch.chunk_slices(len(positive_users)):
+    for chunk in budget.chunk_slices(len(positive_users)):
         counts = used_by[positive_users[chunk]]
         if len(counts) and counts.max() > items - n:
             user = int(positive_users[chunk.start + int(np.argmax(counts))])
@@ -322,6 +365,8 @@ def with_negatives(
     schema: Schema,
     settings: NegativeSampling,
     seed: int,
+    *,
+    budget: MemoryBudget,
 ) -> tuple[dict[str, pl.DataFrame], dict[str, np.ndarray], dict[str, int]]:
     """Add sampled negatives to the parts in the settings; positives are the rows with a target above 0.
 
@@ -331,7 +376,7 @@ def with_negatives(
     """
     negative_values = _negative_values(frames, schema)
     main = {name: y[:, 0] for name, y in targets.items()}
-    positives = {name: _positive_rows(frames[name], y) for name, y in main.items()}
+    positives = {name: _positive_rows(frames[name], y, budget=budget) for name, y in main.items()}
     log = pl.concat(list(positives.values()))
     all_frames = dict(frames)
     all_targets = dict(targets)
@@ -346,7 +391,7 @@ def with_negatives(
         return all_frames, all_targets, counts
 
     _check(log, log, settings)
-    item_values = ItemValues.of_log(log, settings, schema)
+    item_values = ItemValues.of_log(log, settings, schema, budget=budget)
     changing = list(item_values.changing)
     times = item_values.times_of({name: part.height for name, part in positives.items()})
     for name in parts:
@@ -358,6 +403,7 @@ def with_negatives(
             label=(schema.label.column, negative_values[schema.label.column]),
             values=item_values,
             times=times.get(name),
+            budget=budget,
         )
         counts["negatives_drawn"] += added.height
         if changing:
@@ -367,9 +413,9 @@ def with_negatives(
             if label.column != schema.label.column:
                 added = mark_negative(added, label.column, negative_values[label.column])
 
-        y = _negative_targets(added, schema, negative_values)
+        y = _negative_targets(added, schema, negative_values, budget=budget)
         rows = len(main[name])
-        joined = scratch.empty((rows + len(y), len(schema.labels)), np.float32)
+        joined = budget.empty((rows + len(y), len(schema.labels)), np.float32)
         joined[:rows] = targets[name]
         joined[rows:] = y
         all_frames[name] = pl.concat([frames[name], added])
@@ -377,9 +423,9 @@ def with_negatives(
     return all_frames, all_targets, counts
 
 
-def _positive_rows(frame: pl.DataFrame, y: np.ndarray) -> pl.DataFrame:
+def _positive_rows(frame: pl.DataFrame, y: np.ndarray, *, budget: MemoryBudget) -> pl.DataFrame:
     """The rows with a target [N] above 0."""
-    return take_rows(frame, scratch.where(len(y), lambda chunk: y[chunk] > 0))
+    return take_rows(frame, budget.where(len(y), lambda chunk: y[chunk] > 0), budget=budget)
 
 
 def _negative_values(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int | float]:
@@ -407,10 +453,16 @@ def _negative_values(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict
 
 
 def _negative_targets(
-    added: pl.DataFrame, schema: Schema, negative_values: Mapping[str, int | float]
+    added: pl.DataFrame,
+    schema: Schema,
+    negative_values: Mapping[str, int | float],
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """The targets of sampled rows [N, T], none of which is positive."""
-    y = read_labels(added, schema.labels, all_negative=True, missing=schema.missing).y
+    y = read_labels(
+        added, schema.labels, all_negative=True, missing=schema.missing, budget=budget
+    ).y
     for label, target in zip(schema.labels, y.T, strict=True):
         if (target > 0).any():
             raise DataError(

@@ -21,7 +21,7 @@ from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Role, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 _UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Units of numbers that are times since 1970, with how many make a second."""
@@ -30,7 +30,7 @@ _SECOND_OF_1980 = 315_532_800
 _SECOND_OF_2100 = 4_102_444_800
 
 
-def mixed_units(values: np.ndarray) -> tuple[str, Row] | None:
+def mixed_units(values: np.ndarray, *, budget: MemoryBudget) -> tuple[str, Row] | None:
     """How many of some numbers are times since 1970 in which unit, and the first row in the rarest one.
 
     None if they are not in several units, such as seconds and milliseconds.
@@ -39,12 +39,13 @@ def mixed_units(values: np.ndarray) -> tuple[str, Row] | None:
     more than one in a hundred is no time in any unit have none; fewer may be marks of missing
     times, such as 0.
 
-    >>> mixed_units(np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120]))[0]
+    >>> times = np.array([1_700_000_000, 1_700_000_060_000, 1_700_000_120])
+    >>> mixed_units(times, budget=MemoryBudget())[0]
     '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is '
     """
     counts = dict.fromkeys(_UNITS, 0)
     first_rows: dict[str, int] = {}
-    for chunk in scratch.chunk_slices(len(values)):
+    for chunk in budget.chunk_slices(len(values)):
         seconds = values[chunk].astype(np.float64)
         for unit, per_second in _UNITS.items():
             is_late = seconds >= _SECOND_OF_1980 * per_second
@@ -71,13 +72,15 @@ def order_values(
     what: str,
     form: str | None = None,
     missing: Sequence[str] = MISSING_MARKS,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]), all of one unit; see `_order_values`."""
-    values = _order_values(frame, name, what, form, missing)
+    values = _order_values(frame, name, what, form, missing, budget=budget)
     dtype = frame.schema[name]
     # dates are int64
     are_numbers = dtype.is_numeric() or (dtype == pl.String and values.dtype == np.float64)
-    mixed = mixed_units(values) if are_numbers else None
+    mixed = mixed_units(values, budget=budget) if are_numbers else None
     if mixed is not None:
         units, row = mixed
         raise DataError(
@@ -89,7 +92,13 @@ def order_values(
 
 
 def _order_values(
-    frame: pl.DataFrame, name: str, what: str, form: str | None, missing: Sequence[str]
+    frame: pl.DataFrame,
+    name: str,
+    what: str,
+    form: str | None,
+    missing: Sequence[str],
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """Sortable values of column `name` (int64 or float64, [N]); errors name the purpose `what`: `time`, `order`.
 
@@ -101,12 +110,12 @@ def _order_values(
             f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
     column = frame.get_column(name)
-    if scratch.several(frame.height):
+    if budget.several(frame.height):
         decide_together = column.dtype == pl.String and form is None
         if not decide_together:
-            return _values_by_chunks(frame, name, what, form, missing)
+            return _values_by_chunks(frame, name, what, form, missing, budget=budget)
         if not marked_numbers(tuple(missing)):
-            decided = _decided_by_all(column)
+            decided = _decided_by_all(column, budget=budget)
             if decided is not None:
                 return decided
 
@@ -117,14 +126,20 @@ def _order_values(
 
 
 def _values_by_chunks(
-    frame: pl.DataFrame, name: str, what: str, form: str | None, missing: Sequence[str]
+    frame: pl.DataFrame,
+    name: str,
+    what: str,
+    form: str | None,
+    missing: Sequence[str],
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """`_order_values` of each chunk; errors count the table's rows."""
-    first = _order_values(frame.head(1), name, what, form, missing)
-    values = scratch.empty(frame.height, first.dtype.type)
-    for chunk in scratch.chunk_slices(frame.height):
+    first = _order_values(frame.head(1), name, what, form, missing, budget=budget)
+    values = budget.empty(frame.height, first.dtype.type)
+    for chunk in budget.chunk_slices(frame.height):
         with counting_from(chunk.start):
-            values[chunk] = _order_values(frame[chunk], name, what, form, missing)
+            values[chunk] = _order_values(frame[chunk], name, what, form, missing, budget=budget)
     return values
 
 
@@ -220,7 +235,9 @@ def _in_order(log: pl.DataFrame, schemas: Sequence[Schema]) -> pl.DataFrame:
     """The rows of a log by the first schema's time that it has; of equal times in the order of the table."""
     for schema in schemas:
         if schema.time is not None and schema.time in log.columns:
-            times = order_values(log, schema.time, "time", schema.time_format, schema.missing)
+            times = order_values(
+                log, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
+            )
             return log[times.argsort(kind="stable")]
     return log
 
@@ -230,14 +247,14 @@ def _last_rows(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     return rows.drop_nulls(column).unique(column, keep="last").sort(column)
 
 
-def _decided_by_all(column: pl.Series) -> np.ndarray | None:
+def _decided_by_all(column: pl.Series, *, budget: MemoryBudget) -> np.ndarray | None:
     """Numbers or times of text whose format all cells decide, chunk by chunk; None where `_from_text` has an error."""
-    numbers = scratch.empty(len(column), np.float64)
+    numbers = budget.empty(len(column), np.float64)
     are_numbers = True
-    times = {family: scratch.empty(len(column), np.int64) for family in AMBIGUOUS_FAMILIES}
+    times = {family: budget.empty(len(column), np.int64) for family in AMBIGUOUS_FAMILIES}
     are_unambiguous = True
     have_offset = set[bool]()
-    for chunk in scratch.chunk_slices(len(column)):
+    for chunk in budget.chunk_slices(len(column)):
         text = column[chunk].str.strip_chars().replace("", None)
         if text.null_count():
             return None

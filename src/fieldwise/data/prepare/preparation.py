@@ -53,7 +53,6 @@ from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
-from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array, write_array
 from fieldwise.storage.files import (
     LOCK,
@@ -63,7 +62,7 @@ from fieldwise.storage.files import (
     sync_tree,
     write_atomically,
 )
-from fieldwise.storage.scratch import MemoryBudget
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 DONE = "{}.done"
 """Facts of a finished stage, as JSON."""
@@ -114,9 +113,9 @@ class Preparation:
         if self.folder is not None:
             return self._run_in_folder(source, self.folder)
         table = source(Path())
-        parts, dropped = self._split_rows(table)
-        marks = missing_marks(table.frame, self.schema)
-        rows, counts = self.derived(parts)
+        parts, dropped = self._split_rows(table, budget=NO_LIMIT)
+        marks = missing_marks(table.frame, self.schema, budget=NO_LIMIT)
+        rows, counts = self.derived(parts, budget=NO_LIMIT)
         encoder, encoded, unseen = self.encode(rows)
         counts = {**dropped, **counts}
         return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
@@ -156,11 +155,12 @@ class Preparation:
     def _fitted_encoder(self, train: pl.DataFrame) -> Encoder:
         if self._facts("encoder") is not None:
             return read_encoder(self._path(ENCODER))
-        with self._phase("vocabularies and scales", train):
+        with self._phase("vocabularies and scales", train) as budget:
             counted = None
             if self.engine is not None:
-                counted = counted_files(self._mapped("train"), self.schema, self.engine)
-            encoder = Encoder.fit(train, self.schema, counted=counted)
+                rows = self._mapped("train")
+                counted = counted_files(rows, self.schema, self.engine, budget=budget)
+            encoder = Encoder.fit(train, self.schema, counted=counted, budget=budget)
         if self.folder is not None:
             write_atomically(self._path(ENCODER), encoder.to_json().encode())
             self._finish("encoder")
@@ -172,21 +172,24 @@ class Preparation:
         """A part with its encoded rows, and the share of unknown values of its fields (none for `train`)."""
         weight = None if part.weight is None else part.weight.astype(np.float32)
         if self.folder is None:
-            with self._phase(f"encoding {name} rows", part.frame):
-                table = encode_table(encoder, part.frame, part.y, weight)
-                groups = group_codes(part.frame, self.schema)
+            with self._phase(f"encoding {name} rows", part.frame) as budget:
+                table = encode_table(encoder, part.frame, part.y, weight, budget=budget)
+                groups = group_codes(part.frame, self.schema, budget=budget)
                 unseen = {} if name == "train" else encoder.unseen_in(table)
             return SplitPart(part.frame, table, groups), unseen
 
         facts = self._facts(name)
         if facts is None:
-            with self._phase(f"encoding {name} rows", part.frame):
+            with self._phase(f"encoding {name} rows", part.frame) as budget:
                 chunks = None
                 if self.engine is not None:
-                    chunks = encoded_files(self._mapped(name), self._path(ENCODER), self.engine)
+                    rows = self._mapped(name)
+                    chunks = encoded_files(rows, self._path(ENCODER), self.engine, budget=budget)
                 folder = self._path(name)
-                table = encode_table(encoder, part.frame, part.y, weight, folder, chunks)
-                groups = group_codes(part.frame, self.schema)
+                table = encode_table(
+                    encoder, part.frame, part.y, weight, folder, chunks, budget=budget
+                )
+                groups = group_codes(part.frame, self.schema, budget=budget)
                 unseen = {} if name == "train" else encoder.unseen_in(table)
                 if groups is not None:
                     with new_file(self._path(GROUP.format(name))) as file:
@@ -200,23 +203,22 @@ class Preparation:
         with self._scratch_folder() as scratch_folder:
             table = source(self._path(SOURCE))
             self.reports.begin("labels, split and rows of each part", table.frame.height)
-            with self._budget(scratch_folder, table.frame).active():
-                marks = missing_marks(table.frame, self.schema)
-                parts, dropped = self._split_rows(table)
-                self.reports.add(sum(dropped.values()))
-                del table
-                # its place on disk is free again
-                shutil.rmtree(self._path(SOURCE), ignore_errors=True)
-                rows, counts = self.derived(parts)
-                for name, part in rows.items():
-                    # else they are written already
-                    if self._adds_to_rows:
-                        chunks = (
-                            part.frame[chunk] for chunk in scratch.chunk_slices(part.frame.height)
-                        )
-                        join_rows(chunks, self._path(ROWS_FOLDER.format(name)))
-                    with new_file(self._path(TARGETS.format(name))) as file:
-                        write_array(file, part.y)
+            budget = self._budget(scratch_folder, table.frame)
+            marks = missing_marks(table.frame, self.schema, budget=budget)
+            parts, dropped = self._split_rows(table, budget=budget)
+            self.reports.add(sum(dropped.values()))
+            del table
+            # its place on disk is free again
+            shutil.rmtree(self._path(SOURCE), ignore_errors=True)
+            rows, counts = self.derived(parts, budget=budget)
+            for name, part in rows.items():
+                # else they are written already
+                if self._adds_to_rows:
+                    frame = part.frame
+                    chunks = (frame[chunk] for chunk in budget.chunk_slices(frame.height))
+                    join_rows(chunks, self._path(ROWS_FOLDER.format(name)), budget=budget)
+                with new_file(self._path(TARGETS.format(name))) as file:
+                    write_array(file, part.y)
         return {"counts": {**dropped, **counts}, "marks": marks}
 
     @property
@@ -225,7 +227,9 @@ class Preparation:
         additions = (self.negatives, self.history, self.target_encoding)
         return any(settings is not None for settings in additions)
 
-    def _split_rows(self, table: MappedRows) -> tuple[dict[str, LabelledRows], dict[str, int]]:
+    def _split_rows(
+        self, table: MappedRows, *, budget: MemoryBudget
+    ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with their targets, and how many rows the labels' rules and the split drop.
 
         What will be added to the rows is checked here already. In a folder, rows to which nothing
@@ -233,11 +237,13 @@ class Preparation:
         are moved.
         """
         schema = self.schema
-        self._check(table.frame)
+        self._check(table.frame, budget=budget)
         frame = with_event_label(table.frame, schema, self.negatives is not None)
-        rows = read_labels(frame, schema.labels, missing=schema.missing)
+        rows = read_labels(frame, schema.labels, missing=schema.missing, budget=budget)
         with renumbering_rows(rows.kept):
-            split = split_table(rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0])
+            split = split_table(
+                rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0], budget=budget
+            )
 
         folders: dict[str, Path] = {}
         if self.folder is not None:
@@ -252,19 +258,21 @@ class Preparation:
         parts = {}
         for name in PARTS:
             numbers = getattr(split, name)
-            part = take_rows(rows.frame, numbers, folders.get(name), files, self.reports.add)
-            parts[name] = LabelledRows(part, scratch.take(rows.y, numbers))
+            part = take_rows(
+                rows.frame, numbers, folders.get(name), files, self.reports.add, budget=budget
+            )
+            parts[name] = LabelledRows(part, budget.take(rows.y, numbers))
         dropped = {"dropped_by_label": rows.dropped}
         if split.dropped:
             dropped["dropped_by_split"] = split.dropped
         return parts, dropped
 
-    def _check(self, frame: pl.DataFrame) -> None:
+    def _check(self, frame: pl.DataFrame, *, budget: MemoryBudget) -> None:
         """Check that a table has what the schema and the settings name."""
         check_columns(frame.columns, self.schema)
         new_columns: list[str] = []
         if self.history is not None:
-            check_history(frame, self.schema, self.history)
+            check_history(frame, self.schema, self.history, budget=budget)
             new_columns.append(self.history.column)
         if self.target_encoding is not None:
             if self.negatives is not None:
@@ -273,10 +281,10 @@ class Preparation:
                 )
             check_target_encoding(frame, self.schema, self.target_encoding)
             new_columns += self.target_encoding.made
-        check_table(frame, self.schema, made_later=new_columns)
+        check_table(frame, self.schema, made_later=new_columns, budget=budget)
 
     def derived(
-        self, rows: Mapping[str, LabelledRows]
+        self, rows: Mapping[str, LabelledRows], *, budget: MemoryBudget
     ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
         """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
         schema = self.schema
@@ -284,10 +292,13 @@ class Preparation:
         targets = {name: part.y for name, part in rows.items()}
         main_targets = {name: part.main for name, part in rows.items()}
         weights = {name: part.weight for name, part in rows.items() if part.weight is not None}
-        counts = count_repeats(frames, schema)  # of the raw rows, without sampled negatives
+        # of the raw rows, without sampled negatives
+        counts = count_repeats(frames, schema, budget=budget)
 
         if self.target_encoding is not None:
-            frames = add_target_encoding(frames, main_targets, self.target_encoding, seed=self.seed)
+            frames = add_target_encoding(
+                frames, main_targets, self.target_encoding, seed=self.seed, budget=budget
+            )
         if self.history is not None:
             order = self.history.order or schema.time
             assert order is not None, "checked before the split"
@@ -299,6 +310,7 @@ class Preparation:
                 self.history.of_schema(schema),
                 order=order,
                 order_format=schema.format_of(order),
+                budget=budget,
             )
         if self.negatives is not None:
             if weights:
@@ -306,7 +318,9 @@ class Preparation:
                     "a sampled negative has no weight: omit the rows' weights or the negatives"
                 )
             negatives = self.negatives.of_schema(schema)
-            frames, targets, sampled = with_negatives(frames, targets, schema, negatives, self.seed)
+            frames, targets, sampled = with_negatives(
+                frames, targets, schema, negatives, self.seed, budget=budget
+            )
             counts |= sampled
 
         _check_weights(weights)
@@ -369,14 +383,14 @@ class Preparation:
         return MemoryBudget(scratch_folder, chunk_rows, self.reports.add)
 
     @contextmanager
-    def _phase(self, name: str, frame: pl.DataFrame) -> Iterator[None]:
-        """A context of a phase, in which a table's rows are processed in chunks if there is a folder."""
+    def _phase(self, name: str, frame: pl.DataFrame) -> Iterator[MemoryBudget]:
+        """A context of a phase, with the memory budget for a table's rows: without a limit unless there is a folder."""
         self.reports.begin(name, frame.height)
         if self.folder is None:
-            yield
+            yield NO_LIMIT
             return
-        with self._scratch_folder() as folder, self._budget(folder, frame).active():
-            yield
+        with self._scratch_folder() as folder:
+            yield self._budget(folder, frame)
 
 
 def check_columns(columns: Collection[str], schema: Schema) -> None:

@@ -17,11 +17,10 @@ from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
-from fieldwise.storage import scratch
 from fieldwise.storage.arrays import map_array
 from fieldwise.storage.files import cannot_write, write_atomically
 from fieldwise.storage.machine import ahead
-from fieldwise.storage.scratch import MemoryBudget
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 ENCODER = "encoder.json"
 FACTS = "prepared.json"
@@ -37,15 +36,14 @@ class SplitPart:
     """The rows of one part: raw (or a function that reads them), encoded, and their groups (or None).
 
     Args:
-        bound: where scratch folders may lie, and how many rows are processed at once, if they are
-            larger than memory.
+        budget: where scratch folders may lie, and how many rows are processed at once.
         stored: file or folder of the raw rows in the cache, if they were read from there.
     """
 
     rows: pl.DataFrame | Callable[[], pl.DataFrame]
     table: EncodedTable
     group: np.ndarray | None
-    bound: MemoryBudget | None = None
+    budget: MemoryBudget = NO_LIMIT
     stored: Path | None = None
 
     @cached_property
@@ -95,7 +93,7 @@ class Prepared:
     marks: Mapping[str, Mapping[str, int]]
 
 
-def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
+def group_codes(frame: pl.DataFrame, schema: Schema, *, budget: MemoryBudget) -> np.ndarray | None:
     """An integer per row for its group [N] (`Schema.grouping`), unrelated to other tables' ones, or None without it.
 
     A row without a group is its own group, so that group AUC skips and counts it like every group
@@ -103,10 +101,10 @@ def group_codes(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
     """
     if schema.grouping is None or schema.grouping not in frame.columns:
         return None
-    ranks, counts = rank_texts(frame.get_column(schema.grouping))
-    codes = scratch.empty(frame.height, np.int64)
+    ranks, counts = rank_texts(frame.get_column(schema.grouping), budget=budget)
+    codes = budget.empty(frame.height, np.int64)
     next_code = len(counts)
-    for chunk in scratch.chunk_slices(frame.height):
+    for chunk in budget.chunk_slices(frame.height):
         is_missing = ranks[chunk] == 0
         missing_rows = int(is_missing.sum())
         codes[chunk] = ranks[chunk]
@@ -132,13 +130,13 @@ def encoded_together(
             f"training again on validation rows needs the same types of values in both tables: {e}; convert one of "
             "them, or set training.refit = false"
         ) from None
-    with (train.bound or MemoryBudget()).active(in_new_folder=True):
-        y = scratch.empty((frame.height, train.y.shape[1]), np.float32)
+    with train.budget.in_new_folder() as budget:
+        y = budget.empty((frame.height, train.y.shape[1]), np.float32)
         y[: len(train.y)] = train.y
         y[len(train.y) :] = valid.y
         weight = _joined_weights(train.table, valid.table)
-        encoder = Encoder.fit(frame, schema)
-        return encoder, encode_table(encoder, frame, y, weight)
+        encoder = Encoder.fit(frame, schema, budget=budget)
+        return encoder, encode_table(encoder, frame, y, weight, budget=budget)
 
 
 def _joined_weights(first: EncodedTable, second: EncodedTable) -> np.ndarray | None:
@@ -159,8 +157,8 @@ def encoded_by(encoder: Encoder, part: SplitPart, own: Encoder) -> EncodedTable:
     """A part's rows encoded by an encoder: `part.table` if `own`, the encoder of that, is equal."""
     if encoder is own or encoder.to_json() == own.to_json():
         return part.table
-    with (part.bound or MemoryBudget()).active(in_new_folder=True):
-        return encode_table(encoder, part.frame, part.table.y, part.table.weight)
+    with part.budget.in_new_folder() as budget:
+        return encode_table(encoder, part.frame, part.table.y, part.table.weight, budget=budget)
 
 
 def encode_table(
@@ -170,24 +168,34 @@ def encode_table(
     weight: np.ndarray | None = None,
     folder: Path | None = None,
     chunks: Chunks | None = None,
+    *,
+    budget: MemoryBudget,
 ) -> EncodedTable:
     """The encoded rows of a table, from `chunks` if they are given: in `folder`, else in scratch files or memory."""
-    folder = folder or scratch.new_path()
+    folder = folder or budget.new_path()
     if folder is None:
         return replace(encoder.transform(frame, y=y), weight=weight)
     if chunks is None:  # each is encoded while the one before is written
-        slices = scratch.chunk_slices(frame.height)
+        slices = budget.chunk_slices(frame.height)
         chunks = ahead(
             (chunk, encoder.transform(frame[chunk], first_row=chunk.start)) for chunk in slices
         )
-    return save_chunks(folder, encoder.layout, frame.height, _reporting(chunks), y, weight)
+    return save_chunks(
+        folder,
+        encoder.layout,
+        frame.height,
+        _reporting(chunks, budget=budget),
+        y,
+        weight,
+        budget=budget,
+    )
 
 
-def _reporting(chunks: Chunks) -> Iterator[tuple[slice, EncodedTable]]:
+def _reporting(chunks: Chunks, *, budget: MemoryBudget) -> Iterator[tuple[slice, EncodedTable]]:
     """The chunks; the memory budget gets the rows of each that is done."""
     for rows, table in chunks:
         yield rows, table
-        scratch.budget().on_rows(len(table))
+        budget.on_rows(len(table))
 
 
 def write_prepared(prepared: Prepared, folder: Path) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.schema import Schema
-from fieldwise.storage import scratch
 from fieldwise.storage.machine import each
+from fieldwise.storage.scratch import MemoryBudget
 
 MOST_HASHES = 4_096
 # few, for memory; many, since each operation of Polars takes a time of its own
@@ -163,7 +163,9 @@ REPEATS = "{}_rows_in_train"
 WORDS = {"valid": "validation", "test": "test"}
 
 
-def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[str, int]:
+def count_repeats(
+    frames: Mapping[str, pl.DataFrame], schema: Schema, *, budget: MemoryBudget
+) -> dict[str, int]:
     """The number of rows of each part but `train` that equal a training row, as `PART_rows_in_train`, if not 0.
 
     Rows are equal if all fields, labels, time, group and keys are equal: two events of one user
@@ -173,7 +175,8 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
     >>> from fieldwise import Categorical, Label
     >>> schema = Schema(fields=(Categorical("item"),), label=Label("liked"))
     >>> train = pl.DataFrame({"item": ["a", "b"], "liked": [1, 0]})
-    >>> count_repeats({"train": train, "test": pl.DataFrame({"item": ["a", "a"], "liked": [1, 0]})}, schema)
+    >>> test = pl.DataFrame({"item": ["a", "a"], "liked": [1, 0]})
+    >>> count_repeats({"train": train, "test": test}, schema, budget=MemoryBudget())
     {'test_rows_in_train': 1}
     """
     train = frames["train"]
@@ -182,20 +185,24 @@ def count_repeats(frames: Mapping[str, pl.DataFrame], schema: Schema) -> dict[st
         *(label.column for label in schema.labels),
         schema.time,
         schema.grouping,
-        *(key for key in schema.row_keys if key in train.columns and _has_repeats(train, key)),
+        *(
+            key
+            for key in schema.row_keys
+            if key in train.columns and _has_repeats(train, key, budget=budget)
+        ),
     ]
     compared = [c for c in dict.fromkeys(columns) if c is not None and c in train.columns]
-    if schema.time in compared and not _equal_rows(frames, [schema.time]):
+    if schema.time in compared and not _equal_rows(frames, [schema.time], budget=budget):
         return {}  # as after a split by time: the other columns need not be read
-    return _equal_rows(frames, compared)
+    return _equal_rows(frames, compared, budget=budget)
 
 
-def _has_repeats(frame: pl.DataFrame, key: str) -> bool:
+def _has_repeats(frame: pl.DataFrame, key: str, *, budget: MemoryBudget) -> bool:
     """Whether a value of a column occurs more than once, or the table has a single row."""
-    hashes = _sorted_hashes(frame, [key])
+    hashes = _sorted_hashes(frame, [key], budget=budget)
     if len(hashes) < 2:
         return True
-    for chunk in scratch.chunk_slices(len(hashes)):
+    for chunk in budget.chunk_slices(len(hashes)):
         # with the first of the next chunk
         neighbours = hashes[chunk.start : chunk.stop + 1]
         if (neighbours[1:] == neighbours[:-1]).any():
@@ -203,17 +210,19 @@ def _has_repeats(frame: pl.DataFrame, key: str) -> bool:
     return False
 
 
-def _equal_rows(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[str, int]:
+def _equal_rows(
+    frames: Mapping[str, pl.DataFrame], columns: list[str], *, budget: MemoryBudget
+) -> dict[str, int]:
     """`count_repeats` by some columns."""
-    train_hashes = _sorted_hashes(frames["train"], columns)
+    train_hashes = _sorted_hashes(frames["train"], columns, budget=budget)
     counts: dict[str, int] = {}
     for name, frame in frames.items():
         if name == "train" or not frame.height:
             continue
         # an ascending search stays in the cache
-        hashes = _sorted_hashes(frame, columns)
+        hashes = _sorted_hashes(frame, columns, budget=budget)
         count = 0
-        for chunk in scratch.chunk_slices(len(hashes)):
+        for chunk in budget.chunk_slices(len(hashes)):
             nearest = np.searchsorted(train_hashes, hashes[chunk]).clip(max=len(train_hashes) - 1)
             count += int((train_hashes[nearest] == hashes[chunk]).sum())
         if count:
@@ -221,10 +230,10 @@ def _equal_rows(frames: Mapping[str, pl.DataFrame], columns: list[str]) -> dict[
     return counts
 
 
-def _sorted_hashes(frame: pl.DataFrame, columns: list[str]) -> np.ndarray:
+def _sorted_hashes(frame: pl.DataFrame, columns: list[str], *, budget: MemoryBudget) -> np.ndarray:
     """The hashes of all rows by some columns, ascending [N] uint64."""
     wanted = frame.select(columns)
-    hashes = scratch.fill(
+    hashes = budget.fill(
         frame.height, np.uint64, lambda chunk: wanted[chunk].hash_rows(seed=0).to_numpy()
     )
     hashes.sort()

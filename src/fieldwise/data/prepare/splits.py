@@ -23,16 +23,16 @@ from fieldwise.data.prepare.settings import (
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Schema
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 TRAIN, VALID, TEST, DROPPED = range(4)
 """The parts of rows, as numbers."""
 _NO_PART = -1
 
 
-def distinct_rows(frame: pl.DataFrame) -> pl.DataFrame:
+def distinct_rows(frame: pl.DataFrame, *, budget: MemoryBudget) -> pl.DataFrame:
     """The different rows of a table, in memory and in any order."""
-    distinct_of_chunks = (frame[chunk].unique() for chunk in scratch.chunk_slices(frame.height))
+    distinct_of_chunks = (frame[chunk].unique() for chunk in budget.chunk_slices(frame.height))
     return reduce(_union, distinct_of_chunks)
 
 
@@ -41,20 +41,20 @@ def _union(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([first, second]).unique()
 
 
-def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+def rank_texts(column: pl.Series, *, budget: MemoryBudget) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 
     Rank 0 is a missing cell. The different texts are held in memory.
     """
     texts = pl.Series(dtype=pl.String)
-    for chunk in scratch.chunk_slices(len(column)):
+    for chunk in budget.chunk_slices(len(column)):
         texts = pl.concat([texts, coded(column[chunk]).texts]).unique()
     texts = texts.sort()
     ranks_of_texts = pl.int_range(1, len(texts) + 1, eager=True)
 
-    ranks = scratch.empty(len(column), np.int32)
+    ranks = budget.empty(len(column), np.int32)
     counts = np.zeros(len(texts) + 1, dtype=np.int64)
-    for chunk in scratch.chunk_slices(len(column)):
+    for chunk in budget.chunk_slices(len(column)):
         cells = coded(column[chunk])
         ranks_in_chunk = cells.texts.replace_strict(
             texts, ranks_of_texts, default=0, return_dtype=pl.Int32
@@ -65,7 +65,7 @@ def rank_texts(column: pl.Series) -> tuple[np.ndarray, np.ndarray]:
 
 
 def group_rows(
-    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray
+    ranks: np.ndarray, counts: np.ndarray, values: np.ndarray, *, budget: MemoryBudget
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """All rows with a rank above 0, by consecutive ranks, about a chunk at a time; the rows of a rank stay together.
 
@@ -74,8 +74,8 @@ def group_rows(
     one's, and the rows of each rank.
     """
     starts = np.cumsum(counts) - counts
-    by_rank = _rows_by_rank(ranks, starts)
-    chunk_rows = scratch.budget().chunk_rows or max(len(ranks), 1)
+    by_rank = _rows_by_rank(ranks, starts, budget=budget)
+    chunk_rows = budget.chunk_rows or max(len(ranks), 1)
     first = 1
     while first < len(starts):
         chunk_end = starts[first] + chunk_rows
@@ -90,11 +90,11 @@ def group_rows(
         first = end
 
 
-def _rows_by_rank(ranks: np.ndarray, starts: np.ndarray) -> np.ndarray:
+def _rows_by_rank(ranks: np.ndarray, starts: np.ndarray, *, budget: MemoryBudget) -> np.ndarray:
     """The numbers of all rows by rank [N], those of a rank from its start, in the order of the table."""
-    by_rank = scratch.empty(len(ranks), np.int64)
+    by_rank = budget.empty(len(ranks), np.int64)
     next_places = starts.copy()
-    for chunk in scratch.chunk_slices(len(ranks)):
+    for chunk in budget.chunk_slices(len(ranks)):
         order = np.argsort(ranks[chunk], kind="stable")
         rank = ranks[chunk][order]
         counts = np.bincount(rank, minlength=len(starts))
@@ -121,17 +121,22 @@ def _nearest_cut(ordered: np.ndarray, target: float) -> int:
 
 
 def assign_random_split(
-    rows: int, shares: tuple[float, float], seed: int, classes: np.ndarray | None
+    rows: int,
+    shares: tuple[float, float],
+    seed: int,
+    classes: np.ndarray | None,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """Part of each row [N], int8; `shares` of valid and test, stratified by classes."""
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
-    shuffled = scratch.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
+    shuffled = budget.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
     np.random.default_rng(seed).shuffle(shuffled)
-    part = scratch.empty(rows, np.int8)
+    part = budget.empty(rows, np.int8)
     earlier = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
-    for chunk in scratch.chunk_slices(rows):
+    for chunk in budget.chunk_slices(rows):
         drawn = shuffled[chunk]
         codes = np.zeros(len(drawn), dtype=np.int64)
         if classes is not None:
@@ -150,14 +155,14 @@ def assign_random_split(
     return part
 
 
-def classes_of(y: np.ndarray) -> np.ndarray:
+def classes_of(y: np.ndarray, *, budget: MemoryBudget) -> np.ndarray:
     """The class of each row [N], int32, from its target, of which every one has at least 3 rows."""
     values = np.empty(0, y.dtype)
-    for chunk in scratch.chunk_slices(len(y)):
+    for chunk in budget.chunk_slices(len(y)):
         values = np.union1d(values, y[chunk])
-    codes = scratch.empty(len(y), np.int32)
+    codes = budget.empty(len(y), np.int32)
     counts = np.zeros(len(values), dtype=np.int64)
-    for chunk in scratch.chunk_slices(len(y)):
+    for chunk in budget.chunk_slices(len(y)):
         codes[chunk] = np.searchsorted(values, y[chunk])
         counts += np.bincount(codes[chunk], minlength=len(values))
     if len(counts) and counts.min() < 3:
@@ -198,7 +203,13 @@ class Split:
 
 
 def split_table(
-    frame: pl.DataFrame, settings: SplitSettings, schema: Schema, *, seed: int = 0, y: np.ndarray
+    frame: pl.DataFrame,
+    settings: SplitSettings,
+    schema: Schema,
+    *,
+    seed: int = 0,
+    y: np.ndarray,
+    budget: MemoryBudget,
 ) -> Split:
     """Split a table's rows, by the seed and, to stratify, targets [N].
 
@@ -208,14 +219,14 @@ def split_table(
     kept = 0
     remedy = "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
-        part = _at_random(frame, settings, schema, seed, y)
+        part = _at_random(frame, settings, schema, seed, y, budget=budget)
     elif isinstance(settings, TimeSplit):
-        part = _by_time(frame, settings, schema)
+        part = _by_time(frame, settings, schema, budget=budget)
     elif isinstance(settings, LeaveLastOutSplit):
-        part, kept = _by_user(frame, settings, schema)
+        part, kept = _by_user(frame, settings, schema, budget=budget)
         remedy = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
     else:
-        part = _by_column(frame, settings, seed, y)
+        part = _by_column(frame, settings, seed, y, budget=budget)
         remedy = f"mark rows of the empty parts in column {settings.column!r}, or "
         if settings.valid_share is None:
             remedy += "valid_share to sample validation rows from train"
@@ -223,7 +234,7 @@ def split_table(
             remedy += "change valid_share"
 
     rows = {
-        name: _rows_of_part(part, number)
+        name: _rows_of_part(part, number, budget=budget)
         for name, number in zip(PARTS, (TRAIN, VALID, TEST), strict=True)
     }
     empty = [name for name in PARTS if not len(rows[name])]
@@ -246,60 +257,79 @@ def split_table(
     )
 
 
-def _rows_of_part(part: np.ndarray, number: int) -> np.ndarray:
+def _rows_of_part(part: np.ndarray, number: int, *, budget: MemoryBudget) -> np.ndarray:
     """The numbers of the rows of a part, ascending, int64."""
-    return scratch.where(len(part), lambda chunk: part[chunk] == number)
+    return budget.where(len(part), lambda chunk: part[chunk] == number)
 
 
 def _at_random(
-    frame: pl.DataFrame, settings: RandomSplit, schema: Schema, seed: int, y: np.ndarray
+    frame: pl.DataFrame,
+    settings: RandomSplit,
+    schema: Schema,
+    seed: int,
+    y: np.ndarray,
+    *,
+    budget: MemoryBudget,
 ) -> np.ndarray:
     """The part of each row [N], int8."""
-    classes = classes_of(y) if settings.stratify else None
+    classes = classes_of(y, budget=budget) if settings.stratify else None
     drawn_share = settings.valid if settings.valid_last_by is None else 0.0
-    part = assign_random_split(frame.height, (drawn_share, settings.test), seed, classes)
+    part = assign_random_split(
+        frame.height, (drawn_share, settings.test), seed, classes, budget=budget
+    )
     if settings.drop_without_positive is not None:
-        _drop_without_positive(frame, settings.drop_without_positive, part, y)
+        _drop_without_positive(frame, settings.drop_without_positive, part, y, budget=budget)
     if settings.valid_last_by is not None:
         name = settings.valid_last_by
         values = order_values(
-            frame, name, "split's valid_last_by", schema.format_of(name), schema.missing
+            frame,
+            name,
+            "split's valid_last_by",
+            schema.format_of(name),
+            schema.missing,
+            budget=budget,
         )
-        rest = _rows_of_part(part, TRAIN)
-        in_order = rest[np.argsort(scratch.take(values, rest), kind="stable")]
+        rest = _rows_of_part(part, TRAIN, budget=budget)
+        in_order = rest[np.argsort(budget.take(values, rest), kind="stable")]
         share = settings.valid / (1 - settings.test)
         valid_rows = int(np.floor(len(rest) * share + 0.5))
         part[in_order[len(rest) - valid_rows :]] = VALID
     return part
 
 
-def _drop_without_positive(frame: pl.DataFrame, name: str, part: np.ndarray, y: np.ndarray) -> None:
+def _drop_without_positive(
+    frame: pl.DataFrame, name: str, part: np.ndarray, y: np.ndarray, *, budget: MemoryBudget
+) -> None:
     """Drop each row whose value in a column has no positive row on its side: among the test rows, or the others."""
     if name not in frame.columns:
         raise DataError(
             f"the split's drop_without_positive column {name!r} must be in the table, found only: "
             f"{', '.join(frame.columns)}"
         )
-    ranks, counts = rank_texts(frame.get_column(name))
+    ranks, counts = rank_texts(frame.get_column(name), budget=budget)
     has_positive = np.zeros((2, len(counts)), dtype=bool)  # by side and value
-    for chunk in scratch.chunk_slices(len(part)):
+    for chunk in budget.chunk_slices(len(part)):
         is_test = (part[chunk] == TEST).astype(np.int8)
         positive = y[chunk] > 0
         has_positive[is_test[positive], ranks[chunk][positive]] = True
-    for chunk in scratch.chunk_slices(len(part)):
+    for chunk in budget.chunk_slices(len(part)):
         is_test = (part[chunk] == TEST).astype(np.int8)
         part[chunk] = np.where(has_positive[is_test, ranks[chunk]], part[chunk], DROPPED)
 
 
-def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.ndarray:
+def _by_time(
+    frame: pl.DataFrame, settings: TimeSplit, schema: Schema, *, budget: MemoryBudget
+) -> np.ndarray:
     """The part of each row [N], int8."""
     name = settings.column or schema.time
     if name is None:
         raise DataError(
             "a time split needs a time column: give the split's column or the schema's time"
         )
-    values = order_values(frame, name, "time", schema.format_of(name), schema.missing)
-    ordered = scratch.fill(len(values), values.dtype.type, values.__getitem__)
+    values = order_values(
+        frame, name, "time", schema.format_of(name), schema.missing, budget=budget
+    )
+    ordered = budget.fill(len(values), values.dtype.type, values.__getitem__)
     ordered.sort()
     different_times = int(np.count_nonzero(ordered[1:] != ordered[:-1])) + min(1, len(ordered))
     if different_times < 3:
@@ -316,7 +346,7 @@ def _by_time(frame: pl.DataFrame, settings: TimeSplit, schema: Schema) -> np.nda
         is_test = values[chunk] >= first_test
         return np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
 
-    return scratch.fill(len(values), np.int8, parts_of)
+    return budget.fill(len(values), np.int8, parts_of)
 
 
 def _time_cuts(ordered: np.ndarray, settings: TimeSplit) -> tuple[int, int]:
@@ -340,7 +370,7 @@ def _time_cuts(ordered: np.ndarray, settings: TimeSplit) -> tuple[int, int]:
 
 
 def _by_user(
-    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema
+    frame: pl.DataFrame, settings: LeaveLastOutSplit, schema: Schema, *, budget: MemoryBudget
 ) -> tuple[np.ndarray, int]:
     """The part of each row [N], and how many users have too few rows to be held out."""
     user = settings.user or schema.user or schema.group
@@ -350,19 +380,21 @@ def _by_user(
         raise DataError(
             f"a leave-last-out split needs columns of users and order: give the split's {missing}"
         )
-    values = order_values(frame, order, "order", schema.format_of(order), schema.missing)
+    values = order_values(
+        frame, order, "order", schema.format_of(order), schema.missing, budget=budget
+    )
     if user not in frame.columns:
         raise DataError(
             f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
-    ranks, counts = rank_texts(frame.get_column(user))
+    ranks, counts = rank_texts(frame.get_column(user), budget=budget)
     if counts[0]:
         row = int(np.argmin(ranks))
         raise DataError(f"every row needs a user: column {user!r} has none in ", Row(row))
-    part = scratch.empty(frame.height, np.int8)
+    part = budget.empty(frame.height, np.int8)
     kept = 0
     needed_rows = settings.min_train + settings.valid_rows + settings.test_rows
-    for rows, user_numbers, user_rows in group_rows(ranks, counts, values):
+    for rows, user_numbers, user_rows in group_rows(ranks, counts, values, budget=budget):
         has_enough = user_rows >= needed_rows
         kept += int((~has_enough & (user_rows > 0)).sum())
         end_of_user = np.cumsum(user_rows)[user_numbers]
@@ -374,15 +406,17 @@ def _by_user(
     return part, kept
 
 
-def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray) -> np.ndarray:
+def _by_column(
+    frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndarray, *, budget: MemoryBudget
+) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
     if name not in frame.columns:
         raise DataError(
             f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
         )
-    part = scratch.empty(frame.height, np.int8)
-    for chunk in scratch.chunk_slices(frame.height):
+    part = budget.empty(frame.height, np.int8)
+    for chunk in budget.chunk_slices(frame.height):
         text = as_text(frame[name][chunk])
         part_of_row = np.full(len(text), _NO_PART, dtype=np.int8)
         for number, names in (
@@ -409,9 +443,11 @@ def _by_column(frame: pl.DataFrame, settings: ColumnSplit, seed: int, y: np.ndar
             f"valid_share is for tables without validation rows: column {name!r} has {valid_rows}; omit valid_share, "
             "or add their values to train"
         )
-    train = _rows_of_part(part, TRAIN)
-    classes = classes_of(scratch.take(y, train)) if settings.stratify else None
-    part[train] = assign_random_split(len(train), (settings.valid_share, 0.0), seed, classes)
+    train = _rows_of_part(part, TRAIN, budget=budget)
+    classes = classes_of(budget.take(y, train), budget=budget) if settings.stratify else None
+    part[train] = assign_random_split(
+        len(train), (settings.valid_share, 0.0), seed, classes, budget=budget
+    )
     return part
 
 
@@ -432,9 +468,11 @@ def hold_out(
     """
     if time is None:
         classes = None if y is None else np.unique(y, return_inverse=True)[1].astype(np.int64)
-        held = assign_random_split(frame.height, (share, 0.0), seed, classes) == VALID
+        held = (
+            assign_random_split(frame.height, (share, 0.0), seed, classes, budget=NO_LIMIT) == VALID
+        )
     else:
-        values = order_values(frame, time, "time", time_format, missing)
+        values = order_values(frame, time, "time", time_format, missing, budget=NO_LIMIT)
         ordered = np.sort(values)
         first_held = -np.inf  # without two different times
         if len(values) and ordered[0] < ordered[-1]:

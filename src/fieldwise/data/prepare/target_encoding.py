@@ -14,7 +14,7 @@ from fieldwise.data.prepare.splits import rank_texts
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
-from fieldwise.storage import scratch
+from fieldwise.storage.scratch import MemoryBudget
 
 
 def check_target_encoding(frame: pl.DataFrame, schema: Schema, settings: TargetEncoding) -> None:
@@ -47,56 +47,57 @@ def add_target_encoding(
     settings: TargetEncoding,
     *,
     seed: int,
+    budget: MemoryBudget,
 ) -> dict[str, pl.DataFrame]:
     """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
     encoded = dict(frames)
-    random_folds = _random_folds(frames["train"].height, settings.folds, seed)
+    random_folds = _random_folds(frames["train"].height, settings.folds, seed, budget=budget)
     for column, new_column in zip(settings.columns, settings.made, strict=True):
-        codes, categories = _category_codes(frames, column)
+        codes, categories = _category_codes(frames, column, budget=budget)
         for name, frame in frames.items():
             sources = [source for source in _means_over(name, settings) if source in frames]
             is_out_of_fold = name == "train" and settings.source == "train"
             folds = random_folds if is_out_of_fold else None
             label_sums = _LabelSums.of(
-                _joined([codes[source] for source in sources], np.int32),
-                _joined([targets[source] for source in sources], np.float64),
+                _joined([codes[source] for source in sources], np.int32, budget=budget),
+                _joined([targets[source] for source in sources], np.float64, budget=budget),
                 folds,
                 categories=categories,
                 fold_count=settings.folds if is_out_of_fold else 1,
+                budget=budget,
             )
             means = (
                 label_sums.means(
                     codes[name][chunk], None if folds is None else folds[chunk], settings.prior_rows
                 )
-                for chunk in scratch.chunk_slices(frame.height)
+                for chunk in budget.chunk_slices(frame.height)
             )
-            joined = join_rows(
-                pl.DataFrame({new_column: values}).fill_nan(None) for values in means
-            )
+            columns = (pl.DataFrame({new_column: values}).fill_nan(None) for values in means)
+            joined = join_rows(columns, budget=budget)
             encoded[name] = encoded[name].with_columns(joined.to_series())
     return encoded
 
 
-def _random_folds(rows: int, folds: int, seed: int) -> np.ndarray:
+def _random_folds(rows: int, folds: int, seed: int, *, budget: MemoryBudget) -> np.ndarray:
     """The fold of each row [N] int64, of nearly equal sizes."""
-    numbers = scratch.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
+    numbers = budget.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
     np.random.default_rng(seed).shuffle(numbers)
-    for chunk in scratch.chunk_slices(rows):
+    for chunk in budget.chunk_slices(rows):
         numbers[chunk] %= folds
     return numbers
 
 
 def _category_codes(
-    frames: Mapping[str, pl.DataFrame], column: str
+    frames: Mapping[str, pl.DataFrame], column: str, *, budget: MemoryBudget
 ) -> tuple[dict[str, np.ndarray], int]:
     """The category of each row of all parts, 0 for a missing one, and the number of categories with it."""
     # As text, the cells of parts of other types are equal.
     texts = (
         as_text(frame[column][chunk]).to_frame()
         for frame in frames.values()
-        for chunk in scratch.chunk_slices(frame.height)
+        for chunk in budget.chunk_slices(frame.height)
     )
-    ranks, counts = rank_texts(join_rows(texts).to_series())
+    ranks, counts = rank_texts(join_rows(texts, budget=budget).to_series(), budget=budget)
     ends = np.cumsum([frame.height for frame in frames.values()])
     codes = dict(zip(frames, np.split(ranks, ends[:-1]), strict=True))
     return codes, len(counts)
@@ -111,9 +112,11 @@ def _means_over(part: str, settings: TargetEncoding) -> tuple[str, ...]:
     return (part,)
 
 
-def _joined(arrays: list[np.ndarray], dtype: type[np.generic]) -> np.ndarray:
+def _joined(
+    arrays: list[np.ndarray], dtype: type[np.generic], *, budget: MemoryBudget
+) -> np.ndarray:
     """The values of all arrays; a single one as it is."""
-    return arrays[0] if len(arrays) == 1 else scratch.concatenate(arrays, dtype)
+    return arrays[0] if len(arrays) == 1 else budget.concatenate(arrays, dtype)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,6 +148,7 @@ class _LabelSums:
         *,
         categories: int,
         fold_count: int,
+        budget: MemoryBudget,
     ) -> Self:
         """The sums over rows of these categories, labels and folds [M].
 
@@ -156,7 +160,7 @@ class _LabelSums:
         cell_sums = np.zeros(categories * fold_count)
         fold_rows = np.zeros(fold_count, np.int64)
         fold_sums = np.zeros(fold_count)
-        for chunk in scratch.chunk_slices(len(codes)):
+        for chunk in budget.chunk_slices(len(codes)):
             category_rows += np.bincount(codes[chunk], minlength=categories)
             np.add.at(category_sums, codes[chunk], y[chunk])
             if folds is not None:

@@ -11,8 +11,8 @@ import polars as pl
 
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.errors import DataError
-from fieldwise.storage import scratch
 from fieldwise.storage.files import new_file
+from fieldwise.storage.scratch import MemoryBudget
 
 GATHERED_BYTES = 1 << 25
 """Of the rows of a file."""
@@ -184,12 +184,14 @@ def map_rows(paths: Sequence[Path]) -> pl.DataFrame:
     return MappedRows.of(paths).frame
 
 
-def join_rows(chunks: Iterable[pl.DataFrame], folder: Path | None = None) -> pl.DataFrame:
+def join_rows(
+    chunks: Iterable[pl.DataFrame], folder: Path | None = None, *, budget: MemoryBudget
+) -> pl.DataFrame:
     """The table of all chunks, of which there is at least one, one after another.
 
     If the memory budget has a folder they are written and mapped: to `folder`, if given.
     """
-    writer = RowsWriter(folder or scratch.new_path())
+    writer = RowsWriter(folder or budget.new_path())
     for chunk in chunks:
         writer.add(chunk)
     return writer.table().frame
@@ -201,6 +203,8 @@ def take_rows(
     folder: Path | None = None,
     files: Sequence[RowFile] = (),
     on_rows: Callable[[int], None] = lambda _: None,
+    *,
+    budget: MemoryBudget,
 ) -> pl.DataFrame:
     """Some rows of a table.
 
@@ -209,18 +213,18 @@ def take_rows(
     chunk.
     """
     if folder is not None and files and len(rows):
-        return _taken_with_files(frame, rows, folder, files, on_rows)
-    if folder is None and not scratch.several(len(rows)):
+        return _taken_with_files(frame, rows, folder, files, on_rows, budget=budget)
+    if folder is None and not budget.several(len(rows)):
         on_rows(len(rows))
         return frame[rows]
-    return join_rows(_taken_chunks(frame, rows, on_rows), folder)
+    return join_rows(_taken_chunks(frame, rows, on_rows, budget=budget), folder, budget=budget)
 
 
 def _taken_chunks(
-    frame: pl.DataFrame, rows: np.ndarray, on_rows: Callable[[int], None]
+    frame: pl.DataFrame, rows: np.ndarray, on_rows: Callable[[int], None], *, budget: MemoryBudget
 ) -> Iterator[pl.DataFrame]:
     """Some rows of a table, whose numbers ascend, in chunks."""
-    for chunk in scratch.chunk_slices(len(rows)):
+    for chunk in budget.chunk_slices(len(rows)):
         numbers = rows[chunk]
         if len(numbers):
             first = numbers[0]
@@ -237,6 +241,8 @@ def _taken_with_files(
     folder: Path,
     files: Sequence[RowFile],
     on_rows: Callable[[int], None],
+    *,
+    budget: MemoryBudget,
 ) -> pl.DataFrame:
     """Some rows of a table, written to a folder; files all of whose rows are taken are moved there."""
     writer = RowsWriter(folder)
@@ -246,12 +252,12 @@ def _taken_with_files(
         rows_of_file = end - start
         if rows_of_file == 0 or rows_of_file != file.rows:
             continue
-        for chunk in _taken_chunks(frame, rows[rows_written:start], on_rows):
+        for chunk in _taken_chunks(frame, rows[rows_written:start], on_rows, budget=budget):
             writer.add(chunk)
         rows_written = int(start)
         if writer.take(file):
             rows_written = int(end)
             on_rows(file.rows)
-    for chunk in _taken_chunks(frame, rows[rows_written:], on_rows):
+    for chunk in _taken_chunks(frame, rows[rows_written:], on_rows, budget=budget):
         writer.add(chunk)
     return writer.table().frame
