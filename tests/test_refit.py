@@ -209,7 +209,7 @@ def test_an_average_of_weights_is_kept_by_the_second_training_too(prepared):
     ]
     train, more = prepared.train.table, {"settings": settings, "objective": Objective(), "seed": 0}
     first = Training(networks[0], train, prepared.valid.table, **more).run()
-    again = Training(networks[1], train, first, **more).run()
+    again = Training(networks[1], train, None, repeats=first, **more).run()
     assert again.best.epoch == first.best.epoch
     for one, other in zip(*(n.state_dict().values() for n in networks), strict=True):
         assert torch.equal(one, other)

@@ -285,7 +285,7 @@ def interrupted_late(rank: int) -> list:
     train, valid = tables()
     settings = TrainingSettings(epochs=1, batch_size=40)
 
-    def run(callback: Callback, valid: Any) -> Any:
+    def run(callback: Callback, repeats: Any = None) -> Any:
         network = FM(embedding_dim=2).build(train.layout)
         given = {
             "network": network,
@@ -293,10 +293,11 @@ def interrupted_late(rank: int) -> list:
             "valid": valid,
             "settings": settings,
             "seed": 0,
+            "repeats": repeats,
         }
         return Training(**given, objective=Objective(), callbacks=[callback]).run()
 
-    first, again, how = run(_Late(rank), valid), _Late(-1), "whole"
+    first, again, how = run(_Late(rank)), _Late(-1), "whole"
     try:
         run(again, first)  # as long as the first
     except KeyboardInterrupt:

@@ -239,7 +239,7 @@ def test_the_second_training_resumes_too(tables, tmp_path):
             "callbacks": (progress,),
             "checkpoints": kept,
         }
-        return network, Training(network=network, train=tables.train, valid=first, **more).run()
+        return network, Training(network, tables.train, None, repeats=first, **more).run()
 
     with pytest.raises(KeyboardInterrupt):
         again(checkpoints(tmp_path), Kills(step=5, how=KeyboardInterrupt))

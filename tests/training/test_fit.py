@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,8 @@ from fieldwise import AFM, DAT, LR, ConfigError, FinalNet, IntTower, TrainingErr
 from fieldwise.evaluation import binary_metrics
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
-from fieldwise.training import fit as module
-from fieldwise.training.callbacks import OutOfTime
+from fieldwise.training import schedule as module
+from fieldwise.training.callbacks import Callback, OutOfTime
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
 
@@ -51,7 +52,7 @@ def scripted(monkeypatch, network, values, monitor="auc", also=None):
     """Evaluation gives `values` in turn; returns the list of the weights that each evaluation saw."""
     seen = []
 
-    def scripted(net, table, objective, group=None, *, loss=False):
+    def scripted(net, table, objective, group=None, *, loss=False, scores=None):
         seen.append(weights(net))
         if also:
             also(len(seen))
@@ -285,6 +286,26 @@ def test_ctrl_c_before_the_first_evaluation_evaluates_what_there_is(tables):
     assert (result.epochs, result.best.epoch) == (1, 0.75)
     assert result.best.metrics == pytest.approx(evaluate(network, tables.valid, BINARY))
     assert result.seconds_per_epoch is None
+
+
+class Sleeps(Callback):
+    """Each step takes at least so long."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def on_step(self, step):
+        time.sleep(self.seconds)
+
+
+@pytest.mark.parametrize(("values", "epochs"), [([0.8, 0.7], 1), ([0.8, 0.9, 0.7], 2)])
+def test_the_time_of_a_whole_epoch_that_patience_ends_counts(tables, monkeypatch, values, epochs):
+    network = build_network(LR(), tables.layout, 0)
+    scripted(monkeypatch, network, values)
+    settings = {"epochs": 9, "patience": 1, "evaluations_per_epoch": 2}
+    _, result = run(tables, network, progress=Sleeps(0.01), **settings)
+    assert (result.stopped, result.epochs) == ("patience", epochs)
+    assert result.seconds_per_epoch >= 4 * 0.01  # of 4 steps: the half of a second epoch is none
 
 
 def test_ctrl_c_during_an_evaluation_counts_that_evaluation(tables):

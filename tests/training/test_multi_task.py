@@ -12,7 +12,7 @@ from sklearn.metrics import log_loss, mean_squared_error, roc_auc_score
 from fieldwise import FM, LR, ConfigError, DataError, IntTower, Label, TrainingSettings
 from fieldwise.models.build import build_network
 from fieldwise.scoring.batches import score_batches
-from fieldwise.training import fit as module
+from fieldwise.training import schedule as module
 from fieldwise.training.fit import Training
 from fieldwise.training.objective import Objective, evaluate
 

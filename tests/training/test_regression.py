@@ -26,10 +26,11 @@ def scores_of(network, table):
     return score_batches(network, table.batches(1000)).astype(np.float64)
 
 
-def exactly(table, valid, settings=EXACT, objective=None):
+def exactly(table, valid, settings=EXACT, objective=None, repeats=None):
     network = LR().build(table.layout)
+    objective = objective or Objective()
     result = Training(
-        network, table, valid, settings=settings, objective=objective or Objective(), seed=0
+        network, table, valid, settings=settings, objective=objective, seed=0, repeats=repeats
     ).run()
     return network, result
 
@@ -119,7 +120,7 @@ def test_a_regression_label_learns_what_is_planted():
 
 def test_the_second_training_takes_the_shares_of_the_first(tables):
     _, first = exactly(tables.train, tables.valid)
-    again, result = exactly(tables.train, first)
+    again, result = exactly(tables.train, None, repeats=first)
     same, _ = exactly(tables.train, tables.valid)
     assert scores_of(again, tables.valid) == pytest.approx(scores_of(same, tables.valid), abs=1e-2)
     assert result.priors == first.priors
@@ -212,7 +213,7 @@ def test_a_run_begins_before_its_regression_which_a_callback_can_end(tables, ste
         assert result.evaluations[0].metrics["logloss"] == pytest.approx(expected, abs=5e-4)
 
 
-def trained(tables, model, valid=None, **more):
+def trained(tables, model, repeats=None, **more):
     """A training that ends as a mean with LR, and its history."""
     settings = TrainingSettings(
         epochs=3, batch_size=32, monitor="logloss", mean_with_lr=True, **more
@@ -220,7 +221,7 @@ def trained(tables, model, valid=None, **more):
     torch.manual_seed(0)
     network = model.build(tables.layout)
     given = {"settings": settings, "objective": Objective(), "seed": 0}
-    training = Training(network, tables.train, tables.valid if valid is None else valid, **given)
+    training = Training(network, tables.train, tables.valid, repeats=repeats, **given)
     return training, training.run()
 
 

@@ -34,16 +34,17 @@ PLUS = AutoIntPlus(embedding_dim=4, layers=1, attention_dim=4, hidden=(6,))
 STEPS = 4 * 4  # of LR, and as many of the network
 
 
-def trained(tables, settings=MEAN, *, model=None, valid=None, callback=None, checkpoints=None):
+def trained(tables, settings=MEAN, *, model=None, repeats=None, callback=None, checkpoints=None):
     """A training on rows that no run has seen, whose network diverges, and its history."""
     model = FM(embedding_dim=4) if model is None else model
     training = Training(
         build_network(model, tables.layout, 3),
         dataclasses.replace(tables.train),
-        tables.valid if valid is None else valid,
+        tables.valid,
         settings=settings,
         objective=Objective(),
         seed=3,
+        repeats=repeats,
         callbacks=[Callback() if callback is None else callback],
         checkpoints=checkpoints,
     )
@@ -244,7 +245,7 @@ def test_a_time_limit_leaves_what_it_has_reached(tables):
 
 def test_a_second_training_repeats_the_first_one_s(tables):
     first, result = trained(tables)
-    second, repeated = trained(tables, valid=result)
+    second, repeated = trained(tables, repeats=result)
     assert repeated.network_share == result.network_share < 1
     assert torch.equal(second.network.lr.embedding.weight, first.network.lr.embedding.weight)
     assert repeated.lr.best.epoch == result.lr.best.epoch

@@ -235,11 +235,10 @@ def fit_recipe(
         encoder,
         start,
         train.table,
-        valid.table,
         callbacks,
         unfinished,
         facts,
-        valid_group=valid.group,
+        valid=valid,
     )
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
     return TrainingResult(
@@ -280,7 +279,7 @@ def fit_again(
     stopped: Literal["interrupted", "time"]
     try:
         network, _, refit = _fit(
-            recipe, encoder, trained.start, table, first, callbacks, unfinished, facts
+            recipe, encoder, trained.start, table, callbacks, unfinished, facts, repeats=first
         )
     except KeyboardInterrupt:
         stopped = "interrupted"
@@ -409,17 +408,14 @@ def _fit(
     encoder: Encoder,
     start: Bundle | None,
     train: EncodedTable,
-    valid: EncodedTable | History,
     callbacks: Sequence[Callback],
     unfinished: CheckpointFolder | None,
     facts: Callable[[], Mapping[str, Any]],
     *,
-    valid_group: np.ndarray | None = None,
+    valid: SplitPart | None = None,
+    repeats: History | None = None,
 ) -> tuple[nn.Module, WarmStart | None, History]:
-    """A trained network, the report of its warm start, and its training.
-
-    With the first training's result in place of validation rows it is the second.
-    """
+    """A trained network, the report of its warm start, and its training: the second if it repeats the first."""
     labels = recipe.schema.labels
     network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
     if start is None:
@@ -430,43 +426,33 @@ def _fit(
         warm_start_report = warm_start(network, encoder, start, labels=labels)
     use_passive_openmp_wait()
 
-    is_second = isinstance(valid, History)
+    checkpoints = None
+    group = current_group()
+    is_main_process = group is None or group.rank == 0
+    if unfinished is not None and is_main_process:
+        checkpoints = Checkpoints(
+            place=unfinished,
+            name="first" if repeats is None else "second",
+            minutes=recipe.training.checkpoint_minutes,
+            about=facts,
+            # the second training begins with the first one's result
+            always=recipe.training.refit and repeats is None,
+        )
     training = Training(
         network,
         train,
-        valid,
+        None if valid is None else valid.table,
         settings=recipe.training,
         objective=Objective.of(*labels),
         seed=recipe.seed,
-        valid_group=valid_group,
+        repeats=repeats,
+        valid_group=None if valid is None else valid.group,
         callbacks=callbacks,
         about={"model": model_to_dict(recipe.model)},
-        checkpoints=_checkpoints(recipe, unfinished, facts, is_second=is_second),
+        checkpoints=checkpoints,
     )
     history = training.run()
     return training.network, warm_start_report, history
-
-
-def _checkpoints(
-    recipe: Recipe,
-    unfinished: CheckpointFolder | None,
-    facts: Callable[[], Mapping[str, Any]],
-    *,
-    is_second: bool,
-) -> Checkpoints | None:
-    """The checkpoints of the first or the second training, if there is a folder for them; process 0 writes them."""
-    group = current_group()
-    is_main_process = group is None or group.rank == 0
-    if unfinished is None or not is_main_process:
-        return None
-    return Checkpoints(
-        place=unfinished,
-        name="second" if is_second else "first",
-        minutes=recipe.training.checkpoint_minutes,
-        about=facts,
-        # the second training begins with the first one's result
-        always=recipe.training.refit and not is_second,
-    )
 
 
 def _run_facts(

@@ -1,7 +1,7 @@
-"""The training loop: steps, evaluations, early stopping, and restoring the best weights.
+"""A training of a network: by steps over batches, or of LR to the minimum of its loss.
 
-What a loop needs beside stands in files of its own: what it has reached (`state`), when it evaluates
-and ends (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), and the LR
+What it needs beside stands in files of its own: what it has reached (`state`), what validation rows
+decide (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), and the LR
 that may be fitted first (`regression`, `stepped_lr`).
 """
 
@@ -10,10 +10,10 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from fieldwise.data.shuffled_rows import BatchShard, ShuffledRows, window_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.models.build import check_takes_mean, mean_with_lr
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
@@ -31,23 +32,22 @@ from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, resumed
-from fieldwise.training.exact_fit import ExactFit
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
-from fieldwise.training.objective import Objective, evaluate, monitored
+from fieldwise.training.objective import Objective
+from fieldwise.training.optimizers import l2_strengths
 from fieldwise.training.regression import (
     LRSolution,
     Regression,
     check_solvable,
     first_order_of,
     set_first_order,
-    share_in_mean,
 )
 from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.signals import SignalGuard
 from fieldwise.training.snapshot import snapshot
-from fieldwise.training.state import TrainState, Weights
+from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
 from fieldwise.training.stepped_lr import SteppedLR
 
@@ -64,8 +64,8 @@ class Training:
     Ctrl-C ends training early: the best weights so far are restored and `stopped` is `interrupted`.
     A callback can do the same by raising `OutOfTime`; `stopped` is then `time`.
 
-    Given an earlier result instead of validation rows, training repeats that run without
-    evaluating: as many epochs as it took to its best evaluation, with the same learning rates.
+    Given an earlier result to repeat instead of validation rows, training evaluates nothing: it
+    takes as many epochs as that run took to its best evaluation, with the same learning rates.
     Metrics are then empty, and Ctrl-C and `OutOfTime` are raised.
 
     Processes that train together (`current_group`) share its batches.
@@ -74,12 +74,13 @@ class Training:
     network: nn.Module  # trained in place
     # rows with targets, shuffled each epoch; the loss uses their weights, if they have any
     train: EncodedTable
-    # rows for early stopping and learning rate drops; or the result of the run to repeat
-    valid: EncodedTable | History
+    # rows for early stopping and learning rate drops; None of a training that repeats another
+    valid: EncodedTable | None
     _: KW_ONLY
     settings: TrainingSettings
     objective: Objective
     seed: int  # of the row order and dropout; the global random state is not changed
+    repeats: History | None = None  # the result of an earlier training with these settings
     valid_group: np.ndarray | None = None  # the group of each validation row, for group AUC
     # called at the start, after every step and evaluation, and at the end
     callbacks: Sequence[Callback] = ()
@@ -97,20 +98,23 @@ class Training:
                 another run.
             DataError: a checkpoint that cannot be read.
         """
-        if self.settings.optimizer != LBFGS:
-            return _Run(self).run()
-        fit = ExactFit(
-            network=self.network,
-            train=self.train,
-            valid=self.valid,
-            settings=self.settings,
-            objective=self.objective,
-            seed=self.seed,
-            valid_group=self.valid_group,
-            callbacks=self.callbacks,
-            about=self.about,
-        )
-        return fit.run()
+        if self.settings.optimizer == LBFGS:
+            return _ExactRun(self).run()
+        return _Run(self).run()
+
+    def schedule(self) -> EarlyStopping | Replay:
+        """What validation rows decide, or have decided in the earlier training."""
+        if self.repeats is not None:
+            return Replay(self.repeats)
+        if self.valid is None:
+            raise ConfigError(
+                "a training needs validation rows or an earlier result, found neither: set valid or repeats"
+            )
+        return EarlyStopping(self.valid, self.valid_group, self.settings, self.objective)
+
+    def all_settings(self) -> dict[str, Any]:
+        """The settings of model and training, and the seed, as plain values."""
+        return {**self.about, "training": to_plain(self.settings), "seed": self.seed}
 
 
 class _Run:
@@ -121,7 +125,6 @@ class _Run:
         self.training = training
         self.network = training.network
         self.settings = training.settings
-        self.objective = training.objective
         self.callbacks = training.callbacks
         self.checkpoints = training.checkpoints
         self.processes = current_group()
@@ -137,28 +140,20 @@ class _Run:
             shard=shard,
         )
         self.order = torch.Generator().manual_seed(training.seed)
-
-        is_grouped = training.valid_group is not None
-        self.monitor = monitored(self.settings, self.objective, grouped=is_grouped)
-        self.valid: EncodedTable | None
-        self.schedule: EarlyStopping | Replay
-        if isinstance(training.valid, History):
-            self.valid = None
-            self.schedule = Replay(training.valid)
-        else:
-            self.valid = training.valid
-            self.schedule = EarlyStopping(self.settings, self.monitor)
+        self.schedule = training.schedule()
         self.evaluation_steps = evaluation_steps(
             self.rows.steps, self.schedule.evaluations_per_epoch
         )
 
         if self.settings.start_at_base_rate:
-            start_at_base_rate(self.network, training.train, self.objective)
+            start_at_base_rate(self.network, training.train, training.objective)
         self.regression = self._regression()
         self.lr: LRSolution | None = None  # what that has found
 
         self.device = move_to_device(self.settings.device, self.network)
-        self.step = Step(self.network, training.train, self.settings, self.objective, training.seed)
+        self.step = Step(
+            self.network, training.train, self.settings, training.objective, training.seed
+        )
         self.signals = SignalGuard()
         if self.step.sync is not None:
             self.signals = SignalGuard(self.step.sync, self.step.sync.noted)
@@ -174,7 +169,17 @@ class _Run:
                 self.state = resumed(
                     self.checkpoints, self.processes, self.step, self.order, self.state
                 )
-            start = self._start()
+            steps = self.rows.steps
+            start = TrainingStart(
+                epochs=self.schedule.epochs,
+                steps=steps,
+                rows=len(training.train),
+                monitor=self.schedule.monitor,
+                steps_done=self.state.steps_done(steps),
+                rows_done=0 if self.state.step == steps else self.rows.done(self.state.step),
+                refit=not self.schedule.evaluates,
+                settings=training.all_settings(),
+            )
             LOG.info(
                 "training on %s rows: at most %d epochs of %d steps, from step %d",
                 f"{start.rows:,}",
@@ -193,44 +198,22 @@ class _Run:
                 if self.checkpoints is not None:
                     self.checkpoints.settle()
 
-    def _start(self) -> TrainingStart:
-        """What callbacks learn before the first step."""
-        training = self.training
-        steps = self.rows.steps
-        rows_done = 0
-        if self.state.step != steps:
-            rows_done = self.rows.done(self.state.step)
-        return TrainingStart(
-            epochs=self.schedule.epochs,
-            steps=steps,
-            rows=len(training.train),
-            monitor=self.monitor,
-            steps_done=self.state.steps_done(steps),
-            rows_done=rows_done,
-            refit=self.valid is None,
-            settings={
-                **training.about,
-                "training": to_plain(self.settings),
-                "seed": training.seed,
-            },
-        )
-
     def _history(self) -> History:
         """Fit LR first where settings say so, train, and restore the best weights."""
         state = self.state
         try:
             if self.regression is not None:
-                self._set_lr(self.regression.solve(self.training.valid))
+                self._set_lr(self.schedule.solve(self.regression))
                 self.regression = None  # frees its matrix and its solutions
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.signals.whole:
                 self.checkpoints.write(partial(snapshot, state, self.step, copied=False), wait=True)
-            if self.valid is None:
+            if not self.schedule.evaluates:
                 raise
             state.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
             if self.regression is not None and self.lr is None:
-                self._set_lr(self.regression.result(self.training.valid))
+                self._set_lr(self.regression.result())
             if state.best is None:
                 self._evaluate()
 
@@ -241,28 +224,17 @@ class _Run:
         self.network.eval()
         LOG.info("the best of %d epochs is %.4g (%s)", state.epoch, best.epoch, state.stopped)
 
-        network_share = None
-        if self.lr is not None and self.settings.mean_with_lr:
-            network_share = self._share_in_mean(self.lr)
-            if network_share < 1:
-                best = self._take_mean(self.lr, network_share, best)
-
-        seconds_per_epoch = None
-        if state.step_seconds:
-            seconds_per_epoch = float(np.median(state.step_seconds))
-        return History(
+        history = History(
             epochs=state.epoch,
             best=best,
             evaluations=tuple(state.history),
             seconds=time.perf_counter() - state.started,
-            seconds_per_epoch=seconds_per_epoch,
-            monitor=self.monitor,
+            seconds_per_epoch=float(np.median(state.step_seconds)) if state.step_seconds else None,
+            monitor=self.schedule.monitor,
             stopped=state.stopped,
-            priors={} if self.lr is None else self.lr.priors,
-            network_share=network_share,
-            lr=None if self.lr is None else self.lr.history,
             rows=len(self.training.train),
         )
+        return history if self.lr is None else self._with_lr(history, self.lr)
 
     # The loop
 
@@ -279,7 +251,13 @@ class _Run:
             is_within_epoch = False
 
             self.network.train()
-            self._train_epoch()
+            if state.step in self.evaluation_steps and not state.evaluated:  # resumed
+                self._evaluate()
+            if state.stopped is None:
+                self._train_epoch()
+
+            if state.step == self.rows.steps:
+                state.step_seconds.append(state.spent)
             if state.stopped is None and state.epoch == self.settings.epochs:
                 state.stopped = "epochs"
 
@@ -289,12 +267,7 @@ class _Run:
     def _train_epoch(self) -> None:
         """The steps and evaluations that are left of an epoch; it ends early if an evaluation ends the run."""
         state = self.state
-        if state.step in self.evaluation_steps and not state.evaluated:
-            self._evaluate()
-            if state.stopped is not None:
-                return
-
-        self._start_clock()
+        self._clock_started = time.perf_counter()
         items = self.rows.epoch(state.epoch, state.step, self.order)
         with contextlib.closing(prefetch(items, self.device)) as batches:
             for batch, y, weight in batches:
@@ -311,34 +284,32 @@ class _Run:
 
                 is_evaluated = state.step in self.evaluation_steps
                 if is_evaluated:
-                    self._stop_clock()
-                    self._evaluate()
+                    with self._paused_clock():
+                        self._evaluate()
                     if state.stopped is not None:
                         return
-                    self._start_clock()
                 self._write_checkpoint_if_due(is_evaluated=is_evaluated)
-            state.step_seconds.append(state.spent)
 
     def _evaluate(self) -> None:
-        """Evaluate, keep the best weights, set the learning rate; `state.stopped` if the run ends by it.
-
-        A run that repeats another evaluates nothing: it has the other's learning rates, and ends
-        where its best evaluation was.
-        """
+        """Evaluate, keep the best weights, set the learning rate; `state.stopped` if the run ends by it."""
         state = self.state
         learning_rate = float(self.step.optimizer.param_groups[0]["lr"])
-        train_loss = self._mean_train_loss(learning_rate)
-        metrics: dict[str, float] = {}
-        if self.valid is not None:
-            metrics = self._validation_metrics(self.step.evaluated, self.valid)
-            if self.monitor not in metrics:
-                raise ConfigError(
-                    f"monitor = {self.monitor!r} needs a group with both classes in the validation rows, found none"
+        train_loss = None
+        if state.losses:
+            train_loss = float(torch.stack(state.losses).mean())
+            if not math.isfinite(train_loss):
+                raise TrainingError(
+                    f"the training loss must stay finite, but it is {train_loss} in epoch {state.epoch}: lower "
+                    f"learning_rate (now {learning_rate:g}) or set clip_norm"
                 )
+        metrics = self.schedule.metrics(self.step.evaluated)
         is_best = self.schedule.is_best(state, metrics)
         weights = None
         if is_best:
-            weights = _copied_weights(self.step.evaluated)
+            weights = {
+                name: value.detach().to(CPU, copy=True)
+                for name, value in self.step.evaluated.state_dict().items()
+            }
         evaluation = Evaluation(
             epoch=state.position,
             train_loss=train_loss,
@@ -351,30 +322,11 @@ class _Run:
             state.add_evaluation(evaluation, weights)
             self.schedule.after_evaluation(state, self.step.optimizer, is_best=is_best)
 
-        if self.valid is None:
-            return
-        LOG.debug(
-            "after epoch %.4g: %s %.6g", evaluation.epoch, self.monitor, metrics[self.monitor]
-        )
-        for callback in self.callbacks:
-            callback.on_evaluation(evaluation, is_best)
-
-    def _mean_train_loss(self, learning_rate: float) -> float | None:
-        """The mean loss of the steps since the last evaluation; None without a step."""
-        if not self.state.losses:
-            return None
-        train_loss = float(torch.stack(self.state.losses).mean())
-        if not math.isfinite(train_loss):
-            raise TrainingError(
-                f"the training loss must stay finite, but it is {train_loss} in epoch {self.state.epoch}: lower "
-                f"learning_rate (now {learning_rate:g}) or set clip_norm"
-            )
-        return train_loss
-
-    def _validation_metrics(self, network: nn.Module, valid: EncodedTable) -> dict[str, float]:
-        """A network's metrics on the validation rows, with the loss where that is monitored."""
-        group = self.training.valid_group
-        return evaluate(network, valid, self.objective, group, loss=self.monitor == "loss")
+        if self.schedule.evaluates:
+            monitor = self.schedule.monitor
+            LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, monitor, metrics[monitor])
+            for callback in self.callbacks:
+                callback.on_evaluation(evaluation, is_best)
 
     def _write_checkpoint_if_due(self, *, is_evaluated: bool) -> None:
         """Write a checkpoint if it is time for one, or if SIGUSR1 asked for it."""
@@ -384,20 +336,17 @@ class _Run:
         if not self.checkpoints.due(evaluated=is_evaluated, requested=requested):
             return
         self.signals.requested = False
-        self._stop_clock()
-        self.checkpoints.write(
-            partial(snapshot, self.state, self.step, copied=True), announce=requested
-        )
-        self._start_clock()
+        with self._paused_clock():
+            capture = partial(snapshot, self.state, self.step, copied=True)
+            self.checkpoints.write(capture, announce=requested)
 
-    def _start_clock(self) -> None:
-        """From here on time counts as spent in steps."""
-        self._clock_started = time.perf_counter()
-
-    def _stop_clock(self) -> None:
-        """Up to here time was spent in steps, those that a device still works on among them."""
+    @contextlib.contextmanager
+    def _paused_clock(self) -> Iterator[None]:
+        """A context whose time does not count as spent in steps; those that a device still works on do."""
         wait_for(self.device)
         self.state.spent += time.perf_counter() - self._clock_started
+        yield
+        self._clock_started = time.perf_counter()
 
     # LR before the network, and the mean of both after it
 
@@ -411,24 +360,24 @@ class _Run:
         if not settings.solves_lr:
             return None
         train = self.training.train
+        objective = self.training.objective
         if settings.l2_of_lr is not None:
-            return SteppedLR(train, self.objective, settings, self.training.seed, self._train_lr)
-        check_solvable(train.layout, self.objective)
-        return Regression(train, self.objective, self._on_lr_progress)
+            return SteppedLR(train, objective, settings, self.training.seed, self._train_lr)
+        check_solvable(train.layout, objective)
+        return Regression(train, objective, self._on_lr_progress)
 
-    def _train_lr(
-        self, network: FirstOrder, valid: EncodedTable | History, settings: TrainingSettings
-    ) -> History:
+    def _train_lr(self, network: FirstOrder, settings: TrainingSettings) -> History:
         """Train LR by steps: a training of its own, whose checkpoints stand beside those of the network's."""
         checkpoints = self.checkpoints
         if checkpoints is not None:
             name = f"{checkpoints.name}-lr"
             checkpoints = dataclasses.replace(checkpoints, name=name, always=True)
+        repeats = self.training.repeats
         training = dataclasses.replace(
             self.training,
             network=network,
-            valid=valid,
             settings=settings,
+            repeats=None if repeats is None else repeats.lr,
             valid_group=None,
             callbacks=[_LRSteps(self)],
             checkpoints=checkpoints,
@@ -456,25 +405,25 @@ class _Run:
         if self.step.mean is not None:
             self.step.mean.module.load_state_dict(self.network.state_dict())
 
-    def _share_in_mean(self, lr: LRSolution) -> float:
-        """The share of the trained network in its mean with LR."""
-        training = self.training
-        first_order = FirstOrder(training.train.layout)
+    def _with_lr(self, history: History, lr: LRSolution) -> History:
+        """The history with LR in it; with `mean_with_lr` the network gives way to its mean with LR if it is better."""
+        history = dataclasses.replace(history, priors=lr.priors, lr=lr.history)
+        if not self.settings.mean_with_lr:
+            return history
+        layout = self.training.train.layout
+        first_order = FirstOrder(layout)
         set_first_order(first_order, lr.solution)
-        return share_in_mean(
-            self.network, first_order.to(self.device), training.valid, self.objective
-        )
-
-    def _take_mean(self, lr: LRSolution, share: float, best: Evaluation) -> Evaluation:
-        """Replace the network by its mean with LR; returns the best evaluation with the metrics of the mean."""
-        mean = mean_with_lr(self.network, self.training.train.layout, share)
-        set_first_order(mean.lr, lr.solution)
-        self.training.network = mean.to(self.device).eval()
-        if self.valid is None:
-            return best
-        metrics = self._validation_metrics(self.training.network, self.valid)
+        share = self.schedule.share_in_mean(self.network, first_order.to(self.device))
+        best = history.best
+        if share < 1:
+            mean = mean_with_lr(self.network, layout, share)
+            set_first_order(mean.lr, lr.solution)
+            self.training.network = mean.to(self.device).eval()
+            metrics = self.schedule.metrics(self.training.network)
+            seconds = time.perf_counter() - self.state.started
+            best = dataclasses.replace(best, metrics=metrics, seconds=seconds)
         seconds = time.perf_counter() - self.state.started
-        return dataclasses.replace(best, metrics=metrics, seconds=seconds)
+        return dataclasses.replace(history, best=best, network_share=share, seconds=seconds)
 
 
 class _LRSteps(Callback):
@@ -487,6 +436,105 @@ class _LRSteps(Callback):
         self.run._on_lr_progress(step.loss)
 
 
-def _copied_weights(network: nn.Module) -> Weights:
-    """A copy of a network's weights on the CPU."""
-    return {name: value.detach().to(CPU, copy=True) for name, value in network.state_dict().items()}
+class _ExactRun:
+    """A training of LR alone to the minimum of its convex loss (`lbfgs`); other networks are a ConfigError.
+
+    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`.
+    Each solution is an evaluation and an epoch of the result; the mean is the last one, and the one
+    that is kept. Callbacks are called at every step of a solution.
+    """
+
+    def __init__(self, training: Training) -> None:
+        check_solvable(training.train.layout, training.objective)
+        self.training = training
+        self.network = training.network
+        self.rows = len(training.train)
+        self.first_order = first_order_of(self.network)
+        if len(list(self.network.parameters())) != len(list(self.first_order.parameters())):
+            raise ConfigError(
+                f"optimizer = 'lbfgs' solves a regression, found {type(self.network).__name__}: set 'adam'"
+            )
+        self.started = time.perf_counter()
+        self.steps = 0
+        self.evaluations = list[Evaluation]()
+        self.loss = math.nan
+        self.schedule = training.schedule()
+        l2 = None
+        if training.settings.l2:
+            strengths = l2_strengths(self.network, training.settings.l2)
+            l2 = strengths["first_order.embedding.weight"]
+        self.regression = Regression(
+            training.train, training.objective, self._on_progress, self._on_solution, l2=l2
+        )
+
+    def run(self) -> History:
+        """Solve, and set the network to the mean."""
+        start = TrainingStart(
+            epochs=sum(map(len, self.regression.families)) + 1,
+            steps=1,
+            rows=self.rows,
+            monitor=self.schedule.monitor,
+            refit=not self.schedule.evaluates,
+            settings=self.training.all_settings(),
+        )
+        return watched(self.training.callbacks, start, self._history)
+
+    def _history(self) -> History:
+        stopped: Literal["converged", "interrupted", "time"] = "converged"
+        try:
+            lr = self.schedule.solve(self.regression)
+        except (KeyboardInterrupt, OutOfTime) as e:
+            if not self.schedule.evaluates:
+                raise
+            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+            lr = self.regression.result()
+        set_first_order(self.first_order, lr.solution)
+        move_to_device(self.training.settings.device, self.network)
+        self.network.eval()
+        best = self._evaluation()
+        return History(
+            epochs=len(self.evaluations) + 1,
+            best=best,
+            evaluations=(*self.evaluations, best),
+            seconds=best.seconds,
+            monitor=self.schedule.monitor,
+            stopped=stopped,
+            priors=lr.priors,
+            rows=self.rows,
+        )
+
+    def _on_progress(self, loss: float | None) -> None:
+        """A step of a solution is done, with this loss; or a chunk of its rows (None)."""
+        if loss is not None:
+            self.loss = loss
+            self._on_step(rows=0)
+            return
+        for callback in self.training.callbacks:
+            callback.on_part()
+
+    def _on_step(self, rows: int) -> None:
+        self.steps += 1
+        loss = torch.tensor(self.loss)
+        step = TrainingStep(self.steps, len(self.evaluations) + 1, rows, loss)
+        for callback in self.training.callbacks:
+            callback.on_step(step)
+
+    def _on_solution(self, scores: np.ndarray) -> None:
+        """A solution is done, which gives the validation rows these scores."""
+        self._on_step(rows=self.rows)
+        evaluation = self._evaluation(scores)
+        self.evaluations.append(evaluation)
+        monitor = self.schedule.monitor
+        values = [e.metrics[monitor] for e in self.evaluations]
+        best = max(values) if METRICS[monitor].higher else min(values)
+        for callback in self.training.callbacks:
+            callback.on_evaluation(evaluation, values[-1] == best)
+
+    def _evaluation(self, scores: np.ndarray | None = None) -> Evaluation:
+        """An evaluation of the network, or of known scores of the validation rows."""
+        return Evaluation(
+            epoch=len(self.evaluations) + 1.0,
+            learning_rate=0.0,
+            metrics=self.schedule.metrics(self.network, scores),
+            seconds=time.perf_counter() - self.started,
+        )

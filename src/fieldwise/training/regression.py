@@ -208,8 +208,28 @@ class LRSolution(NamedTuple):
     history: History | None = None
 
 
-_last_solution: list[tuple[Any, Any, Objective, LRSolution]] = []
-"""Of the rows that were used last: weak references to them, the objective and the solution."""
+class LastSolution:
+    """The LR of the rows and conditions that were used last: searches make many trainings on the same rows."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Any, Any, LRSolution] | None = None
+
+    def find(self, train: EncodedTable, valid: EncodedTable, conditions: Any) -> LRSolution | None:
+        """The LR that was kept, if it is of these rows and conditions."""
+        if self._last is None:
+            return None
+        train_ref, valid_ref, last_conditions, solution = self._last
+        same_rows = train_ref() is train and valid_ref() is valid
+        return solution if same_rows and last_conditions == conditions else None
+
+    def keep(
+        self, train: EncodedTable, valid: EncodedTable, conditions: Any, solution: LRSolution
+    ) -> None:
+        """Keep an LR in place of the last one; rows are not kept by it."""
+        self._last = (weakref.ref(train), weakref.ref(valid), conditions, solution)
+
+
+_last = LastSolution()
 
 
 class Regression:
@@ -219,7 +239,11 @@ class Regression:
     estimated from the training rows (empirical Bayes); a strength `l2`, as in
     `TrainingSettings.l2`, is the only prior. The mean of solutions is the regression with the mean
     of their weights. `on_progress` is called with the loss at each step of a solution, and with
-    None between chunks of rows; what it raises ends that.
+    None between chunks of rows; what it raises ends that. `on_solution` is called with the scores
+    that each solution gives the validation rows.
+
+    Attributes:
+        families: names of priors, in each family from the strongest to the weakest.
     """
 
     def __init__(
@@ -227,14 +251,21 @@ class Regression:
         train: EncodedTable,
         objective: Objective,
         on_progress: OnProgress = lambda _: None,
+        on_solution: Callable[[np.ndarray], None] | None = None,
         *,
         l2: float | None = None,
     ) -> None:
         self.train = train
         self.objective = objective
         self.on_progress = on_progress
+        self.on_solution = on_solution
         self.l2 = l2
         self.layout = train.layout
+        self.families = [[GIVEN]]
+        if l2 is None:
+            shared = [f"{variance:g}" for variance in SHARED_VARIANCES]
+            by_field = [f"{FIELDS_PREFIX}{factor:g}" for factor in FIELD_FACTORS]
+            self.families = [shared, by_field]
         self.likelihoods: dict[str, float] = {}  # of the validation rows, as logarithms, by prior
         self._solutions: dict[str, np.ndarray] = {}
 
@@ -243,65 +274,47 @@ class Regression:
         """The training rows as a matrix."""
         return _Rows(self.train, self.objective, self.on_progress)
 
-    def solve(
-        self,
-        valid: EncodedTable | History,
-        on_solution: Callable[[np.ndarray], None] | None = None,
-    ) -> LRSolution:
-        """Solve for the priors in turn and weigh them on the validation rows; `on_solution` gets their scores.
+    def solve(self, valid: EncodedTable) -> LRSolution:
+        """Solve for the priors in turn, and weigh them on the validation rows.
 
         Priors of one family become weaker until the likelihood has fallen far below its maximum.
-        Given an earlier result its priors are solved for. Without `on_solution` the result for the
-        rows that were used last is taken: searches make many.
+        Without `on_solution` the result for the rows that were used last is taken.
         """
-        if on_solution is None:
-            for train_ref, valid_ref, objective, solution in _last_solution:
-                same_rows = train_ref() is self.train and valid_ref() is valid
-                if same_rows and objective == self.objective:
-                    return solution
+        if self.on_solution is None:
+            last = _last.find(self.train, valid, self.objective)
+            if last is not None:
+                return last
 
-        if not isinstance(valid, History):
-            rows = _Rows(valid, self.objective, self.on_progress)
-            for priors in self._families_of_priors():
-                self._solve_family(priors, rows, on_solution)
-        result = self.result(valid)
+        rows = _Rows(valid, self.objective, self.on_progress)
+        for priors in self.families:
+            solution = self.start()
+            best = -np.inf
+            for prior in priors:
+                solution = self._solution_of(prior, solution)
+                scores = rows.scores(solution)
+                likelihood = rows.likelihood(scores)
+                self.likelihoods[prior] = likelihood
+                if self.on_solution is not None:
+                    self.on_solution(scores)
+                best = max(best, likelihood)
+                if likelihood < best - NEGLIGIBLE_LOG_LIKELIHOOD:
+                    break
+
+        result = self.result()
         if self.l2 is None:
-            _last_solution[:] = [
-                (weakref.ref(self.train), weakref.ref(valid), self.objective, result)
-            ]
+            _last.keep(self.train, valid, self.objective, result)
         return result
 
-    def _families_of_priors(self) -> list[list[str]]:
-        """Names of priors, in each family from the strongest to the weakest."""
-        if self.l2 is not None:
-            return [[GIVEN]]
-        shared = [f"{variance:g}" for variance in SHARED_VARIANCES]
-        by_field = [f"{FIELDS_PREFIX}{factor:g}" for factor in FIELD_FACTORS]
-        return [shared, by_field]
+    def repeat(self, earlier: History) -> LRSolution:
+        """Solve for the priors of an earlier training, in its shares."""
+        return self._mean(earlier.priors)
 
-    def _solve_family(
-        self,
-        priors: Sequence[str],
-        rows: _Rows,
-        on_solution: Callable[[np.ndarray], None] | None,
-    ) -> None:
-        """Solve for priors in turn, each from the solution before, until validation rows become unlikely."""
-        solution = self.start()
-        best = -np.inf
-        for prior in priors:
-            solution = self._solution_of(prior, solution)
-            scores = rows.scores(solution)
-            likelihood = rows.likelihood(scores)
-            self.likelihoods[prior] = likelihood
-            if on_solution is not None:
-                on_solution(scores)
-            best = max(best, likelihood)
-            if likelihood < best - NEGLIGIBLE_LOG_LIKELIHOOD:
-                break
+    def result(self) -> LRSolution:
+        """The mean of the solutions so far, as the validation rows weigh them."""
+        return self._mean(self.shares)
 
-    def result(self, valid: EncodedTable | History) -> LRSolution:
-        """The mean of the solutions so far, in the shares of an earlier result if given; or the best constant."""
-        shares = valid.priors if isinstance(valid, History) else self.shares
+    def _mean(self, shares: Mapping[str, float]) -> LRSolution:
+        """The mean of solutions in these shares; without any, the best constant."""
         if not shares:
             return LRSolution(shares, self.start())
         parts = [share * self._solution_of(name, self.start()) for name, share in shares.items()]
@@ -380,16 +393,13 @@ class Regression:
 
 
 def share_in_mean(
-    network: nn.Module, lr: nn.Module, valid: EncodedTable | History, objective: Objective
+    network: nn.Module, lr: nn.Module, valid: EncodedTable, objective: Objective
 ) -> float:
     """The share of a trained network in its mean with LR, in hundredths; 1 if that is not better on validation rows.
 
     It is the mean of all shares in proportion to the likelihood that each gives the validation
-    rows, as `Regression` weighs its priors: near one half on few rows, the best share on many. Of
-    an earlier result its share is taken.
+    rows, as `Regression` weighs its priors: near one half on few rows, the best share on many.
     """
-    if isinstance(valid, History):
-        return 1.0 if valid.network_share is None else valid.network_share
     rows = _Rows(valid, objective)
     scores_of_network = score_batches(network, valid.batches(SCORING_BATCH))
     scores_of_lr = score_batches(lr, valid.batches(SCORING_BATCH))

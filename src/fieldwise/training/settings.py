@@ -29,7 +29,7 @@ OPTIMIZERS: Mapping[str, OptimizerKind] = {
 """All of them by name; the first is the one where nothing is said."""
 
 LBFGS = "lbfgs"
-"""Solves a regression as a whole, without steps over batches (`fieldwise.training.exact_fit`)."""
+"""Solves a regression as a whole, without steps over batches (`fieldwise.training.fit`)."""
 
 if TYPE_CHECKING:
     OptimizerName = str

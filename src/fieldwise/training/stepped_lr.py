@@ -4,9 +4,7 @@ Letters: R rows of the shared embedding table.
 """
 
 import dataclasses
-import weakref
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -16,13 +14,15 @@ from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.history import History
 from fieldwise.training.initialise import start_at_base_rate
 from fieldwise.training.objective import Objective
-from fieldwise.training.regression import LRSolution
+from fieldwise.training.regression import LastSolution, LRSolution
 from fieldwise.training.settings import TrainingSettings
 
 LR_RATE = 0.003  # Adam's: LR's by default on tables of many values
 
-TrainLR = Callable[[FirstOrder, EncodedTable | History, TrainingSettings], History]
-"""Trains LR in place, on the training rows of a run."""
+TrainLR = Callable[[FirstOrder, TrainingSettings], History]
+"""Trains LR in place, on the rows of a run; or repeats the LR of the run that this one repeats."""
+
+_last = LastSolution()
 
 
 def settings_of_lr(settings: TrainingSettings) -> TrainingSettings:
@@ -49,10 +49,6 @@ def settings_of_lr(settings: TrainingSettings) -> TrainingSettings:
         l2_of_lr=None,
         monitor="loss",
     )
-
-
-_last_solution: list[tuple[Any, Any, Any, LRSolution]] = []
-"""Of the rows that were used last: weak references to them, how it was trained, and the solution."""
 
 
 class SteppedLR:
@@ -84,48 +80,41 @@ class SteppedLR:
         self.train_lr = train_lr
         self._solution: LRSolution | None = None
 
-    def solve(self, valid: EncodedTable | History) -> LRSolution:
-        """Train LR; given an earlier result instead of validation rows, its training is repeated.
-
-        The result for the rows, settings and seed that were used last is taken: searches make many.
+    def solve(self, valid: EncodedTable) -> LRSolution:
+        """Train LR; the result for the rows, settings and seed that were used last is taken.
 
         Errors:
             KeyboardInterrupt, OutOfTime: training was ended; `result` has what it reached.
         """
         conditions = (self.objective, self.settings, self.seed)
-        for train_ref, valid_ref, last_conditions, solution in _last_solution:
-            same_rows = train_ref() is self.train and valid_ref() is valid
-            if same_rows and last_conditions == conditions:
-                return solution
+        solution = _last.find(self.train, valid, conditions)
+        if solution is None:
+            solution = self._trained()
+            _last.keep(self.train, valid, conditions, solution)
+        return solution
 
+    def repeat(self, earlier: History) -> LRSolution:
+        """Train LR as an earlier training did."""
+        assert earlier.lr is not None, "the earlier run had the same settings"
+        return self._trained()
+
+    def result(self) -> LRSolution:
+        """What an ended training has reached: the best weights so far, or the best constant."""
+        if self._solution is None:
+            network = FirstOrder(self.train.layout)
+            start_at_base_rate(network, self.train, self.objective)
+            self._solution = LRSolution({}, _weights_and_bias(network))
+        return self._solution
+
+    def _trained(self) -> LRSolution:
         network = FirstOrder(self.train.layout)
-        history = self.train_lr(network, _of_lr(valid), self.settings)
+        history = self.train_lr(network, self.settings)
         self._solution = LRSolution({}, _weights_and_bias(network), history)
         if history.stopped == "interrupted":
             raise KeyboardInterrupt
         if history.stopped == "time":
             raise OutOfTime
-        _last_solution[:] = [
-            (weakref.ref(self.train), weakref.ref(valid), conditions, self._solution)
-        ]
         return self._solution
-
-    def result(self, valid: EncodedTable | History) -> LRSolution:
-        """What an ended training has reached: the best weights so far, or the best constant."""
-        if self._solution is None:
-            network = FirstOrder(self.train.layout)
-            start_at_base_rate(network, self.train, self.objective)
-            history = valid.lr if isinstance(valid, History) else None
-            self._solution = LRSolution({}, _weights_and_bias(network), history)
-        return self._solution
-
-
-def _of_lr(valid: EncodedTable | History) -> EncodedTable | History:
-    """The validation rows; or LR's part of an earlier result."""
-    if not isinstance(valid, History):
-        return valid
-    assert valid.lr is not None, "the earlier run had the same settings"
-    return valid.lr
 
 
 def _weights_and_bias(network: FirstOrder) -> np.ndarray:
