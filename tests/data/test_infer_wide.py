@@ -6,7 +6,7 @@ import pytest
 
 from fieldwise import SchemaError, infer_schema
 from fieldwise.data.infer import label_choice as label_module
-from fieldwise.data.infer.entities import agreements
+from fieldwise.data.infer.agreements import agreements
 from fieldwise.data.infer.profile import profile_columns
 
 

@@ -10,11 +10,14 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Field, Role, Schema
+
+Who = Literal["user", "item"]
+SIDES: tuple[Who, ...] = ("user", "item")
 
 _TEXTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 WORDS = {what: tuple(words.split()) for what, words in _TEXTS.items()}
@@ -30,7 +33,7 @@ _QUANTITY_ENDS = tuple(word for word in WORDS["quantities"] if len(word) >= 5 or
 _BEFORE_LABELS = frozenset(("is", "has", "was", "did"))
 _REMEMBERED_NAMES = 1 << 16
 """Names of columns whose words, role and kind are kept: inference asks for them many times."""
-_SIDES: dict[Role, frozenset[str]] = {
+_WORDS_OF_SIDES: dict[Role, frozenset[str]] = {
     "user": frozenset(WORDS["users"] + WORDS["of_users"]),
     "item": frozenset(WORDS["items"] + WORDS["of_items"]),
 }
@@ -103,7 +106,7 @@ def role_of(name: str) -> tuple[Role, str]:
     words = words_of(name)
     for word in words:
         stem = word.rstrip("0123456789").removesuffix("id") or word
-        for role, known in _SIDES.items():
+        for role, known in _WORDS_OF_SIDES.items():
             hit = next((w for w in (word, stem) if w in known), None)
             if hit is not None:
                 whole = all(w in (word, *WORDS["ids"]) for w in words)
@@ -150,9 +153,6 @@ def id_rank(name: str) -> int:
     if name.lower().endswith("id") or words[-1] in _IDS or names_entity:
         return 3
     return 2 if reason.startswith("its whole name") else 0
-
-
-Who = Literal["user", "item"]
 
 
 def id_column(
@@ -209,7 +209,7 @@ def id_columns(columns: Collection[str], schema: Schema) -> dict[str, str | None
     Errors:
         ConfigError: the table lacks the schema's column.
     """
-    return {role: _resolve(role, [schema], columns, None, "") for role in get_args(Who)}
+    return {role: _resolve(role, [schema], columns, None, "") for role in SIDES}
 
 
 def id_field(role: Who, schema: Schema) -> str | None:

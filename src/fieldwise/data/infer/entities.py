@@ -10,309 +10,73 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.numbers import number_formats
-from fieldwise.data.infer.profile import ColumnProfile, Columns, comparable
+from fieldwise.data.infer.agreements import (
+    Agreement,
+    agreements,
+    explained_shares,
+    is_binning,
+    key_pairs,
+)
+from fieldwise.data.infer.code_or_quantity import collision_ratio, is_round
+from fieldwise.data.infer.profile import TEXT_TYPES, ColumnProfile, Columns, comparable
 from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Role
-from fieldwise.schema.ids import MOMENTARY, Who, id_rank, kind_of_name, role_of, words_of
+from fieldwise.schema.ids import MOMENTARY, SIDES, Who, id_rank, kind_of_name, role_of, words_of
 
-ENOUGH = 20_000  # rows of a sample for one test
-_LEAST_PAIRS = 20
-_REPEATED = 0.3  # minimum share of rows that follow another row of their key
-# of two rows of one key, the share that may differ where the key determines a column
-_ERRORS = 0.02
-_LIFT = 0.1  # that share relative to two rows at random
-# two rows at random have the same cell so often: nothing determines a column that never varies
-_CONSTANT = 0.99
-_NEIGHBOURS = 3
-_SHRINKAGE = 10.0
-_BINS = 32
-_COMPARED_CELLS = 1 << 22
-"""Cells of columns that are compared within the keys at once."""
 _MOST_OF_IT = 0.5
 """A column that varies within both ids is a field of the side whose id explains at least this share of it."""
 _CLOSE_SHARE = 0.1
 """Shares that differ by less from each other, or from the one above, do not decide for sure."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """How often two rows of one key have the same cell, and how often two rows at random."""
-
-    same: float
-    chance: float
-    determined: bool  # whether the column is a function of the key, up to one row in a hundred
-
-
-def agreements(
-    columns: Columns, keys: Sequence[str], skip: Collection[str] = ()
-) -> dict[str, dict[str, Agreement]]:
-    """By key, the agreement of each column but those to skip within the key's values; none if too few rows share one.
-
-    >>> from fieldwise.data.infer.profile import profile_columns
-    >>> rows = pl.DataFrame({"k": [1, 1, 2, 2] * 20, "shade": ["red", "red", "blue", "blue"] * 20, "n": range(80)})
-    >>> within = agreements(profile_columns(rows), ["k"])["k"]
-    >>> {name: result.determined for name, result in within.items()}
-    {'k': True, 'shade': True, 'n': False}
-    """
-    results: dict[str, dict[str, Agreement]] = {key: {} for key in keys}
-    neighbours = {
-        key: found for key in keys if (found := _neighbours(columns[key].cells)) is not None
-    }
-    if not neighbours:
-        return results
-    names = [
-        name for name, column in columns.items() if name not in skip and _can_compare(column.kind)
-    ]
-    if not names:
-        return results
-    columns_at_once = max(1, _COMPARED_CELLS // len(columns[names[0]].cells))
-    for start in range(0, len(names), columns_at_once):
-        block = names[start : start + columns_at_once]
-        codes = np.stack([columns[name].codes() for name in block])
-        is_present = np.stack([columns[name].is_present for name in block])
-        whole_chances = [_chance(*cells) for cells in zip(codes, is_present, strict=True)]
-        for key, (rows, is_pair) in neighbours.items():
-            sample = codes[:, rows]
-            is_known = is_present[:, rows]
-            both = is_pair & is_known[:, 1:] & is_known[:, :-1]
-            pairs = both.sum(axis=1)
-            equal = ((sample[:, 1:] == sample[:, :-1]) & both).sum(axis=1)
-            for place in np.flatnonzero(pairs >= _LEAST_PAIRS).tolist():
-                is_whole = len(rows) == codes.shape[1]
-                chance = (
-                    whole_chances[place] if is_whole else _chance(sample[place], is_known[place])
-                )
-                same = float(equal[place] / pairs[place])
-                determined = chance < _CONSTANT and 1 - same <= min(_ERRORS, _LIFT * (1 - chance))
-                results[key][block[place]] = Agreement(
-                    same=same, chance=chance, determined=determined
-                )
-    return results
-
-
-def _neighbours(keys: pl.Series) -> tuple[np.ndarray, np.ndarray] | None:
-    """Rows of a sample of a key's values, sorted by value, and whether each and the next have the same; None if few do.
-
-    The sample has all rows of its values.
-    """
-    codes = keys.hash(seed=0).to_numpy()
-    taken = np.flatnonzero((codes % (len(keys) // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
-    rows = taken[np.argsort(codes[taken], kind="stable")][: 3 * ENOUGH]
-    is_pair = codes[rows][1:] == codes[rows][:-1]
-    if is_pair.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
-        return None
-    return rows, is_pair
-
-
-def _can_compare(kind: pl.DataType) -> bool:
-    """Whether `comparable` makes cells of a type comparable."""
-    if isinstance(kind, (pl.List, pl.Array)):
-        return not kind.inner.is_nested()
-    return not kind.is_nested() and kind not in (pl.Object, pl.Binary)
-
-
-def _chance(codes: np.ndarray, is_present: np.ndarray) -> float:
-    """How often two cells at random of those present are equal."""
-    counts = np.bincount(codes[is_present]).astype(np.float64)
-    return float((counts**2).sum() / counts.sum() ** 2) if len(counts) else 1.0
-
-
-def key_pairs(keys: pl.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of different rows with the same key, as two arrays of row numbers; empty if too few rows share one.
-
-    The rows of a key are paired at random, since neighbours in time are more alike than two rows of
-    a key.
-    """
-    codes = keys.hash(seed=0).to_numpy()
-    rows = np.flatnonzero((codes % (len(keys) // ENOUGH + 1) == 0) & keys.is_not_null().to_numpy())
-    rows = np.random.default_rng(0).permutation(rows)
-    rows = rows[np.argsort(codes[rows], kind="stable")][: 3 * ENOUGH]
-    same = codes[rows][1:] == codes[rows][:-1]
-    if same.sum() < max(_LEAST_PAIRS, _REPEATED * len(rows)):
-        same[:] = False
-    return rows[:-1][same], rows[1:][same]
-
-
-def explained_shares(
-    cells: pl.Series, pairs: Mapping[Who, tuple[np.ndarray, np.ndarray]]
-) -> dict[Who, float]:
-    """The share of a column's variation that each side's key explains, by the pairs of `key_pairs`.
-
-    It is 1 if each key has one value, and about 0 if the key tells nothing. For categories it is 1
-    - P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 - their mean
-      squared difference within a key / that
-    at random, of ranks, so that neither outliers nor the scale count; the greater of both. A side
-    is left out if too few pairs have both cells, and all are if the column does not vary.
-
-    >>> rng = np.random.default_rng(0)
-    >>> key = np.arange(50).repeat(40)
-    >>> price = key * 1.0 + rng.normal(0, 5, 2000)
-    >>> round(explained_shares(pl.Series(price), {"item": key_pairs(pl.Series(key))})["item"], 1)
-    0.9
-    """
-    column = ColumnProfile(cells)
-    is_present = column.is_present
-    codes = column.codes()
-    chance = _chance(codes, is_present)
-    shares: dict[Who, float] = {}
-    if chance >= _CONSTANT:
-        return shares
-    rank = (
-        cells.rank().fill_null(0).to_numpy().astype(np.float64)
-        if cells.dtype.is_numeric()
-        else None
-    )
-    for side, (first, second) in pairs.items():
-        both = is_present[first] & is_present[second]
-        if both.sum() < _LEAST_PAIRS:
-            continue
-        first = first[both]
-        second = second[both]
-        same = float((codes[first] == codes[second]).mean())
-        share = (same - chance) / (1 - chance)
-        if rank is not None:
-            within = float(((rank[first] - rank[second]) ** 2).mean())
-            share = max(share, 1 - within / (2 * float(rank[is_present].var())))
-        shares[side] = share
-    return shares
-
-
-def is_binning(keys: pl.Series, column: pl.Series) -> bool:
-    """Whether a column that a number determines only groups or rescales it, as decades do with years.
-
-    >>> years = pl.Series("year", range(1950, 2000))
-    >>> is_binning(years, years // 10), is_binning(years, years % 7)
-    (True, False)
-    """
-    if not keys.dtype.is_numeric():
-        return False
-    pairs = pl.DataFrame([keys.alias("k"), column.alias("c")])
-    firsts = pairs.drop_nulls().unique("k").sort("k").head(ENOUGH)
-    cells = firsts.get_column("c")
-    if cells.dtype.is_numeric():
-        steps = np.sign(np.diff(cells.to_numpy().astype(np.float64)))
-        steps = steps[steps != 0]
-        return bool(len(steps)) and abs(float(steps.mean())) > 0.9
-    codes = cells.hash(seed=0).to_numpy() if not cells.dtype.is_nested() else np.arange(len(cells))
-    groups = len(np.unique(codes))  # text that is one to one with the numbers names them
-    return (
-        groups < 0.8 * len(codes) and int((codes[1:] != codes[:-1]).sum()) <= 1.5 * (groups - 1) + 1
-    )
-
-
-def collision_ratio(values: np.ndarray, counts: np.ndarray) -> float:
-    """How much oftener rows share a whole number than a density that is smooth among neighbouring numbers would give.
-
-    About 1 for counts, ages and amounts. Ids have gaps, or some are used much more than their
-    neighbours: above 1.5. `values` are the different numbers, ascending, and `counts` how many rows
-    hold each.
-
-    >>> rng = np.random.default_rng(0)
-    >>> ages, ids = rng.normal(40, 12, 4000).astype(int), rng.permutation(10_000)[:300][rng.integers(0, 300, 4000)]
-    >>> of_ages, of_ids = (collision_ratio(*np.unique(numbers, return_counts=True)) for numbers in (ages, ids))
-    >>> of_ages < 1.3, of_ids > 5
-    (True, True)
-    """
-    if len(values) < 2 * _NEIGHBOURS:
-        return 1.0
-    values = (values - values[0]) // max(1, int(np.gcd.reduce(np.diff(values))))
-    windows = len(values) // _NEIGHBOURS
-    inner = slice(0, windows * _NEIGHBOURS)
-    grid = values[inner].reshape(windows, -1)
-    many = counts[inner].reshape(windows, -1).astype(np.float64)
-    after = np.append(values[_NEIGHBOURS::_NEIGHBOURS], values[-1] + 1)[:windows]
-    width = (after - grid[:, 0]).astype(np.float64).clip(min=_NEIGHBOURS)
-    total = many.sum(axis=1)
-    expected = float((total * (total - 1) / width).sum())
-    observed = float((many * (many - 1)).sum())
-    return observed / max(expected, _LEAST_PAIRS) if max(observed, expected) > _LEAST_PAIRS else 1.0
-
-
-def is_round(numbers: np.ndarray) -> bool:
-    """Whether people or prices rounded the numbers: many end alike, on 0, 5 or 9.
-
-    >>> is_round(np.array([1990, 2490, 990, 12990] * 10)), is_round(np.arange(1000))
-    (True, False)
-    """
-    values = np.unique(np.abs(numbers.astype(np.int64)))
-    if len(values) < 4:
-        return False
-    last = np.bincount(values % 10, minlength=10) / len(values)
-    return bool(last.max() > 0.4 or last[0] + last[5] > 0.6)
-
-
-def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
-    """How much better quantile bins predict a target on held-out rows than categories do, in standard errors.
-
-    Both predict by the shrunken mean of half of the rows, and are compared by squared error on the
-    other half.
-
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.integers(0, 400, 8000)
-    >>> smooth, jagged = (rng.random(8000) < share for share in (x / 400, x * 37 % 101 / 101))
-    >>> bins_lead(x, smooth) > 2, bins_lead(x, jagged) < -2
-    (True, True)
-    """
-    rows = np.random.default_rng(0).permutation(len(numbers))[: 2 * ENOUGH]
-    numbers = numbers[rows]
-    target = target[rows].astype(np.float64)
-    codes = np.unique(numbers, return_inverse=True)[1]
-    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    bins = np.searchsorted(edges, numbers)
-    half = len(rows) // 2
-    errors = []
-    for group in (codes, bins):
-        groups = int(group.max()) + 1
-        first = group[:half]
-        count = np.bincount(first, minlength=groups)
-        total = np.bincount(first, weights=target[:half], minlength=groups)
-        mean = (total + _SHRINKAGE * float(target[:half].mean())) / (count + _SHRINKAGE)
-        errors.append((target[half:] - mean[group[half:]]) ** 2)
-    lead = errors[0] - errors[1]
-    spread = float(lead.std())
-    return float(lead.mean()) / spread * len(lead) ** 0.5 if spread > 0 else 0.0
-
-
 _MOST_KEYS = 24
-_ROWS_A_VALUE = 2.5  # an id occurs in this many rows on average, at least
-_ROWS_A_CODE = 1.4  # the same of codes such as 3f9a01c2, which nothing but an id is written as
+_ROWS_PER_VALUE = 2.5
+"""An id occurs in this many rows on average, at least."""
+_ROWS_PER_CODE = 1.4
+"""The same of codes such as 3f9a01c2, which nothing but an id is written as."""
 _MOST_ALIKE = 5
 """Columns that look like ids by their rows, and whose names tell no entity."""
 _FEATURES = 4
 _MANY_FEATURES = 16
 """Numbered columns of one name that are features: beside columns with other names, and in any table."""
-_SIDES: tuple[Who, ...] = ("user", "item")
-# the score from which a column is an id, and a second one beside it
 _SURE = 1.2
+"""The score from which a column is an id."""
 _LIKELY = 0.6
-_VISITS = 0.15  # minimum ratio of the number of users to that of visits
-_BRIEF = 0.3  # the time between two rows of one visit, relative to two of one user
+"""The score from which a column is a second id beside such a one."""
+_USERS_PER_VISIT = 0.15
+"""The minimum ratio of the number of users to that of visits."""
+_BRIEF = 0.3
+"""The time between two rows of one visit, relative to two of one user."""
 _LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
-# no id: a time of day, a share, a price
 _MEASURE = r"^(?:\d{1,2}:\d\d(?::\d\d)?|\d[\d.,]* ?[%€$£])$"
+"""No id: a time of day, a share, a price."""
 _CODE = r"^(?:[^\s]*\d[^\s]*)$"
 _LONG_CODE = r"^[0-9a-fA-F-]{8,}$"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entities:
-    """The columns of ids, and which columns are functions of them."""
+    """The columns of ids, and which columns are functions of them.
 
-    ids: dict[Who, str] = field(default_factory=dict)  # of each side that has one
-    # the sides whose ids are given, or have a name that tells them
+    Args:
+        ids: of each side that has one.
+        sure: the sides whose ids are given, or have a name that tells them.
+        within: by key, the agreement of every column within its values.
+        determined: by key, the columns that are functions of it.
+        functions: the same, less the key and groups or scales of its numbers.
+        reasons: by side, why its column is the id.
+        pairs: by side, pairs of rows with the same id.
+        doubts: by column, what the user must check.
+    """
+
+    ids: dict[Who, str] = field(default_factory=dict)
     sure: frozenset[Who] = frozenset()
-    # by key, of every column within its values
     within: dict[str, dict[str, Agreement]] = field(default_factory=dict)
-    # by key, the columns that are functions of it
     determined: dict[str, set[str]] = field(default_factory=dict)
-    # less the key and groups or scales of its numbers
     functions: dict[str, set[str]] = field(default_factory=dict)
     reasons: dict[Who, str] = field(default_factory=dict)
-    # of rows with the same id
     pairs: dict[Who, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)  # by column, what the user must check
+    doubts: dict[str, str] = field(default_factory=dict)
 
     def settled(self) -> set[str]:
         """The ids and the columns that they determine."""
@@ -320,9 +84,10 @@ class Entities:
 
     def key_of(self, column: str) -> str | None:
         """The id that determines a column, if one does."""
-        return next(
-            (k for k in self.ids.values() if k != column and column in self.determined[k]), None
-        )
+        for key in self.ids.values():
+            if key != column and column in self.determined[key]:
+                return key
+        return None
 
     def role(self, cells: pl.Series, f: Field) -> tuple[Role, str, str]:
         """The role of a field, the reason, and what the user must check, or an empty text.
@@ -332,36 +97,28 @@ class Entities:
         that side's id. Ids in doubt do not count.
         """
         column = cells.name
-        ids = {side: key for side, key in self.ids.items() if side in self.sure}
-        for side, key in ids.items():
+        named, reason = role_of(column)
+        within: dict[Who, Agreement] = {}
+        for side in self.sure:
+            key = self.ids[side]
             if key == column:
                 return side, f"it is the {side} id, by {self.reasons[side]}", ""
-        named, reason = role_of(column)
-        moment = not MOMENTARY.isdisjoint(words_of(column))
+            if column in self.within[key]:
+                within[side] = self.within[key][column]
         if f.max_length is not None:
             return f.role, reason if named == f.role else "a history is the user's", ""
-        if moment:
+        if not MOMENTARY.isdisjoint(words_of(column)):
             return named, reason, ""
-        same = {
-            side: one
-            for side, key in ids.items()
-            if (one := self.within[key].get(column)) is not None
-        }
-        sides = [side for side, one in same.items() if one.determined]
+
         # a column may be determined by both, such as a language: its name decides, else the better
         # agreement
-        if sides:
-            best = max(sides, key=lambda side: (side == named, same[side].same))
-            how = (
-                "every row"
-                if same[best].same == 1
-                else f"{same[best].same:.1%} of the pairs of rows"
-            )
-            return (
-                best,
-                f"determined by the {best}: the same in {how} of one {self.ids[best]!r}",
-                "",
-            )
+        determining = [side for side in SIDES if side in within and within[side].determined]
+        if determining:
+            best = max(determining, key=lambda side: (side == named, within[side].same))
+            same = within[best].same
+            rows = "every row" if same == 1 else f"{same:.1%} of the pairs of rows"
+            why = f"determined by the {best}: the same in {rows} of one {self.ids[best]!r}"
+            return best, why, ""
         shares = self._explained(cells, f)
         if not shares:
             return named, reason, ""
@@ -374,9 +131,8 @@ class Entities:
             return {}
         if f.cell == "number" and cells.dtype == pl.String:
             with suppress(DataError):  # some cells are no numbers: their texts are compared
-                cells = as_number(
-                    cells, f"column {cells.name!r}", form=getattr(f, "number_format", None)
-                )
+                form = getattr(f, "number_format", None)
+                cells = as_number(cells, f"column {cells.name!r}", form=form)
         return explained_shares(comparable(cells), pairs)
 
 
@@ -396,33 +152,40 @@ def _role_by_shares(
         why = f"it varies within one {named}: {figures}" if named in shares else reason
     else:
         is_close = most < _MOST_OF_IT + _CLOSE_SHARE or len(alike) > 1
-        role = next((side for side in alike if side == named), by_share[0])
+        role = named if named in alike else by_share[0]
         why = f"{figures}; it varies within one {role}, whose latest value counts"
     if not is_close:
         return role, why, ""
     taken = "context" if role == "context" else f"a field of the {role}"
-    return (
-        role,
-        why,
-        f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not",
-    )
+    doubt = f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not"
+    return role, why, doubt
 
 
 @dataclass(kw_only=True, eq=False)
 class _Key:
-    """A column that may be an id, and the evidence for it."""
+    """A column that may be an id, and the evidence for it.
+
+    Args:
+        place: of the column in the table.
+        distinct: how many values it has.
+        rank: how much its name looks like an id, see `id_rank`.
+        role: the side that its name tells.
+        functions: as in `Entities`.
+        aliases: the keys that it is one to one with and a better id than.
+        narrowness: how close in time a value's rows are.
+        score: all of this together.
+    """
 
     column: str
     cells: pl.Series
-    place: int  # in the table
-    distinct: int  # how many values it has
-    rank: int  # how much its name looks like an id, see `id_rank`
-    role: Role  # the side that its name tells
-    functions: set[str] = field(default_factory=set)  # as in `Entities`
-    # the keys that it is one to one with and a better id than
+    place: int
+    distinct: int
+    rank: int
+    role: Role
+    functions: set[str] = field(default_factory=set)
     aliases: list[str] = field(default_factory=list)
-    narrow: float = 1.0  # how close in time a value's rows are
-    score: float = 0.0  # all of this together
+    narrowness: float = 1.0
+    score: float = 0.0
 
 
 def find_entities(
@@ -445,158 +208,101 @@ def find_entities(
     ['what', 'who']
     """
     given = given or {}
-    keys = _possible(columns, {*skip, *times})
-    possible = {key.column for key in keys}
-    keys += [
-        _key(columns[name], list(columns).index(name))
-        for name in given.values()
-        if name not in possible
-    ]
+    keys = _possible_keys(columns, {*skip, *times}, given)
     within = agreements(columns, [key.column for key in keys], skip)
     keys = [
         key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()
     ]
-    determined = {
-        key.column: {c for c, one in within[key.column].items() if one.determined} for key in keys
-    }
+    determined: dict[str, set[str]] = {}
     for key in keys:
-        others = determined[key.column] - {key.column}
-        key.functions = {c for c in others if not is_binning(key.cells, columns[c].cells)}
+        agreement_of = within[key.column]
+        determined[key.column] = {name for name in agreement_of if agreement_of[name].determined}
+        key.functions = {
+            name
+            for name in determined[key.column] - {key.column}
+            if not is_binning(key.cells, columns[name].cells)
+        }
     functions = {key.column: key.functions for key in keys}
-    of_given = {
-        side: next(key for key in keys if key.column == column) for side, column in given.items()
-    }
+    by_column = {key.column: key for key in keys}
+    of_given = {side: by_column[column] for side, column in given.items()}
+
     of_some_key = set().union(*determined.values())
-    time = next((columns[name].cells for name in times if name not in of_some_key), None)
-    keys = _best_of_alike(keys, time)
+    orders = [columns[name].cells for name in times if name not in of_some_key]
+    keys = _best_of_alike(keys, orders[0] if orders else None)
     for key in keys:
         key.score = _score(key)
     keys.sort(key=lambda key: -key.score)
-    best = keys[0] if keys and keys[0].score >= _SURE else None
-    sure = [
-        key
-        for key in keys
-        if best and (key.score >= _LIKELY or (key.score > 0 and _once(best, key)))
-    ]
-    sure = _without_alike(sure, _numbered_features(columns))
-    best = sure[0] if sure and sure[0].score >= _SURE else None
-    ids = _with_given(_sides(columns, sure if best else []), of_given)
-    alone = best if len(ids) == 1 and not given else None
-    left = next(
-        (
-            key.column
-            for key in keys
-            if alone and key.column not in alone.functions | {alone.column}
-        ),
-        None,
-    )
-    named = {side: key for side, key in ids.items() if key.rank >= 2 or key.role == side}
+    ids = _with_given(_sides(columns, _likely_ids(columns, keys)), of_given)
+
+    sure = {side for side, key in ids.items() if key.rank >= 2 or key.role == side}.union(given)
+    doubts = {
+        key.column: f"column {key.column!r} may hold the {side} ids, by its rows and not by its name: give it as "
+        f"{side} if it does; until then the schema has no {side}"
+        for side, key in ids.items()
+        if side not in sure
+    }
+    if len(ids) == 1 and not given:
+        (alone,) = ids.values()
+        others = [key.column for key in keys if key.column not in {alone.column, *alone.functions}]
+        if others:
+            doubts[others[0]] = _LEFT.format(others[0])
     return Entities(
         ids={side: key.column for side, key in ids.items()},
-        sure=frozenset({*named, *given}),
+        sure=frozenset(sure),
         within=within,
         determined=determined,
         functions=functions,
         reasons={side: "what was given" if side in given else "its name and rows" for side in ids},
         pairs={side: key_pairs(key.cells) for side, key in ids.items()},
-        doubts={
-            key.column: f"column {key.column!r} may hold the {side} ids, by its rows and not by its name: give it as "
-            f"{side} if it does; until then the schema has no {side}"
-            for side, key in ids.items()
-            if side not in named and side not in given
-        }
-        | ({} if left is None else {left: _LEFT.format(left)}),
+        doubts=doubts,
     )
 
 
-def _with_given(found: Mapping[Who, _Key], given: Mapping[Who, _Key]) -> dict[Who, _Key]:
-    """The ids that are given, and beside one of them another that was found, on whichever side."""
-    result = dict(given)
-    columns = [key.column for key in given.values()]
-    others = {side: key for side, key in found.items() if key.column not in columns}
-    for side in sorted(others, key=lambda side: side in given):  # first those whose side is free
-        other_side: Who = "item" if side == "user" else "user"
-        result.setdefault(other_side if side in given else side, others[side])
-    return {side: result[side] for side in _SIDES if side in result}
+def _possible_keys(columns: Columns, skip: Collection[str], given: Mapping[Who, str]) -> list[_Key]:
+    """Columns of numbers or text whose values repeat, those of most values first, then those given."""
+    names = [name for name in columns if name not in skip and _may_be_id(columns[name])]
+    names.sort(key=lambda name: (id_rank(name) < 2, -columns[name].distinct_present))
+    names = names[:_MOST_KEYS]
+    names += [name for name in given.values() if name not in names]
+    places = {name: place for place, name in enumerate(columns)}
+    return [
+        _Key(
+            column=name,
+            cells=columns[name].cells,
+            place=places[name],
+            distinct=columns[name].distinct_present,
+            rank=id_rank(name),
+            role=role_of(name)[0],
+        )
+        for name in names
+    ]
 
 
-def _key(column: ColumnProfile, place: int) -> _Key:
-    """A column as an id, whatever its cells."""
-    return _Key(
-        column=column.name,
-        cells=column.cells,
-        place=place,
-        distinct=column.distinct_present,
-        rank=id_rank(column.name),
-        role=role_of(column.name)[0],
-    )
-
-
-def _possible(columns: Columns, skip: Collection[str]) -> list[_Key]:
-    """Columns of whole numbers or text whose values repeat, those of most values first."""
-    results = []
-    for place, (name, column) in enumerate(columns.items()):
-        if name in skip or not (_is_text(column.kind) or column.kind.is_numeric()):
-            continue
-        if _may_be_id(column, id_rank(name)):
-            results.append(_key(column, place))
-    return sorted(results, key=lambda key: (-(key.rank >= 2), -key.distinct))[:_MOST_KEYS]
-
-
-def _is_text(kind: pl.DataType) -> bool:
-    return kind in (pl.String, pl.Categorical, pl.Enum)
-
-
-def _may_be_id(column: ColumnProfile, rank: int) -> bool:
-    """Whether a column of numbers or text may be an id by its cells, the less is asked of it the more its name is one.
+def _may_be_id(column: ColumnProfile) -> bool:
+    """Whether a column may be an id by its cells; the less is asked of it the more its name is one.
 
     The questions that cost most come last.
     """
+    is_text = column.kind in TEXT_TYPES
+    if not is_text and not column.kind.is_numeric():
+        return False
+    rank = id_rank(column.name)
     present = column.present
     distinct = column.distinct_present
     rows = len(column.cells)
     least = 3 if rank >= 2 else max(10, 0.25 * rows**0.5)
     if distinct < least or (column.kind.is_float() and not column.is_whole):
         return False
-    some = present.head(1000).cast(pl.String) if _is_text(column.kind) else None
-    huge = column.kind.is_integer() and column.largest > 2**53
-    repeats = len(present) >= max(_ROWS_A_VALUE * distinct, 0.5 * rows)
-    if not repeats and len(present) >= max(_ROWS_A_CODE * distinct, 0.5 * rows):
-        repeats = huge or (some is not None and _share(some, _LONG_CODE) > 0.9)
-    if not (repeats or (rank >= 2 and distinct <= 0.95 * len(present))):
+    sample = present.head(1000).cast(pl.String) if is_text else None
+    is_huge = column.kind.is_integer() and column.largest > 2**53
+    repeats = len(present) >= max(_ROWS_PER_VALUE * distinct, 0.5 * rows)
+    if not repeats and len(present) >= max(_ROWS_PER_CODE * distinct, 0.5 * rows):
+        repeats = is_huge or (sample is not None and _share(sample, _LONG_CODE) > 0.9)
+    if not repeats and (rank < 2 or distinct > 0.95 * len(present)):
         return False
-    if some is not None:
-        return not (number_formats(some) or some.str.contains(_MEASURE).all())
-    return rank >= 2 or huge or (column.low or 0) >= 0  # type: ignore[operator]
-
-
-def _without_alike(keys: Sequence[_Key], features: set[str]) -> list[_Key]:
-    """The keys without numbered features, and without those of which many have equally telling names and rows.
-
-    So many columns cannot all be ids, and nothing tells which of them are.
-    """
-    kept = list(keys)
-    for rank in (0, 1):
-        alike = [key for key in kept if key.rank == rank]
-        if len(alike) > _MOST_ALIKE:
-            kept = [key for key in kept if key not in alike]
-    return [key for key in kept if key.column not in features]
-
-
-def _numbered_features(columns: Collection[str]) -> set[str]:
-    """Columns that are numbered features, as `C1` to `C26`: many of one name, or some beside columns with other names.
-
-    A table whose columns are all numbered, as by a program that lost their names, may have ids
-    among them.
-    """
-    stems: dict[str, list[str]] = {}
-    for name in columns:
-        stem = name.rstrip("0123456789")
-        if stem != name and id_rank(name) < 2:
-            stems.setdefault(stem, []).append(name)
-    numbered = sum(map(len, stems.values()))
-    least = _MANY_FEATURES if numbered > 0.8 * len(columns) else _FEATURES
-    return {name for names in stems.values() if len(names) >= least for name in names}
+    if sample is not None:
+        return not (number_formats(sample) or sample.str.contains(_MEASURE).all())
+    return rank >= 2 or is_huge or (column.low or 0) >= 0  # type: ignore[operator]
 
 
 def _best_of_alike(keys: Sequence[_Key], time: pl.Series | None) -> list[_Key]:
@@ -644,7 +350,7 @@ def _measure_narrowness(keys: Sequence[_Key], time: pl.Series | None) -> None:
     for key in keys:
         codes = key.cells.hash(seed=0).to_numpy()
         by_chance = _distance_within(codes, shuffled)
-        key.narrow = _distance_within(codes, positions) / max(1e-9, by_chance)
+        key.narrowness = _distance_within(codes, positions) / max(1e-9, by_chance)
 
 
 def _distance_within(codes: np.ndarray, positions: np.ndarray) -> float:
@@ -656,14 +362,65 @@ def _distance_within(codes: np.ndarray, positions: np.ndarray) -> float:
 
 def _is_better_id(coarse: _Key, fine: _Key) -> bool:
     """Whether a key is a better id than a finer one that determines it, which is a visit or no id by its name."""
-    own_functions = fine.functions - coarse.functions - {coarse.column}
-    has_many_values = coarse.distinct > max(_VISITS * fine.distinct, 50)
-    is_brief = fine.narrow < _BRIEF * coarse.narrow
-    is_visit = not own_functions and has_many_values and is_brief
+    only_of_fine = fine.functions - coarse.functions - {coarse.column}
+    has_many_values = coarse.distinct > max(_USERS_PER_VISIT * fine.distinct, 50)
+    is_brief = fine.narrowness < _BRIEF * coarse.narrowness
+    is_visit = not only_of_fine and has_many_values and is_brief
     if is_visit:
         return True
-    is_group = coarse.role == "item" and coarse.rank == 2 and bool(own_functions)  # of episodes
+    is_group = coarse.role == "item" and coarse.rank == 2 and bool(only_of_fine)  # of episodes
     return coarse.rank >= 2 and fine.rank < 2 and not is_group
+
+
+def _score(key: _Key) -> float:
+    """The evidence for an id: name, its functions, many values, unequal use, gaps in its numbers."""
+    is_named = key.rank >= 2
+    score = 1.5 if is_named else 0.5 * key.rank
+    if not is_named and kind_of_name(key.column) == "quantity":
+        score -= 0.5
+    functions = key.functions.difference(key.aliases)
+    score += 0.6 * min(3, len(functions)) + (0.6 if key.aliases else 0.0)
+    usual_values = 0.5 * len(key.cells) ** 0.5
+    score += float(np.clip(np.log10(key.distinct / usual_values), -1, 1))
+
+    present = key.cells.drop_nulls()
+    sample = present.gather_every(max(1, len(present) // 50_000))
+    if present.dtype.is_numeric():
+        numbers = sample.cast(pl.Int64).to_numpy()
+        ratio = collision_ratio(*np.unique(numbers, return_counts=True))
+        if ratio > 3:
+            score += 1.0
+        elif ratio > 1.5:
+            score += 0.5
+        elif ratio < 1.3 and not functions and not is_named:
+            score -= 1.5
+        return score - 0.7 if is_round(numbers) else score
+
+    if _share(sample.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8:
+        score += 0.7
+    # How unequally values are used: the mean of squared counts by the square of their mean; 1 if
+    # all are alike.
+    counts = sample.unique_counts().to_numpy().astype(np.float64)
+    mean = float(counts.mean())
+    inequality = max(0.0, float((counts**2).mean()) - mean) / mean**2
+    return score + 0.3 if inequality > 1.5 else score
+
+
+def _likely_ids(columns: Columns, keys: Sequence[_Key]) -> list[_Key]:
+    """The keys that are ids by their scores, of keys in this order: none if not even the first is one for sure."""
+    if not keys or keys[0].score < _SURE:
+        return []
+    likely = [
+        key for key in keys if key.score >= _LIKELY or (key.score > 0 and _once(keys[0], key))
+    ]
+    # So many columns cannot all be ids, and nothing tells which of them are.
+    for rank in (0, 1):
+        alike = [key for key in likely if key.rank == rank]
+        if len(alike) > _MOST_ALIKE:
+            likely = [key for key in likely if key.rank != rank]
+    features = _numbered_features(columns)
+    likely = [key for key in likely if key.column not in features]
+    return likely if likely and likely[0].score >= _SURE else []
 
 
 def _once(first: _Key, second: _Key) -> bool:
@@ -675,55 +432,20 @@ def _once(first: _Key, second: _Key) -> bool:
     return repeats_by_chance > 30 and repeats < 0.3 * repeats_by_chance
 
 
-def _score(key: _Key) -> float:
-    """The evidence for an id: name, own functions, many values, unequal use, gaps in its numbers."""
-    score = _score_of_name(key)
-    own_functions = key.functions.difference(key.aliases)
-    score += 0.6 * min(3, len(own_functions)) + (0.6 if key.aliases else 0.0)
-    usual_values = 0.5 * len(key.cells) ** 0.5
-    score += float(np.clip(np.log10(key.distinct / usual_values), -1, 1))
+def _numbered_features(columns: Collection[str]) -> set[str]:
+    """Columns that are numbered features, as `C1` to `C26`: many of one name, or some beside columns with other names.
 
-    present = key.cells.drop_nulls()
-    sample = present.gather_every(max(1, len(present) // 50_000))
-    if present.dtype.is_numeric():
-        return _with_score_of_numbers(score, key, sample, has_functions=bool(own_functions))
-    if _share(sample.unique(maintain_order=True).head(200).cast(pl.String), _CODE) > 0.8:
-        score += 0.7
-    counts = sample.unique_counts().to_numpy().astype(np.float64)
-    # How unequally values are used: the mean of squared counts by the square of their mean; 1 if
-    # all are alike.
-    mean = float(counts.mean())
-    inequality = max(0.0, float((counts**2).mean()) - mean) / mean**2
-    if inequality > 1.5:
-        score += 0.3
-    return score
-
-
-def _score_of_name(key: _Key) -> float:
-    if key.rank >= 2:
-        return 1.5
-    score = 0.5 * key.rank
-    if kind_of_name(key.column) == "quantity":
-        score -= 0.5
-    return score
-
-
-def _with_score_of_numbers(
-    score: float, key: _Key, sample: pl.Series, *, has_functions: bool
-) -> float:
-    """The score of a key of numbers, with what their distribution tells."""
-    numbers = sample.cast(pl.Int64).to_numpy()
-    values, counts = np.unique(numbers, return_counts=True)
-    ratio = collision_ratio(values, counts)
-    if ratio > 3:
-        score += 1.0
-    elif ratio > 1.5:
-        score += 0.5
-    elif ratio < 1.3 and not has_functions and key.rank < 2:
-        score -= 1.5
-    if is_round(numbers):
-        score -= 0.7
-    return score
+    A table whose columns are all numbered, as by a program that lost their names, may have ids
+    among them.
+    """
+    stems: dict[str, list[str]] = {}
+    for name in columns:
+        stem = name.rstrip("0123456789")
+        if stem != name and id_rank(name) < 2:
+            stems.setdefault(stem, []).append(name)
+    numbered = sum(map(len, stems.values()))
+    least = _MANY_FEATURES if numbered > 0.8 * len(columns) else _FEATURES
+    return {name for names in stems.values() if len(names) >= least for name in names}
 
 
 def _sides(columns: Columns, keys: Sequence[_Key]) -> dict[Who, _Key]:
@@ -736,7 +458,7 @@ def _sides(columns: Columns, keys: Sequence[_Key]) -> dict[Who, _Key]:
         return {"user": second, "item": first}
     if not keys:
         return {}
-    lean = _lean(columns, keys[0]) + (0.5 if keys[0].narrow < 0.7 else -0.5)
+    lean = _lean(columns, keys[0]) + (0.5 if keys[0].narrowness < 0.7 else -0.5)
     return {"user" if lean >= 0 else "item": keys[0]}
 
 
@@ -759,7 +481,7 @@ def _best_pair(keys: Sequence[_Key]) -> tuple[_Key, _Key] | None:
 
 def _toward_user(columns: Columns, first: _Key, second: _Key) -> float:
     """How much more the first key looks like the user's than the second does."""
-    narrower = np.log((second.narrow + 0.01) / (first.narrow + 0.01))
+    narrower = np.log((second.narrowness + 0.01) / (first.narrowness + 0.01))
     more_values = np.log(first.distinct / second.distinct)
     difference = _lean(columns, first) - _lean(columns, second)
     difference += float(np.clip(1.5 * narrower, -1.5, 1.5))
@@ -797,3 +519,14 @@ def _lean(columns: Columns, key: _Key) -> float:
 def _share(texts: pl.Series, pattern: str) -> float:
     """The share of texts that match a pattern."""
     return float(texts.str.contains(pattern).mean() or 0)  # type: ignore[arg-type]
+
+
+def _with_given(likely: Mapping[Who, _Key], given: Mapping[Who, _Key]) -> dict[Who, _Key]:
+    """The ids that are given, and beside one of them another that is likely, on whichever side."""
+    ids = dict(given)
+    columns = [key.column for key in given.values()]
+    others = {side: key for side, key in likely.items() if key.column not in columns}
+    for side in sorted(others, key=lambda side: side in given):  # first those whose side is free
+        other_side: Who = "item" if side == "user" else "user"
+        ids.setdefault(other_side if side in given else side, others[side])
+    return {side: ids[side] for side in SIDES if side in ids}

@@ -8,12 +8,14 @@ import polars as pl
 from fieldwise.data.encode.columns import LARGEST_WHOLE, as_list
 from fieldwise.data.infer.code_or_quantity import (
     Vote,
+    bins_lead,
     is_bent,
+    is_round,
     leaning,
     votes_of_name,
     votes_of_numbers,
 )
-from fieldwise.data.infer.entities import Entities, bins_lead, is_round
+from fieldwise.data.infer.entities import Entities
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
 from fieldwise.data.infer.profile import (
     SEPARATORS,

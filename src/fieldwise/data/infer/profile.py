@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,6 +11,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.timestamps import may_be_timestamp, parse_timestamps
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 
+TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
 _PROBED_DATES = 200
 
 
@@ -28,9 +28,24 @@ def looks_like_dates(words: pl.Series) -> bool:
     return result.other is not None or result.values.null_count() == 0
 
 
+def is_list(kind: pl.DataType) -> bool:
+    """Whether cells of a type are lists."""
+    return isinstance(kind, (pl.List, pl.Array))
+
+
+def value_type(kind: pl.DataType) -> pl.DataType:
+    """The type of the values of a list, or a type itself if it is no list."""
+    return kind.inner if is_list(kind) else kind  # type: ignore[attr-defined]
+
+
+def is_plain(kind: pl.DataType) -> bool:
+    """Whether a cell of a type is one value that can be read: no list, struct, object or bytes."""
+    return not kind.is_nested() and kind not in (pl.Object, pl.Binary)
+
+
 def comparable(column: pl.Series) -> pl.Series:
     """A column whose cells can be compared: lists as text."""
-    if isinstance(column.dtype, (pl.List, pl.Array)) and not column.dtype.inner.is_nested():
+    if is_list(column.dtype) and not value_type(column.dtype).is_nested():
         return column.cast(pl.List(pl.String), strict=False).list.join("\x1f")
     return column
 
@@ -170,8 +185,7 @@ class TextFacts:
     """What patterns tell of the cells of a column of text that are not empty."""
 
     are_lists: bool  # each is a list as Python writes it
-    may_be_thousands: bool  # each is a number such as 768 or 3.768
-    have_points: bool
+    may_be_thousands: bool  # each is a number such as 768 or 3.768, and some have a point
     have_addresses: bool  # of the web, in which a slash separates nothing
     have_leading_zeros: bool
     shares: Mapping[str, float]  # of the cells that hold each separator
@@ -195,27 +209,23 @@ def text_facts(columns: Columns) -> dict[str, TextFacts]:
     if not texts.width:
         return {}
 
-    def ask(question: pl.Expr) -> dict[str, Any]:
-        return dict(zip(texts.columns, texts.select(question).row(0), strict=True))
-
     cells = pl.all()
-    are_lists = ask(cells.str.contains(r"^\s*\[.*\]\s*$").all())
-    may_be_thousands = ask(cells.str.contains(PLAIN_OR_THOUSANDS).all())
-    have_points = ask(cells.str.contains(".", literal=True).any())
-    have_addresses = ask(cells.str.contains("://", literal=True).any())
-    have_leading_zeros = ask(cells.str.contains(r"^0\d").any())
+    are_plain_or_thousands = cells.str.contains(PLAIN_OR_THOUSANDS).all()
+    questions = {
+        "are_lists": cells.str.contains(r"^\s*\[.*\]\s*$").all(),
+        "may_be_thousands": are_plain_or_thousands & cells.str.contains(".", literal=True).any(),
+        "have_addresses": cells.str.contains("://", literal=True).any(),
+        "have_leading_zeros": cells.str.contains(r"^0\d").any(),
+    }
+    answers = {name: texts.select(question).row(0) for name, question in questions.items()}
     shares = {
-        separator: ask(cells.str.contains(separator, literal=True).mean())
+        separator: texts.select(cells.str.contains(separator, literal=True).mean()).row(0)
         for separator in SEPARATORS
     }
     return {
         name: TextFacts(
-            are_lists=are_lists[name],
-            may_be_thousands=may_be_thousands[name],
-            have_points=have_points[name],
-            have_addresses=have_addresses[name],
-            have_leading_zeros=have_leading_zeros[name],
-            shares={separator: by_column[name] for separator, by_column in shares.items()},
+            **{question: by_column[k] for question, by_column in answers.items()},
+            shares={separator: by_column[k] for separator, by_column in shares.items()},
         )
-        for name in texts.columns
+        for k, name in enumerate(texts.columns)
     }

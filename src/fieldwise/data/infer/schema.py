@@ -32,6 +32,7 @@ from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import (
     LABELS,
     LIKELY_LABELS,
+    SIDES,
     TIMES,
     Who,
     is_label_name,
@@ -133,7 +134,6 @@ _PARTS = frozenset(
     ("train", "training", "valid", "validation", "val", "dev", "test", "testing", "eval", "holdout")
 )
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:_duplicated_\d+)?")
-_SIDES: tuple[Who, ...] = ("user", "item")
 _NEVER = {
     "true_probability": "the simulated log's true probability, which no model may use",
     "split": "the part of the split, which is unknown for future rows",
@@ -223,7 +223,7 @@ class Inference:
             if name not in used:
                 lines.append(f"# CHECK: {one_line(doubt)}")
 
-        sides = [side for side in _SIDES if side in plain]
+        sides = [side for side in SIDES if side in plain]
         if sides:
             ids = tomli_w.dumps({side: plain.pop(side) for side in sides})
             lines += ["", f"# Columns of {' and '.join(sides)} ids.", *ids.strip().splitlines()]

@@ -37,7 +37,7 @@ def written_numbers(texts: pl.Series, role: Role, facts: TextFacts) -> Guess | N
     name = texts.name
     if kind_of_name(name) == "code" or is_history(name):
         return None
-    if facts.may_be_thousands and facts.have_points:
+    if facts.may_be_thousands:
         field = binned(name, role, len(texts))
         return Guess(field, f"numbers with fractions, {IN_BINS}", _thousands_doubt(texts))
 
