@@ -3,6 +3,9 @@
 import dataclasses
 import json
 import os
+import shutil
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +19,7 @@ from chunks_lab import assert_equal
 from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_recipe, simulate
 from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.chunk_limits import table_bytes
+from fieldwise.runs.cache_key import PACKAGE, code_digest, preparing_sources
 from fieldwise.runs.inputs import data_files
 from fieldwise.runs.row_digests import rows_digest
 from fieldwise.storage.artifact import seal
@@ -75,7 +79,7 @@ def test_whatever_changes_the_data_is_another_entry(cache, recipe, tmp_path, mon
     os.utime(path, ns=(moment, moment))
     assert_equal(prepare_recipe(recipe, Path(), cache=cache), prepare_recipe(recipe, Path()))
     assert len(cache.entries()) == 5
-    monkeypatch.setattr("fieldwise.runs.cache_key._code_digest", lambda: "other code")
+    monkeypatch.setattr("fieldwise.runs.cache_key.code_digest", lambda _: "other code")
     prepare_recipe(recipe, Path(), cache=cache)
     assert len(cache.entries()) == 6
 
@@ -324,3 +328,35 @@ def test_word_sums_tell_damage(subtests, tmp_path):
                 content[at] ^= 1
             path.write_bytes(content.tobytes() + b"\0")
             assert word_sums(path) != result
+
+
+def test_the_key_covers_every_file_that_preparing_loads():
+    """Python itself says which: a new process imports what prepares data, and nothing else."""
+    code = (
+        "import sys, fieldwise.runs.data\n"
+        "for name, module in sys.modules.items():\n"
+        "    if name.partition('.')[0] == 'fieldwise': print(module.__file__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {Path(line).relative_to(PACKAGE).as_posix() for line in done.stdout.splitlines()}
+    assert preparing_sources(PACKAGE).keys() == loaded
+    folders = {name.partition("/")[0] for name in loaded}
+    assert "storage" in folders
+    assert not folders & {"models", "serving"}
+
+
+def test_a_changed_byte_of_a_preparing_file_changes_the_key(
+    tmp_path: Path, subtests: pytest.Subtests
+):
+    package = tmp_path / "fieldwise"
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    before = code_digest.__wrapped__(package)
+    reached = preparing_sources(package)
+    for name in ("storage/scratch.py", "errors.py", "data/table.py", "schema/ids.py", "config.py"):
+        with subtests.test(name=name):
+            (package / name).write_bytes(reached[name] + b"#")
+            assert code_digest.__wrapped__(package) != before
+            (package / name).write_bytes(reached[name])
+    for file in [*(package / "models").glob("*.py"), *(package / "serving").glob("*.py")]:
+        file.write_bytes(file.read_bytes() + b"#")
+    assert code_digest.__wrapped__(package) == before

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,16 +17,10 @@ from fieldwise.runs.inputs import Inputs
 from fieldwise.runs.recipe import Recipe
 from fieldwise.version import __version__
 
-SOURCE_FILES = (
-    "config.py",
-    "layout.py",
-    "runs/data.py",
-    "runs/data_settings.py",
-    "runs/large_table.py",
-    "runs/raw_table.py",
-    "runs/recipe.py",
-)
-SOURCE_FOLDERS = ("data", "schema")
+PACKAGE = Path(__file__).parents[1]
+PREPARING_MODULE = "fieldwise.runs.data"
+IMPORT = re.compile(r"^from (fieldwise[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+"""An import of the package at the top level of a module; those for types alone and inside functions are indented."""
 
 
 def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
@@ -33,7 +28,7 @@ def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
     facts = {
         "settings": settings,
         "files": dict(inputs.files),
-        "code": _code_digest(),
+        "code": code_digest(PACKAGE),
         "versions": [__version__, pl.__version__, np.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
@@ -54,14 +49,29 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
 
 
 @cache
-def _code_digest() -> str:
-    """Digest of the source code that prepares data."""
-    package = Path(__file__).parents[1]
-    paths = [package / name for name in SOURCE_FILES]
-    for name in SOURCE_FOLDERS:
-        paths += sorted((package / name).rglob("*.py"))
-
+def code_digest(package: Path) -> str:
+    """Digest of the source code that prepares data, in the package in a folder."""
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
+    for name, source in sorted(preparing_sources(package).items()):
+        digest.update(name.encode() + source)
     return digest.hexdigest()
+
+
+def preparing_sources(package: Path) -> dict[str, bytes]:
+    """By path, the content of each file that is loaded when `runs/data.py` is imported."""
+    sources: dict[str, bytes] = {}
+    modules = [PREPARING_MODULE]  # grows while it is read
+    for module in modules:
+        path = package.joinpath(*module.split(".")[1:])
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        name = file.relative_to(package).as_posix()
+        # a name that a module imports may be a module, or what it defines
+        if not module or name in sources or not file.is_file():
+            continue
+        sources[name] = file.read_bytes()
+        modules.append(module.rpartition(".")[0])
+        for imported, names in IMPORT.findall(sources[name].decode()):
+            modules.append(imported)
+            if package.joinpath(*imported.split(".")[1:]).is_dir():
+                modules += [f"{imported}.{word}" for word in re.findall(r"\w+", names)]
+    return sources
