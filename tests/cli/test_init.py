@@ -1,10 +1,13 @@
 """`fieldwise init`: what it writes is read back, trains as it stands, and is never written over what is there."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 from cli.test_bad_input import refused
+from polars.testing import assert_frame_equal
 
 from fieldwise import (
     AutoIntPlus,
@@ -15,6 +18,7 @@ from fieldwise import (
     RandomSplit,
     Schema,
     TimeSplit,
+    as_table,
     load_recipe,
 )
 from fieldwise.cli.show import command
@@ -375,3 +379,36 @@ def test_the_split_that_suits_the_rows(subtests):
             result, reason = suggest_split(frame, SCHEMA)
             assert result == split
             assert why in reason
+
+
+def test_json_lines_give_the_same_as_parquet(done, log, tmp_path, monkeypatch):
+    """From `init` to `predict` and `evaluate`: the same rows in both formats give the same numbers."""
+    rows = log.with_columns(
+        time=pl.int_range(pl.len()),
+        tags=pl.concat_list(pl.col("user").cast(pl.String), pl.lit("all")),
+    )
+    results = {}
+    for suffix in (".jsonl", ".parquet"):
+        folder = tmp_path / suffix[1:]
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        table = f"rows{suffix}"
+        if suffix == ".jsonl":
+            lines = (json.dumps(row) for row in rows.iter_rows(named=True))
+            (folder / table).write_text("\n".join(lines))
+        else:
+            rows.write_parquet(table)
+        done("init", table)
+        done("prepare", "rows.toml")
+        done("train", "rows.toml", "--out", "b", *QUICK)
+        done("predict", "b", "--data", table, "--out", f"scores{suffix}")
+        out, _ = done("evaluate", "b", "--data", table, "--json")
+        evaluation = json.loads(out)["metrics"]
+        schema = (folder / "schema.toml").read_text()
+        results[suffix] = schema, as_table(folder / f"scores{suffix}"), evaluation
+    schema, scores, evaluation = results[".jsonl"]
+    other_schema, other_scores, other_evaluation = results[".parquet"]
+    assert schema == other_schema
+    assert 'column = "tags"' in schema
+    assert_frame_equal(scores, other_scores, check_dtypes=False, rel_tol=1e-6)
+    assert evaluation == other_evaluation

@@ -28,7 +28,7 @@ from fieldwise import (
 )
 from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.labels import read_label
-from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.formats.libfm import read_libfm
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.schema.ids import id_columns
 from fieldwise.storage.scratch import NO_LIMIT

@@ -23,6 +23,7 @@ from fieldwise import (
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.chunk_limits import ChunkLimits
+from fieldwise.data.read.formats import table_files
 from fieldwise.data.read.load_table import open_files
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
@@ -251,7 +252,7 @@ def test_the_memory_of_text_is_told_by_its_first_rows(
     for name in ("log.csv", "log.csv.gz"):
         write_table(rows, tmp_path / name)
     text, packed = ((tmp_path / name).stat().st_size for name in ("log.csv", "log.csv.gz"))
-    monkeypatch.setattr("fieldwise.runs.large_table.COMPRESSION_RATIO", text / packed)
+    monkeypatch.setattr(table_files, "UNPACKED_PER_PACKED_BYTE", text / packed)
     size = as_table(tmp_path / "log.csv").estimated_size()
     for name in ("log.csv", "log.csv.gz"):
         # preparing takes some six times the rows

@@ -22,10 +22,10 @@ from polars.testing import assert_frame_equal
 
 from fieldwise import DataError, MissingExtraError, SchemaError, as_table, infer_schema
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read import sliced_table, table_files, table_sample
-from fieldwise.data.read.arrow_files import binary_chunks
+from fieldwise.data.read import sliced_table, table_sample
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.delimited_text import read_delimited
+from fieldwise.data.read.formats import table_files, table_files_of
 from fieldwise.data.read.load_table import open_files, open_table, whole_table
 from fieldwise.data.read.mapped_rows import RowsWriter, map_rows
 from fieldwise.data.read.row_numbers import naming_lines
@@ -76,11 +76,12 @@ def test_parquet_is_read_by_row_groups_if_they_are_small(group: int, tmp_path: P
     path = tmp_path / "log.parquet"
     rows.write_parquet(path, row_group_size=group)
     bounds = ChunkLimits(memory=1_000_000, chunk_bytes=10_000)  # 8 such chunks have some 5,000 rows
-    results = list(binary_chunks(path, bounds, ["n"]))
+    results = [chunk for _, chunk in table_files_of([path]).chunks(bounds, ["n"])]
     assert_frame_equal(pl.concat(results), rows.select("n"))
     assert 1 < len(results) < 40 * max(1, group // 1_000)
     assert all(chunk.height % 1_000 == 0 for chunk in results) == (group == 1_000)
-    short = list(binary_chunks(path, replace(bounds, chunk_rows=300), ["n", "x"]))
+    short_bounds = replace(bounds, chunk_rows=300)
+    short = [chunk for _, chunk in table_files_of([path]).chunks(short_bounds, ["n", "x"])]
     assert max(chunk.height for chunk in short) <= 300
     assert_frame_equal(pl.concat(short), rows)
 
@@ -396,10 +397,8 @@ def test_what_is_no_table_of_files_is_said(tmp_path):
 
 def after_reading(monkeypatch, change):
     """Have files changed when all of their rows have been read."""
-    check = table_files.file_listing.check_unchanged
-    monkeypatch.setattr(
-        table_files.file_listing, "check_unchanged", lambda states: (change(), check(states))
-    )
+    check = table_files.check_unchanged
+    monkeypatch.setattr(table_files, "check_unchanged", lambda states: (change(), check(states)))
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "libfm"])

@@ -34,10 +34,10 @@ from fieldwise import (
 from fieldwise.data.encode.columns import as_number, as_text, number_formats, plain_numbers
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.chunk_limits import ChunkLimits
-from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.formats import table_files_of
+from fieldwise.data.read.formats.libfm import read_libfm
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.sliced_table import SlicedTable
-from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource
@@ -255,13 +255,13 @@ def test_a_header_that_begins_as_packed_bytes_do(subtests, tmp_path):
             path.write_text(f"x{mark},y\n1,0\n2,1\n", encoding="utf-8")
             assert_frame_equal(as_table(path), pl.DataFrame({f"x{mark}": [1, 2], "y": [0, 1]}))
             path.write_text(f"n,y\nx{mark},0\nx{mark}2,1\n", encoding="utf-8")
-            chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
+            chunks = table_files_of([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
             assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == [
                 f"x{mark}",
                 f"x{mark}2",
             ]
     path.write_bytes(b"n,y\n1,2\n\xef\xbb\xbf1,3\n")
-    chunks = TableFiles([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
+    chunks = table_files_of([path], TextFormat()).chunks(ChunkLimits(chunk_bytes=4))
     assert pl.concat(chunk for _, chunk in chunks).get_column("n").to_list() == ["1", "\ufeff1"]
 
 
@@ -285,7 +285,7 @@ def test_a_first_line_that_names_the_separator(subtests, tmp_path):
             assert_frame_equal(
                 SlicedTable(path, TextFormat(encoding=encoding)).empty, expected.clear()
             )
-            chunks = TableFiles([path], TextFormat(encoding=encoding)).chunks(
+            chunks = table_files_of([path], TextFormat(encoding=encoding)).chunks(
                 ChunkLimits(chunk_bytes=3)
             )
             assert_frame_equal(pl.concat(chunk for _, chunk in chunks), expected)
@@ -632,7 +632,7 @@ def test_one_id_a_row_of_each_range_is_a_column(subtests, tmp_path) -> None:
                     assert_frame_equal(result, pl.DataFrame({"label": [1.0] * 90, **expected}))
                 chunks = [
                     frame
-                    for _, frame in TableFiles([path], TextFormat()).chunks(
+                    for _, frame in table_files_of([path], TextFormat()).chunks(
                         ChunkLimits(chunk_bytes=100)
                     )
                 ]
@@ -706,8 +706,8 @@ def test_spaces_after_delimiters_are_read_as_by_python(
     content = "\n".join(lines) + "\n"
     (tmp_path / "x.csv").write_text(content, "utf-8")
     header, *expected = csv.reader(io.StringIO(content), skipinitialspace=True)
-    chunks = list(TextFormat(separator=",").chunks(tmp_path / "x.csv", chunk))
-    frame = pl.concat(chunks)
+    source = table_files_of([tmp_path / "x.csv"], TextFormat(separator=","))
+    frame = pl.concat(part for _, part in source.chunks(ChunkLimits(chunk_bytes=chunk)))
     assert frame.columns == header
     assert [list(row) for row in frame.rows()] == expected
 

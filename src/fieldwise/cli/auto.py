@@ -21,9 +21,7 @@ class AutoOptions:
     """Options of `fieldwise auto`."""
 
     context: typer.Context  # holds the Invocation
-    table: Annotated[
-        Path, Argument(metavar="TABLE", help="Rows with labels: CSV, TSV, Parquet, Arrow or libFM.")
-    ]
+    table: Annotated[Path, Argument(metavar="TABLE", help=f"Rows with labels: {opt.READ_FORMATS}.")]
     label: opt.Label = None
     positive: opt.Positive = None
     minutes: Annotated[float, Option(min=0.01, help="Time budget of the whole run.")] = (

@@ -27,7 +27,7 @@ class IndexOptions:
     bundle: opt.BundleFolder
     out: Annotated[Path, Option(help="Folder of the index. An existing index is updated.")]
     items: Annotated[
-        Path | None, Option(help="The catalogue, one row per item: CSV, TSV, Parquet or Arrow.")
+        Path | None, Option(help=f"The catalogue, one row per item: {opt.READ_FORMATS}.")
     ] = None
     id_column: Annotated[
         str | None, Option("--id", help="Column of item ids. Default: the schema's.")

@@ -15,7 +15,6 @@ from fieldwise.cli.recipe_text import recipe_text
 from fieldwise.cli.show import command, counted, say, suggest
 from fieldwise.cli.text_doubts import text_doubts
 from fieldwise.config import to_plain
-from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.storage.files import check_output, write_atomically
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from fieldwise.data.infer.schema import Inference
     from fieldwise.data.prepare.settings import SplitSettings
     from fieldwise.data.read.table_sample import Sample
-    from fieldwise.data.read.text_format import TextFormat
 
 SIDES: tuple[Side, ...] = ("user", "item")
 SHOWN_OTHER_LABELS = 3
@@ -37,7 +35,7 @@ SHOWN_OTHER_LABELS = 3
 class InitOptions:
     """Options of `fieldwise init`."""
 
-    table: Annotated[Path, Argument(metavar="TABLE", help="CSV, TSV, Parquet, Arrow or libFM.")]
+    table: Annotated[Path, Argument(metavar="TABLE", help=f"{opt.READ_FORMATS}.")]
     label: opt.Label = None
     positive: opt.Positive = None
     user: Annotated[
@@ -92,6 +90,8 @@ def run(options: InitOptions) -> None:
         _print_schema(options)
         return
     from fieldwise.data.infer.schema import suggest_split
+    from fieldwise.data.read.file_listing import find_files
+    from fieldwise.data.read.formats import table_files_of
     from fieldwise.data.read.row_numbers import renumbering_rows
     from fieldwise.data.read.table_sample import sample_table
 
@@ -101,7 +101,7 @@ def run(options: InitOptions) -> None:
         raise DataError(f"the file {file} does not exist; check the path")
     recipe_file, schema_file, is_schema_given = _files(options)
     options.reading.check_separator(options.table)
-    separator = _detected_separator(file, text)
+    separator = table_files_of([file], text).detected_separator()
     sample = sample_table(options.table, text)
     guess = None
     with options.reading.lines(options.table):
@@ -176,12 +176,9 @@ def _print_schema(options: InitOptions) -> None:
 
 def _files(options: InitOptions) -> tuple[Path, Path, bool]:
     """The files of recipe and schema, and whether the schema exists and is to be used as it is; none is overwritten."""
-    table = options.table
-    stem = table.name
-    if kind_of(table) is not None:
-        is_packed = bool(suffix_of(table)[1])
-        unpacked = Path(table.stem) if is_packed else table
-        stem = unpacked.stem
+    from fieldwise.data.read.formats import stem_of
+
+    stem = stem_of(options.table)
     schema = options.schema or options.out / "schema.toml"
     recipe = options.out / f"{stem}.toml"
     if recipe.resolve() == schema.resolve():
@@ -202,16 +199,6 @@ def _files(options: InitOptions) -> tuple[Path, Path, bool]:
     return recipe, schema, is_schema_given
 
 
-def _detected_separator(file: Path, text: "TextFormat") -> str | None:
-    """The separator that is detected in a text file, if it is another than a comma; else None."""
-    if text.separator or kind_of(file) != "delimited text":
-        return None
-    if suffix_of(file)[0] in (".tsv", ".tab"):
-        return None
-    separator = text.separator_of(file)
-    return None if separator == "," else separator
-
-
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
@@ -221,8 +208,6 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     )
     if _on_terminal():
         guess = _inferred_with_answers(guess, sample, options)
-    if kind_of(find_files(options.table)[0]) != "delimited text":
-        return guess
     doubts = dict(guess.doubts)
     text = options.reading.text()
     for column, doubt in text_doubts(guess.schema, sample, options.table, text).items():

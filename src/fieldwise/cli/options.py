@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from typer import Argument, CallbackParam, Option
 
 from fieldwise.cli.show import reading_words, say, shell_words
 from fieldwise.config import nearest
-from fieldwise.data.read.file_listing import find_files, kind_of
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.data.read.text_format import TextFormat
     from fieldwise.runs.records import RunContext
     from fieldwise.training.callbacks import Callback
 
 DEVICE = "training.device"
 """The setting of a recipe."""
+READ_FORMATS = "CSV, TSV, JSON Lines, Parquet, Arrow or libFM"
+WRITTEN_FORMATS = ".csv, .tsv, .jsonl, .parquet or .arrow"
 SHOWN_CHARACTERS = 60
 """Of a line that an error quotes."""
 
@@ -174,10 +175,8 @@ class Reading:
             arguments["columns"] = names
         return arguments
 
-    def text(self, text_columns: "Sequence[str] | None" = ()) -> "TextFormat":
+    def text(self, text_columns: "Sequence[str] | None" = ()) -> TextFormat:
         """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
-        from fieldwise.data.read.text_format import TextFormat
-
         return TextFormat(
             **self.arguments, text_columns=None if text_columns is None else tuple(text_columns)
         )
@@ -193,17 +192,17 @@ class Reading:
         Errors:
             ConfigError: the file would be read as one column.
         """
-        file = find_files(path)[0]
+        from fieldwise.data.read.file_listing import find_files
+        from fieldwise.data.read.formats import table_files_of
+
         separator = self.arguments["separator"]
-        columns = self.arguments["columns"]
-        if separator is None or columns is not None or kind_of(file) != "delimited text":
+        if separator is None:
             return
-        text = self.text()
-        lines = text.source(file).lines()
-        header = next((line for line in lines if line.strip()), b"").decode("utf-8-sig", "replace")
-        detected = replace(text, separator=None).separator_of(file)
-        if separator in header or detected not in header:
+        file = find_files(path)[0]
+        better = table_files_of([file], self.text()).better_separator()
+        if better is None:
             return
+        detected, header = better
         words = shell_words(reading_words(detected, "utf-8"))
         raise ConfigError(
             f"the separator must divide the columns of {path}, but {separator!r} does not occur in the first line of "
@@ -339,6 +338,8 @@ def check_out(folder: Path, *, overwrite: bool) -> None:
 
 def table_files(*tables: Path | None) -> list[Path]:
     """The files of tables that a command reads; none for None."""
+    from fieldwise.data.read.file_listing import find_files
+
     files: list[Path] = []
     for table in tables:
         if table is not None:

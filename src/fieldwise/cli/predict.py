@@ -22,10 +22,10 @@ def run(
     bundle: opt.BundleFolder,
     data: Annotated[
         Path,
-        Option(help="Rows to score: CSV, TSV, Parquet, Arrow, libFM; a file, folder or pattern."),
+        Option(help=f"Rows to score: {opt.READ_FORMATS}; a file, folder or pattern."),
     ],
     out: Annotated[
-        Path, Option(help="File to write keys and predictions to: .csv, .tsv, .parquet or .arrow.")
+        Path, Option(help=f"File to write keys and predictions to: {opt.WRITTEN_FORMATS}.")
     ],
     column: Annotated[str, Option(help="Name of the prediction column.")] = "prediction",
     logit: Annotated[bool, Option(help="Also write the log-odds, in a column `logit`.")] = False,

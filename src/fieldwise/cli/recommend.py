@@ -22,7 +22,7 @@ def run(
             help="Events of users with items: the users, their latest contexts, the candidates."
         ),
     ],
-    out: Annotated[Path, Option(help="File to write to: .csv, .tsv, .parquet or .arrow.")],
+    out: Annotated[Path, Option(help=f"File to write to: {opt.WRITTEN_FORMATS}.")],
     k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10,
     users: Annotated[
         list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")

@@ -12,7 +12,7 @@ from fieldwise.storage.files import check_output
 
 def run(
     *,
-    out: Annotated[Path, Option(help="File to write: .csv, .tsv, .parquet or .arrow.")],
+    out: Annotated[Path, Option(help=f"File to write: {opt.WRITTEN_FORMATS}.")],
     rows: Annotated[int, Option(min=1, help="Number of rows.")] = 120_000,
     users: Annotated[int, Option(min=1, help="Number of users.")] = 1_000,
     items: Annotated[int, Option(min=1, help="Number of films.")] = 400,

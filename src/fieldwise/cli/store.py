@@ -16,7 +16,7 @@ class LoadOptions:
     """Options of `fieldwise store load`."""
 
     table: Annotated[
-        Path, Argument(metavar="FILE", help="One row per user or item: CSV, TSV, Parquet or Arrow.")
+        Path, Argument(metavar="FILE", help=f"One row per user or item: {opt.READ_FORMATS}.")
     ]
     to: Annotated[
         str,

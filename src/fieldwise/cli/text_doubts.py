@@ -4,24 +4,28 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.schema import Schema
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.data.read.formats.table_files import TableFiles
     from fieldwise.data.read.table_sample import Sample
-    from fieldwise.data.read.text_format import TextFormat
 
 VERSION_LIKE = r"^\d{1,4}(?:\.\d{1,3})?$"
 
 
-def text_doubts(
-    schema: Schema, sample: "Sample", table: Path, text: "TextFormat"
-) -> dict[str, str]:
-    """Doubts about columns of a text file, by column."""
+def text_doubts(schema: Schema, sample: "Sample", table: Path, text: TextFormat) -> dict[str, str]:
+    """Doubts about columns of a file whose cells are text, by column; none about other files."""
+    from fieldwise.data.read.file_listing import find_files
+    from fieldwise.data.read.formats import table_files_of
+
+    source = table_files_of(find_files(table), text)
+    if source.types is None:
+        return {}
     doubts = _whole_numbers_with_fractions(schema, sample)
-    return doubts | _texts_of_one_number(schema, sample, table, text)
+    return doubts | _texts_of_one_number(schema, sample, source)
 
 
 def _whole_numbers_with_fractions(schema: Schema, sample: "Sample") -> dict[str, str]:
@@ -45,9 +49,7 @@ def _whole_numbers_with_fractions(schema: Schema, sample: "Sample") -> dict[str,
     return doubts
 
 
-def _texts_of_one_number(
-    schema: Schema, sample: "Sample", table: Path, text: "TextFormat"
-) -> dict[str, str]:
+def _texts_of_one_number(schema: Schema, sample: "Sample", source: "TableFiles") -> dict[str, str]:
     """A doubt for every field of numbers that has two texts of one number, such as 4.1 and 4.10.
 
     The first rows are looked at. A name such as `price` tells that the texts are numbers.
@@ -55,7 +57,6 @@ def _texts_of_one_number(
     import polars as pl
 
     from fieldwise.data.read.chunk_limits import ChunkLimits
-    from fieldwise.data.read.table_files import TableFiles
     from fieldwise.schema.ids import kind_of_name
 
     dtypes = sample.frame.schema  # which polars makes anew each time that it is asked for
@@ -70,7 +71,7 @@ def _texts_of_one_number(
         return {}
 
     limits = ChunkLimits(memory=sys.maxsize)
-    _, first_rows = next(TableFiles(find_files(table), text).chunks(limits))
+    _, first_rows = next(source.chunks(limits))
     doubts: dict[str, str] = {}
     for column in sorted(columns.intersection(first_rows.columns)):
         texts = _two_texts_of_one_number(first_rows.get_column(column))

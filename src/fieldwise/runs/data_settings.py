@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import ConfigError
 from fieldwise.runs.seeds import check_seed
 from fieldwise.storage.machine import available_memory, parse_bytes
-
-if TYPE_CHECKING:
-    from fieldwise.data.read.text_format import TextFormat
 
 IN_MEMORY = "table-in-memory"
 """In place of a path, for a table in memory that is not written to a file."""
@@ -22,7 +19,7 @@ class DataSettings:
 
     Args:
         name: a public data set (`fieldwise fetch`) or `simulated`.
-        path: your own file (CSV, TSV, Parquet, Arrow, libFM), a folder of files of one kind, or a
+        path: your own file, of any format of `as_table`, a folder of files of one kind, or a
             pattern such as `logs/*.parquet`, read in the order of the files' names; instead of
             `name`. A relative path in a recipe file is relative to that file's folder.
         separator: delimiter of a text file; detected if omitted.
@@ -83,10 +80,8 @@ class DataSettings:
             return available_memory() // 2
         return parse_bytes(self.memory, "data.memory")
 
-    def text(self, text_columns: Sequence[str] = ()) -> "TextFormat":
+    def text(self, text_columns: Sequence[str] = ()) -> TextFormat:
         """How delimited text of `path` is written, and which of its columns a schema reads as text."""
-        from fieldwise.data.read.text_format import TextFormat  # which imports Polars
-
         return TextFormat(
             separator=self.separator,
             encoding=self.encoding,

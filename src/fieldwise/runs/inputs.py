@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fieldwise.data.read.file_listing import file_state, find_files, folder_values, is_many
+from fieldwise.data.read.file_listing import find_files, is_many
+from fieldwise.data.read.folder_columns import folder_values
+from fieldwise.data.read.formats.table_files import file_state
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.errors import DataError
 from fieldwise.runs.data_settings import DataSettings

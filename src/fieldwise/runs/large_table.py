@@ -12,14 +12,12 @@ import polars as pl
 from fieldwise.data.prepare.preparation import is_begun
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.read.arrow_files import estimated_bytes
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
-from fieldwise.data.read.file_listing import find_files, kind_of, suffix_of
+from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.formats import estimated_bytes, table_files_of
 from fieldwise.data.read.load_table import open_files
 from fieldwise.data.read.mapped_rows import MappedRows
-from fieldwise.data.read.table_files import TableFiles
-from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.errors import DataError, MissingExtraError
@@ -38,9 +36,6 @@ CHUNKS_PER_MEMORY_BUDGET = 32
 COPIES_ON_DISK = 3
 """As read, by part, encoded."""
 LEAST_CHUNK_ROWS = 1_000
-PROBE_BYTES = 1 << 20
-"""Of a text, to learn how much memory its rows take."""
-COMPRESSION_RATIO = 10
 CHUNK_BYTES_FOR_A_MACHINE = 1 << 24
 """About: such chunks are gathered to files of twice to four times as many."""
 
@@ -142,11 +137,11 @@ def large_table(
     files = [path for path in paths if path.is_file()]
     if engine is None and len(files) < len(paths):
         return None  # reading it says so
-    size: float = sum(map(estimated_bytes, files))
+    size = estimated_bytes(files)
     if engine is None:
         fits = size * PREPARATION_MEMORY_FACTOR <= memory
-        if not fits and kind_of(files[0]) == "delimited text":
-            size = min(size, _text_bytes_in_memory(files, data, text_columns))
+        if not fits:
+            size = min(size, table_files_of(files, data.text(text_columns)).probed_bytes())
             fits = size * PREPARATION_MEMORY_FACTOR <= memory
         if fits:
             return None
@@ -157,27 +152,6 @@ def large_table(
             return None
         raise
     return LargeTable(memory=memory, size=size, reports=reports, engine=engine)
-
-
-def _text_bytes_in_memory(
-    files: Sequence[Path], data: DataSettings, text_columns: Sequence[str]
-) -> float:
-    """An estimate of the memory of delimited text as typed columns, by its first rows."""
-    text_bytes = 0
-    for path in files:
-        _, compression = suffix_of(path)
-        text_bytes += path.stat().st_size * (COMPRESSION_RATIO if compression else 1)
-
-    limits = ChunkLimits(memory=text_bytes, chunk_bytes=PROBE_BYTES)
-    chunks = TableFiles(files[:1], data.text()).chunks(limits)
-    _, chunk = next(chunks, (None, pl.DataFrame()))
-    letters = sum(int(column.str.len_bytes().sum()) for column in chunk.iter_columns())
-    separators = chunk.height * chunk.width
-    probed_bytes = letters + separators
-    if probed_bytes == 0:
-        return 0.0
-    typed_bytes = TextTypes(text_columns).add(chunk).estimated_size()
-    return typed_bytes / probed_bytes * text_bytes
 
 
 def lacking_space(folder: Path, needed_bytes: float) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 import tomli_w
 
 from fieldwise.config import nearest, to_plain, toml_tables
-from fieldwise.data.read.file_listing import kind_of
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.overrides import (
@@ -153,11 +152,14 @@ def _protocol_folder(settings: Mapping[str, Any], files: Sequence[Path]) -> str 
 def _find(source: str | Path) -> tuple[str, Path]:
     """The name and the file of a recipe, which is given by its name or its file."""
     path = Path(source)
-    if kind_of(path) is not None:
-        raise ConfigError(
-            f"a recipe is a TOML file or a built-in name, found the table {path}: `fieldwise init {path}` writes a "
-            "recipe for it"
-        )
+    if path.suffix not in ("", ".toml"):
+        from fieldwise.data.read.formats import format_of  # which imports Polars
+
+        if format_of(path) is not None:
+            raise ConfigError(
+                f"a recipe is a TOML file or a built-in name, found the table {path}: `fieldwise init {path}` writes "
+                "a recipe for it"
+            )
     if path.is_file():
         return str(path), path
     if path.suffix == ".toml":

@@ -1,55 +1,10 @@
-"""The files of a table, their kinds by name: one file, those in a folder, or those that a pattern matches."""
+"""The files of a table: one file, those in a folder, or those that a pattern matches."""
 
 import glob
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote
 
+from fieldwise.data.read.formats import READ_SUFFIXES, format_of
 from fieldwise.errors import DataError
-
-Kind = Literal["delimited text", "libFM", "Parquet", "Arrow IPC"]
-
-TEXT = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".txt": None}
-"""Suffixes of delimited text with the delimiter that is written; tables are not written as `.txt`."""
-
-LIBFM = (".libfm", ".libsvm", ".svm")
-PARQUET = (".parquet", ".pq")
-ARROW = (".arrow", ".feather", ".ipc")
-KINDS = "csv, tsv, tab, txt, libfm, libsvm and svm (each also .gz and .zst), parquet, arrow, feather, ipc"
-"""The suffixes that are read, as errors list them."""
-
-
-def suffix_of(path: Path) -> tuple[str, str]:
-    """A name's suffix in lower case without the packing's, and the packing: `.gz`, `.zst` or empty.
-
-    >>> suffix_of(Path("clicks.CSV.gz"))
-    ('.csv', '.gz')
-    """
-    suffix = path.suffix.lower()
-    if suffix in (".gz", ".zst"):
-        return Path(path.stem).suffix.lower(), suffix
-    return suffix, ""
-
-
-def kind_of(path: Path) -> Kind | None:
-    """The kind of a table file, or None if its name is no such file's.
-
-    >>> kind_of(Path("clicks.csv.zst")), kind_of(Path("clicks.parquet.gz"))
-    ('delimited text', None)
-    """
-    suffix, packing = suffix_of(path)
-    if suffix in TEXT:
-        return "delimited text"
-    if suffix in LIBFM:
-        return "libFM"
-    if packing:
-        return None
-    if suffix in PARQUET:
-        return "Parquet"
-    if suffix in ARROW:
-        return "Arrow IPC"
-    return None
 
 
 def is_many(data: Path) -> bool:
@@ -104,67 +59,23 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(entries, key=str)
 
 
-_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-
-
-def folder_values(path: Path) -> dict[str, str | None]:
-    """The columns that the folders of a file tell, as Hive and Spark write tables: `day=2026-01-31/part-0.parquet`.
-
-    They are the folders named `column=value` directly above the file, which may stand below each
-    other.
-
-    >>> folder_values(Path("logs/day=2026-01-31/hour=7/part-0.parquet"))
-    {'day': '2026-01-31', 'hour': '7'}
-    """
-    values: dict[str, str | None] = {}
-    for folder in path.absolute().parents:
-        column, equals, value = folder.name.partition("=")
-        if not (column and equals):
-            break
-        values[unquote(column)] = None if value == _NULL_FOLDER else unquote(value)
-    return dict(reversed(values.items()))
-
-
 def _of_one_kind(files: list[Path]) -> list[Path]:
-    """The files, if they are tables of one kind."""
-    first = kind_of(files[0])
+    """The files, if they are tables of one format."""
+    first = format_of(files[0])
     for path in files:
-        kind = kind_of(path)
-        if kind is None and all(other.suffix == ".toml" for other in files):
+        file_format = format_of(path)
+        if file_format is None and all(other.suffix == ".toml" for other in files):
             raise DataError(
                 f"{path.parent} holds TOML files, recipes or schemas, and no table: give the table's file or folder"
             )
-        if kind is None:
+        if first is None or file_format is None:
             raise DataError(
-                f"the files of a table must be one of {KINDS}, found {path}: remove it, or give a pattern such as "
-                f"'{path.parent}/*.parquet'"
+                f"the files of a table must be one of {READ_SUFFIXES}, found {path}: remove it, or give a pattern such "
+                f"as '{path.parent}/*.parquet'"
             )
-        if kind != first:
+        if file_format is not first:
             raise DataError(
-                f"the files of a table must be of one kind, found {files[0]} ({first}) and {path} ({kind}): give a "
-                f"pattern such as '{path.parent}/*{path.suffix}'"
+                f"the files of a table must be of one kind, found {files[0]} ({first.name}) and {path} "
+                f"({file_format.name}): give a pattern such as '{path.parent}/*{path.suffix}'"
             )
     return files
-
-
-def file_state(path: Path) -> tuple[int, int, int]:
-    """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
-
-    The time of the last change of its entry (ctime) is another one after a new hard link or other
-    permissions.
-    """
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
-    """Check that files are as they were."""
-    for path, state in states.items():
-        try:
-            is_same = file_state(path) == state
-        except OSError:
-            is_same = False
-        if not is_same:
-            raise DataError(
-                f"{path} has changed while it was read: start again once its writer is done"
-            )

@@ -11,7 +11,7 @@ from uuid import UUID
 import polars as pl
 
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.read.wide_decimals import MOST_DIGITS, with_narrow_decimals
+from fieldwise.data.read.arrow_library import MOST_DIGITS, with_narrow_decimals
 from fieldwise.errors import DataError, MissingExtraError
 
 _ERRORS_OF_ARROW = (NotImplementedError, TypeError, ValueError)

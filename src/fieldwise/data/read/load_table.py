@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from fieldwise.data.read import arrow_files
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.formats import estimated_bytes, table_files_of
+from fieldwise.data.read.formats.table_files import TableFiles
 from fieldwise.data.read.mapped_rows import GATHERED_BYTES, MappedRows, RowsWriter, map_rows
-from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, position_columns
@@ -53,7 +53,7 @@ def open_table(
     """
     files = find_files(Path(data))
     limits = ChunkLimits()
-    if memory is not None and sum(map(arrow_files.estimated_bytes, files)) > memory:
+    if memory is not None and estimated_bytes(files) > memory:
         limits = ChunkLimits.within(memory)
     return open_files(files, text or TextFormat(), limits, folder).frame
 
@@ -69,7 +69,7 @@ def open_files(
 
     The rows of text that a killed process has written to the folder are not read again.
     """
-    source = TableFiles(files, text)
+    source = table_files_of(files, text)
     reports.begin("reading rows")
     rows_folder = None
     if limits.bounded:
@@ -233,7 +233,7 @@ def whole_table(
     """
     if memory is None:
         memory = available_memory() // _TABLES_PER_MEMORY
-    if sum(map(arrow_files.estimated_bytes, find_files(Path(data)))) > memory:
+    if estimated_bytes(find_files(Path(data))) > memory:
         with suppress(MissingExtraError), scratch_folder() as folder:
             arrow_library()
             return open_table(data, text, memory=memory, folder=folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from fieldwise.data.read.delimited_text import read_delimited
-from fieldwise.data.read.libfm import read_libfm
+from fieldwise.data.read.formats.libfm import read_libfm
 from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
 from fieldwise.storage.files import write_atomically

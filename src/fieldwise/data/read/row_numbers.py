@@ -1,14 +1,13 @@
 """The rows that errors name: of a part of a table in the whole one, and as lines of the file they came from."""
 
-import csv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from fieldwise.data.read import arrow_files, file_listing
-from fieldwise.data.read.file_listing import find_files, kind_of
+from fieldwise.data.read.file_listing import find_files, is_many
+from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import FieldwiseError, Row
 
@@ -54,43 +53,9 @@ def counting_from(first: int) -> Iterator[None]:
 
 
 def _add_file(row: Row, path: Path, text: TextFormat) -> None:
-    """Add to a row of a table of files its line if it is text, or which of several binary files holds it."""
-    number = row.number
-    for file in find_files(path):
-        if kind_of(file) == "delimited text":
-            line, rows = _line_of(number, file, text)
-            if line is not None:
-                row.file = str(file)
-                row.line = line
-                return
-            number -= rows
-        elif file_listing.is_many(path):
-            rows = arrow_files.count_rows(file)
-            if number < rows:
-                row.file = str(file)
-                row.number = number
-                return
-            number -= rows
-
-
-def _line_of(row: int, file: Path, text: TextFormat) -> tuple[int | None, int]:
-    """The line at which a row of a text file begins, or None if it has fewer rows; and the rows before it."""
-    source = text.source(file)
-    lines = (line.decode("utf-8-sig", "replace") for line in source.lines())
-    records = csv.reader(lines, delimiter=text.separator_of(file), skipinitialspace=True)
-    line = source.first_line
-    width = 0
-    rows = 0
-    is_header = text.columns is None
-    for record in records:
-        width = width or len(record)
-        # Blank lines at the start and end are no rows, but in a single column.
-        if record or width == 1:
-            if rows == row and not is_header:
-                return line, rows
-            if not is_header:
-                rows += 1
-            is_header = False
-        # Quoted line ends are counted, so that an editor finds the place.
-        line = source.first_line + records.line_num
-    return None, rows
+    """Add to a row of a table of files its line if it is text, or which of several other files holds it."""
+    place = table_files_of(find_files(path), text).place(row.number)
+    if place is not None and (place.line is not None or is_many(path)):
+        row.number = place.number
+        row.file = place.file
+        row.line = place.line

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
-from fieldwise.data.read import arrow_files
 from fieldwise.data.read.chunk_limits import ChunkLimits
-from fieldwise.data.read.file_listing import find_files, kind_of
+from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.formats import estimated_bytes, table_files_of
 from fieldwise.data.read.load_table import open_table
-from fieldwise.data.read.table_files import TableFiles
 from fieldwise.data.read.text_format import TextFormat
-from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import (
     VectorLengths,
     as_lists,
@@ -46,56 +44,32 @@ class SlicedTable:
     def __init__(self, path: Path, text: TextFormat | None = None) -> None:
         self.path = path
         self.files = find_files(path)
-        text = text or TextFormat()
         self._frame: pl.DataFrame | None = None
-        self._row_count: int | None = None
         self._vector_lengths: dict[str, int] = {}
-        kind = kind_of(self.files[0])
-        is_binary = kind in ("Parquet", "Arrow IPC")
-        if not is_binary and sum(map(arrow_files.estimated_bytes, self.files)) <= _WHOLE:
+        self._source = table_files_of(self.files, text)
+        if self._source.is_text and estimated_bytes(self.files) <= _WHOLE:
             self._frame = open_table(path, text)
             self.empty = self._frame.clear()
             return
 
-        self._source = TableFiles(self.files, text)
-        if is_binary:
-            self.empty = self._empty_binary()
-        elif kind == "libFM":
-            _, first_chunk = next(iter(self._source.chunks(_limits(1))))
-            self.empty = first_chunk.clear()
-        elif self._source.types is not None:
-            self._read_types(self._source.types)
+        empty = self._source.empty()
+        if any(dtype.is_nested() for dtype in empty.dtypes):
+            self._vector_lengths = self._first_lengths()
+        positions = position_columns(empty.schema, self._vector_lengths)
+        self.empty = as_lists(empty.with_columns(positions.values()))
 
-    def _empty_binary(self) -> pl.DataFrame:
-        """A table of Parquet or Arrow files without its rows; notes its vectors by its first rows."""
-        schema = arrow_files.common_schema(
-            {file: arrow_files.binary_schema(file) for file in self.files}
-        )
-        if any(dtype.is_nested() for dtype in schema.values()):
-            lengths = VectorLengths()
-            for _, chunk in self._source.chunks(_limits(_PROBED_ROWS)):
-                lengths.add(chunk.head(_PROBED_ROWS))
-                if chunk.height:
-                    break
-            self._vector_lengths = lengths.common
-        positions = position_columns(schema, self._vector_lengths)
-        empty = as_lists(schema.to_frame().with_columns(positions.values()))
-        return self._source.folders.typed(empty, self.files[0])
-
-    def _read_types(self, types: TextTypes) -> None:
-        """Read all text once, for the types of its columns and the number of its rows."""
-        self._row_count = 0
-        for file, chunk in self._source.whole_chunks(_limits(1 << 20)):
-            self._row_count += chunk.height
-            self.empty = types.add(chunk, file).clear()
+    def _first_lengths(self) -> dict[str, int]:
+        """The lengths of the vectors in the first rows."""
+        lengths = VectorLengths()
+        for _, chunk in self._source.chunks(_limits(_PROBED_ROWS)):
+            lengths.add(chunk.head(_PROBED_ROWS))
+            if chunk.height:
+                break
+        return lengths.common
 
     def count(self) -> int:
         """Number of rows, from the files' metadata where they have them."""
-        if self._frame is not None:
-            return self._frame.height
-        if self._row_count is not None:
-            return self._row_count
-        return sum(map(arrow_files.count_rows, self.files))
+        return self._source.count() if self._frame is None else self._frame.height
 
     def slices(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """All rows with these columns, in slices of at most `rows` rows.
@@ -117,7 +91,7 @@ class SlicedTable:
         read_columns = list(dict.fromkeys(vector_of_position.get(name, name) for name in columns))
         for path, chunk in self._source.chunks(_limits(rows), read_columns):
             if self._source.types is not None:
-                chunk = self._source.types.typed(chunk.select(read_columns))
+                chunk = self._source.types.typed(chunk)
             _check_vectors(chunk, lengths, path)
             positions = position_columns(chunk.schema, lengths)
             whole = as_lists(chunk.with_columns(positions[name] for name in vector_of_position))

@@ -26,9 +26,10 @@ def as_table(
 ) -> pl.DataFrame:
     """Read or convert `data` into a polars DataFrame.
 
-    Types of delimited text are inferred from all values of a column: Int64, Float64 or Boolean if
-    every value fits, else String; numbers with leading zeros stay text, so that codes such as
-    `01234` are not changed, and so do columns such as 1.604 and 12.500, which may be thousands.
+    In JSON Lines a key that a line lacks is null. Types of delimited text are inferred from all
+    values of a column: Int64, Float64 or Boolean if every value fits, else String; numbers with
+    leading zeros stay text, so that codes such as `01234` are not changed, and so do columns such
+    as 1.604 and 12.500, which may be thousands.
     Cells of `text_columns` are never changed: `4.10` and `4.1` stay different, as in a Parquet file
     with the same text. An empty unquoted field is null. If the first rows have a space after every
     delimiter (`u1, i2, 3`), the spaces before names and cells are left out; quoted cells keep their
@@ -36,8 +37,8 @@ def as_table(
     column per position is added, `embedding[0]` and so on; fixed-size lists become lists.
 
     Args:
-        data: a file (csv, tsv, tab, txt, libfm, libsvm, svm, each also with `.gz` or `.zst`;
-            parquet; arrow, feather, ipc), a folder of such files of one kind or a pattern such as
+        data: a file (csv, tsv, tab, txt, jsonl, ndjson, libfm, libsvm, svm, each also with `.gz` or
+            `.zst`; parquet; arrow, feather, ipc), a folder of such files of one kind or a pattern such as
             `logs/*.parquet`, whose rows follow in the order of the files' names; a polars DataFrame
             or LazyFrame, a pandas DataFrame, or a pyarrow Table; a dict with a list for each
             column, or a list with a dict for each row (an absent key is null).

@@ -11,7 +11,6 @@ from typing import IO, Any
 
 import polars as pl
 
-from fieldwise.data.read.file_listing import suffix_of
 from fieldwise.errors import DataError, MissingExtraError
 
 CHUNK_BYTES = 1 << 24
@@ -22,6 +21,18 @@ MOST_PACKING_RATIO = 100
 UNPACKED_BYTES_ALLOWED = 1 << 28
 """Any packed file may hold them."""
 _UTF_8 = ("utf-8", "utf8", "utf-8-sig")
+
+
+def suffix_of(path: Path) -> tuple[str, str]:
+    """A name's suffix in lower case without the packing's, and the packing: `.gz`, `.zst` or empty.
+
+    >>> suffix_of(Path("clicks.CSV.gz"))
+    ('.csv', '.gz')
+    """
+    suffix = path.suffix.lower()
+    if suffix in (".gz", ".zst"):
+        return Path(path.stem).suffix.lower(), suffix
+    return suffix, ""
 
 
 @dataclass(frozen=True, kw_only=True)

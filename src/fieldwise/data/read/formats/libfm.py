@@ -1,19 +1,31 @@
 """libFM text: rows `label id:value ...`, as lists of ids and values, or with a column per field."""
 
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 import polars as pl
 
+from fieldwise.data.read.formats.line_files import LineFiles
 from fieldwise.data.read.text_stream import ByteSource, read_lines
 from fieldwise.errors import DataError
 
 _MOST_FIELDS = 1_000
 _NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
 _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
+
+
+class LibfmFiles(LineFiles):
+    """Files of libFM text."""
+
+    name: ClassVar[str] = "libFM"
+    suffixes: ClassVar[tuple[str, ...]] = (".libfm", ".libsvm", ".svm")
+
+    def _new_columns(self) -> "LibfmFields":
+        return LibfmFields()
+
+    def _read(self, source: ByteSource) -> pl.DataFrame:
+        return read_libfm(source)
 
 
 def read_libfm(source: ByteSource) -> pl.DataFrame:
@@ -69,25 +81,6 @@ def _refuse_line(text: str, path: Path, line: int) -> NoReturn:
     raise DataError(f"a libFM line must {rule}: {path} line {line} holds {token!r}; correct it")
 
 
-def libfm_chunks(path: Path, size: int) -> Iterator[pl.DataFrame]:
-    """The rows of a libFM file in chunks; together the rows of `read_libfm`."""
-    first_line = 1
-    unread = b""
-    for chunk in chain(ByteSource(path=path).chunks(size), [b"\n"]):
-        unread += chunk
-        lines = unread[: unread.rfind(b"\n") + 1]
-        filled_bytes = len(lines.rstrip())
-        if not filled_bytes:
-            continue
-        # Blank lines are left for the next chunk: only at the end of the file are they no fault.
-        end = lines.find(b"\n", filled_bytes) + 1
-        yield read_libfm(ByteSource(path=path, content=lines[:end], first_line=first_line))
-        first_line += lines.count(b"\n", 0, end)
-        unread = unread[end:]
-    if first_line == 1:
-        read_libfm(ByteSource(path=path, content=b""))  # whose error says that the file is empty
-
-
 class LibfmFields:
     """Whether libFM rows have fields: as many features in every row, each position with a range of ids of its own.
 
@@ -97,7 +90,7 @@ class LibfmFields:
 
     >>> rows = pl.DataFrame({"label": [1.0, 0.0], "ids": [[3, 70], [4, 71]], "values": [[1.0, 1.0], [1.0, 1.0]]})
     >>> fields = LibfmFields()
-    >>> fields.add(rows)
+    >>> fields.add(rows, ByteSource(path=Path("a.libfm")))
     >>> fields.table(rows).rows(named=True)
     [{'label': 1.0, 'f1_id': 3, 'f2_id': 70}, {'label': 0.0, 'f1_id': 4, 'f2_id': 71}]
     """
@@ -108,7 +101,7 @@ class LibfmFields:
         self._has_fields = True
         self._has_weights = False
 
-    def add(self, frame: pl.DataFrame) -> None:
+    def add(self, frame: pl.DataFrame, source: ByteSource) -> None:
         """Take the next rows of `read_libfm` into account, at least one."""
         if not self._has_fields:
             return

@@ -1,0 +1,219 @@
+"""Files of one format: what a format tells of its files, and how their rows are read and written."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, ClassVar
+
+import polars as pl
+
+from fieldwise.data.read.chunk_limits import ChunkLimits
+from fieldwise.data.read.folder_columns import FolderColumns
+from fieldwise.data.read.text_format import TextFormat
+from fieldwise.data.read.text_stream import suffix_of
+from fieldwise.data.read.text_types import TextTypes
+from fieldwise.errors import DataError, Row
+
+UNPACKED_PER_PACKED_BYTE = 10
+
+
+class RowsWriting(ABC):
+    """Writes the rows of one file of a format, chunk by chunk; `TableWriter` opens the file.
+
+    Args:
+        path: the file.
+        folder: for scratch files.
+        raw: as of `TableWriter`, whose `guarded` is counted here.
+    """
+
+    def __init__(self, path: Path, folder: Path, *, raw: bool) -> None:
+        self.path = path
+        self.folder = folder
+        self.raw = raw
+        self.guarded = 0
+
+    @abstractmethod
+    def add(self, frame: pl.DataFrame, file: IO[bytes]) -> None:
+        """Write the next rows."""
+
+    def finish(self, file: IO[bytes]) -> None:
+        """Write what is left when all rows were added."""
+        del file  # most formats have written all
+
+
+class TableFiles(ABC):
+    """Files of one format that are read in chunks of rows with the same columns.
+
+    Each format is a class, registered in `fieldwise.data.read.formats`; nothing else asks which
+    format a file has.
+
+    Class attributes:
+        name: the format's name in errors.
+        suffixes: the suffixes of its files, in lower case.
+        is_text: whether a file is text, which may be packed (`.gz`, `.zst`).
+        written_suffixes: the suffixes of the files that it writes; text also with `.gz`.
+        writing: what writes a file, if there are such suffixes.
+        takes_text_options: whether `separator`, `encoding` and `columns` tell how a file is written.
+        memory_per_byte: of text, the memory that a byte takes as a table, at most about.
+
+    After construction:
+        files: the files, in order.
+        text: how delimited text is read.
+        states: of the files, for `check_unchanged`.
+        folders: the columns that the names of the files' folders tell.
+        types: of columns of text, by the values that were added to it; None if the format tells
+            types itself.
+
+    Errors:
+        DataError: `columns` are given for files that have their own names.
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    is_text: ClassVar[bool] = False
+    written_suffixes: ClassVar[tuple[str, ...]] = ()
+    writing: ClassVar[type[RowsWriting]]
+    takes_text_options: ClassVar[bool] = False
+    memory_per_byte: ClassVar[int] = 6
+
+    def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
+        if text.columns is not None and not self.takes_text_options:
+            raise DataError(
+                f"columns are for delimited text without a header, but {files[0]} has its own column names: omit them"
+            )
+        self.files = files
+        self.text = text
+        self.states = {path: file_state(path) for path in files if path.is_file()}
+        self.folders = FolderColumns(files, text.text_columns)
+        self.types: TextTypes | None = None
+
+    @classmethod
+    def owns(cls, path: Path) -> bool:
+        """Whether a file's name is one of this format."""
+        suffix, packing = suffix_of(path)
+        return suffix in cls.suffixes and (cls.is_text or not packing)
+
+    @classmethod
+    def writes(cls, path: Path) -> bool:
+        """Whether a file of this name is written in this format."""
+        suffix, packing = suffix_of(path)
+        return suffix in cls.written_suffixes and (
+            not packing or (cls.is_text and packing == ".gz")
+        )
+
+    @classmethod
+    def estimated_bytes(cls, path: Path) -> float:
+        """The memory that a file's rows take, about; of text, at most about."""
+        return cls.memory_per_byte * unpacked_bytes(path)
+
+    def probed_bytes(self) -> float:
+        """The memory that all rows take, by the first ones if their bytes tell more than the file's size does."""
+        return sum(map(self.estimated_bytes, self.files))
+
+    def chunks(
+        self, limits: ChunkLimits, columns: Sequence[str] | None = None
+    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+        """The rows in chunks with the same columns, all or some, each with its file; delimited text as String columns.
+
+        A file that has changed meanwhile is an error.
+        """
+        try:
+            yield from self._chunks(limits, columns)
+        except pl.exceptions.PolarsError:
+            check_unchanged(self.states)  # the likely cause
+            raise
+        check_unchanged(self.states)
+
+    def whole_chunks(self, limits: ChunkLimits) -> Iterator[tuple[Path, pl.DataFrame]]:
+        """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
+        yield from self.chunks(limits)
+        if self.types is not None and self.text.columns is None:
+            self.types.warn_of_header(self.files[0])
+
+    @abstractmethod
+    def _chunks(
+        self, limits: ChunkLimits, columns: Sequence[str] | None
+    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+        """`chunks` of files that do not change."""
+
+    @abstractmethod
+    def empty(self) -> pl.DataFrame:
+        """The table without its rows: names and types of all columns; text is read once for them."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """The number of rows, from the files' metadata where they have them."""
+
+    @abstractmethod
+    def place(self, row: int) -> Row | None:
+        """The file and the row in it, and if it is text the line, of a row of the table; None if there is none."""
+
+    def detected_separator(self) -> str | None:
+        """The delimiter of the first file, if neither the options nor the file's name tell it; None for a comma."""
+        return None
+
+    def better_separator(self) -> tuple[str, str] | None:
+        """A delimiter that divides the first line if the given one does not, and this line; None if there is none."""
+        return None
+
+
+def unpacked_bytes(path: Path) -> int:
+    """The bytes of a file after unpacking, about; 0 if it does not exist."""
+    size = path.stat().st_size if path.is_file() else 0
+    packing = suffix_of(path)[1]
+    return size * UNPACKED_PER_PACKED_BYTE if packing else size
+
+
+def check_columns(path: Path, names: list[str], first: Path, wanted: list[str]) -> None:
+    """Check that a file has the columns of the first one, in any order."""
+    _check_contains(path, names, first, wanted)
+    _check_contains(first, wanted, path, names)
+
+
+def _check_contains(path: Path, names: list[str], other: Path, other_names: list[str]) -> None:
+    """Check that a file has no column that another has not."""
+    known = set(other_names)
+    extra = [name for name in names if name not in known]
+    if extra:
+        raise DataError(
+            f"the files of a table must have the same columns, but {path} has {extra[0]!r} and {other} has not: "
+            "remove or add it, or leave out the file"
+        )
+
+
+def common_type(known: pl.DataType, dtype: pl.DataType) -> pl.DataType | None:
+    """The narrowest type that holds the values of two without loss; None if there is none, or none that is mapped."""
+    if dtype in (known, pl.Null):
+        return known
+    if known == pl.Null:
+        return dtype
+    are_integers = known.is_integer() and dtype.is_integer()
+    are_floats = known.is_float() and dtype.is_float()
+    if not (are_integers or are_floats):
+        return None
+    empty = [pl.Series("n", dtype=kind).to_frame() for kind in (known, dtype)]
+    wider = pl.concat(empty, how="vertical_relaxed").schema["n"]
+    return None if wider in (pl.Int128, pl.UInt128) else wider
+
+
+def file_state(path: Path) -> tuple[int, int, int]:
+    """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
+
+    The time of the last change of its entry (ctime) is another one after a new hard link or other
+    permissions.
+    """
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
+    """Check that files are as they were."""
+    for path, state in states.items():
+        try:
+            is_same = file_state(path) == state
+        except OSError:
+            is_same = False
+        if not is_same:
+            raise DataError(
+                f"{path} has changed while it was read: start again once its writer is done"
+            )
