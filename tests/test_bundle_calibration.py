@@ -10,6 +10,7 @@ from test_bundle import SCHEMA, log, make, rewrite
 
 from fieldwise import FM, Bundle, BundleError, Catalogue, Label, Recommender, TrainingSettings
 from fieldwise.bundle.bundle import bundle_origin
+from fieldwise.bundle.calibrate import calibrate, without_calibration
 from fieldwise.bundle.export import export_bundle
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Isotonic, Platt
@@ -47,6 +48,31 @@ def test_probabilities_change_and_scores_do_not(one, tmp_path):
             sigmoid(bundle.calibrated(bundle.score(rows))), expected, rtol=1e-9
         )
         assert bundle.digest == plain.digest, "an index that the bundle made stays its own"
+
+
+def test_a_calibration_is_fitted_to_the_first_rows_and_measured_on_all():
+    """The oracle is scikit-learn's regression on the scores, of targets that Platt (1999) keeps off 0 and 1."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    bundle, rng = make(), np.random.default_rng(0)
+    rows = {
+        name: frame.with_columns(click=rng.random(frame.height) < bundle.predict(frame))
+        for name, frame in (("early", log(300, seed=5)), ("late", log(200, seed=6)))
+    }
+    notes = []
+    fitted = calibrate(bundle, rows, "platt", notes.append)
+    score, y = bundle.score(rows["early"]), rows["early"]["click"].to_numpy()
+    target = np.where(y, (y.sum() + 1) / (y.sum() + 2), 1 / ((~y).sum() + 2))
+    regression = linear_model.LogisticRegression(C=np.inf, tol=1e-9).fit(
+        np.tile(score, 2)[:, None], np.repeat([1, 0], 300), np.concatenate([target, 1 - target])
+    )
+    assert fitted.calibration["click"].slope == pytest.approx(regression.coef_[0, 0], rel=1e-3)
+    assert notes == []
+    facts = fitted.about["calibration"]
+    assert (facts["fitted_on"], facts["rows"], list(facts["figures"])) == ("early", 300, [*rows])
+    again = calibrate(fitted, rows, "isotonic")
+    assert again.about["calibration"]["method"] == "isotonic"
+    plain = without_calibration(again)
+    assert (plain.calibration, plain.about) == ({}, bundle.about)
 
 
 def test_each_binary_label_has_its_own(tmp_path):

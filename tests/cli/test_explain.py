@@ -10,7 +10,7 @@ from chunks_lab import prepare
 from cli.test_bad_input import refused, with_cell
 
 from fieldwise import Bundle
-from fieldwise.cli.explain_tables import print_attention
+from fieldwise.cli.explain import print_attention
 from fieldwise.explain import effects
 from fieldwise.runs.recipe_files import load_recipe
 

@@ -32,11 +32,10 @@ from fieldwise import (
     simulate,
     train_recipe,
 )
-from fieldwise.cli.baseline import below_baseline
 from fieldwise.config import given
 from fieldwise.models import MODELS
 from fieldwise.models.build import model_to_dict
-from fieldwise.runs.baseline import fit_baseline
+from fieldwise.runs.baseline import below_baseline, fit_baseline
 from fieldwise.runs.default_settings import MODEL_DEFAULTS, resolve, training_rules
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
 from fieldwise.runs.training_facts import Facts

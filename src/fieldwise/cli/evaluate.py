@@ -1,15 +1,19 @@
-"""`fieldwise evaluate`: metrics of a trained bundle on rows, also of its rankings."""
+"""`fieldwise evaluate`: metrics of a trained bundle on rows, of its rankings, of two stages; and its calibration."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from typer import Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.cli.calibrate import calibrate
-from fieldwise.cli.evaluate_options import EvaluateOptions
-from fieldwise.cli.prerank import measure_prerank
-from fieldwise.cli.rankings import show_rankings
-from fieldwise.errors import ConfigError
+from fieldwise.cli.rankings import RankingOptions, show_rankings
+from fieldwise.config import nearest
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.scoring import PRERANK
+from fieldwise.storage.files import check_not_input
 from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -17,6 +21,96 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.labels import LabelledRows
+    from fieldwise.evaluation.calibration import Method
+    from fieldwise.serving.evaluate import CascadeReport
+
+NO_CALIBRATION = "none"
+OPTIONS_OF = {"--calibrate": ("out", "overwrite"), "--prerank": ("index", "nprobe", "rows")}
+"""By an option that names an evaluation, the further options of that evaluation alone."""
+RANKING_OPTIONS_OF_PRERANK = ("--k", "--candidates")
+CALIBRATION_EFFECT = (
+    "its scores and their order are as before. `--calibrate none` removes it again, "
+    "which `export --to aoti` requires."
+)
+DEFAULT_RETURNED = 20
+DEFAULT_CONTEXTS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions:
+    """Options of `fieldwise evaluate`."""
+
+    bundle: opt.BundleFolder
+    data: Annotated[
+        Path | None,
+        Option(
+            help="A table with labels. Default: the recipe's test rows (--calibrate: validation)."
+        ),
+    ] = None
+    reading: opt.Reading
+    ranking: RankingOptions
+    calibrate: Annotated[
+        str | None,
+        Option(
+            metavar="METHOD", help="Fit and save a calibration: platt or isotonic; none removes it."
+        ),
+    ] = None
+    out: Annotated[
+        Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")
+    ] = None
+    overwrite: opt.Overwrite = False
+    prerank: Annotated[
+        Path | None,
+        Option(
+            metavar="TOWER",
+            help="Measure two stages: this IntTower chooses --candidates for BUNDLE.",
+        ),
+    ] = None
+    index: Annotated[
+        Path | None, Option(help="With --prerank: folder of the index that TOWER made.")
+    ] = None
+    nprobe: Annotated[
+        int | None, Option(min=1, help="With --prerank: head clusters to probe. Default: all.")
+    ] = None
+    rows: Annotated[
+        int | None, Option(min=1, help="With --prerank: contexts at most, sampled. Default: 200.")
+    ] = None
+    json: opt.AsJson = False
+    device: opt.BundleDevice = "cpu"
+
+    def check(self) -> None:
+        """Check that the options belong together; else raise a ConfigError."""
+        given = {
+            "--ranking": self.ranking.ranking,
+            "--calibrate": self.calibrate is not None,
+            "--prerank": self.prerank is not None,
+        }
+        evaluations = [name for name, is_given in given.items() if is_given]
+        if len(evaluations) > 1:
+            raise ConfigError(
+                f"{evaluations[0]} and {evaluations[1]} are evaluations of their own: omit one"
+            )
+        for evaluation, names in OPTIONS_OF.items():
+            unused = [name for name in names if getattr(self, name) not in (None, False)]
+            if unused and evaluation not in evaluations:
+                raise ConfigError(
+                    f"--{unused[0]} is an option of {evaluation}, which is not given: add it, or omit --{unused[0]}"
+                )
+        unused = self.ranking.given
+        if self.prerank is not None:
+            unused = [name for name in unused if name not in RANKING_OPTIONS_OF_PRERANK]
+        if unused and evaluations and not self.ranking.ranking:
+            raise ConfigError(
+                f"{unused[0]} is an option of --ranking, without effect on {evaluations[0]}: omit {unused[0]}"
+            )
+        if self.calibrate == NO_CALIBRATION and self.data is not None:
+            raise ConfigError(
+                "--calibrate none fits nothing, so that --data has no effect: omit --data"
+            )
+        if self.prerank is not None and (self.index is None or self.data is None):
+            raise ConfigError(
+                "--prerank needs an index of items, and rows with users and contexts: give --index and --data"
+            )
 
 
 def run(options: EvaluateOptions) -> None:
@@ -28,9 +122,9 @@ def run(options: EvaluateOptions) -> None:
     """
     options.check()
     if options.calibrate is not None:
-        calibrate(options, options.calibrate)
+        _calibrate(options, options.calibrate)
     elif options.prerank is not None:
-        measure_prerank(options, options.prerank)
+        _measure_prerank(options, options.prerank)
     elif options.data is not None:
         _evaluate_table(options, options.data)
     else:
@@ -117,3 +211,172 @@ def _metrics(bundle: "Bundle", rows: "LabelledRows") -> dict[str, float]:
             kinds.append(f"{name}: {calibration.kind}" if has_several_labels else calibration.kind)
         show.say(f"measured with the bundle's calibration ({', '.join(kinds)})")
     return bundle.metrics(rows, one_class=True)
+
+
+def _calibrate(options: EvaluateOptions, method: str) -> None:
+    """Fit a calibration on validation rows and save it in the bundle, or remove it."""
+    from fieldwise.bundle.bundle import bundle_digest
+    from fieldwise.bundle.calibrate import calibrate, without_calibration
+    from fieldwise.evaluation.calibration import METHODS
+
+    known_methods = (*METHODS, NO_CALIBRATION)
+    if method not in known_methods:
+        raise ConfigError(
+            f"--calibrate must be one of {', '.join(known_methods)}, found {method!r}: {nearest(method, known_methods)}"
+        )
+    options.reading.check_used("--data", options.data)
+    if options.out is None:
+        target = options.bundle
+        replaced_digest = bundle_digest(options.bundle)
+    else:
+        target = options.out
+        replaced_digest = None
+        check_not_input(options.out, [options.bundle, *opt.table_files(options.data)])
+    opt.check_out(target, overwrite=options.overwrite or options.out is None)
+
+    bundle = opt.load_bundle(options.bundle, options.device)
+    if method == NO_CALIBRATION:
+        without_calibration(bundle).save(target, overwrite=True, replaces=replaced_digest)
+        show.say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
+        if options.json:
+            show.print_json({"bundle": str(target), "method": NO_CALIBRATION})
+        return
+
+    frames = _frames(options, bundle)
+    calibrated = calibrate(bundle, frames, cast("Method", method), show.say)
+    calibrated.save(target, overwrite=True, replaces=replaced_digest)
+    facts = calibrated.about["calibration"]
+    if options.json:
+        show.print_json({"bundle": str(target), **facts})
+        return
+    _show_figures(facts)
+    show.console().print(
+        f"{target} now predicts with this calibration ({method}); {CALIBRATION_EFFECT}"
+    )
+    if options.data is None:
+        show.suggest_report(bundle, target)
+    else:
+        words = ["--data", options.data, "--out", "predictions.csv", *options.reading.options()]
+        show.suggest("calibrated probabilities", "predict", target, *words)
+
+
+def _frames(options: EvaluateOptions, bundle: "Bundle") -> "dict[str, pl.DataFrame]":
+    """The rows to fit on, then those to measure on, by what they are called."""
+    if all(label.task != "binary" for label in bundle.schema.labels):
+        raise ConfigError(
+            f"a calibration corrects probabilities, but {options.bundle} predicts a number: nothing to calibrate"
+        )
+    if options.data is None:
+        remedy = "give --data FILE with rows that it was not trained on"
+        _, (valid, test) = opt.rows_of_bundle(bundle, options.bundle, ["valid", "test"], remedy)
+        return {"validation rows": valid, "test rows": test}
+    frame = options.reading.table(options.data, bundle.schema.text_columns)
+    if not frame.height:
+        raise DataError(f"a calibration needs rows, but {options.data} has none")
+    return {str(options.data): frame}
+
+
+def _show_figures(facts: Mapping[str, Any]) -> None:
+    """Print the metrics before and after, and say for which labels the logloss is higher on new rows."""
+    worse_labels = []
+    for where, labels in facts["figures"].items():
+        is_fitted_on = where == facts["fitted_on"]
+        for name, metrics in labels.items():
+            before = metrics["before"]
+            after = metrics["after"]
+            title = f"{name}, {where}" if len(labels) > 1 else where
+            if is_fitted_on:
+                title += " (fitted on these)"
+            rows = [
+                [metric, f"{value:.4f}", f"{after[metric]:.4f}"] for metric, value in before.items()
+            ]
+            show.print_table([title, "before", "after"], rows)
+            if not is_fitted_on and after["logloss"] > before["logloss"]:
+                worse_labels.append(name)
+    if worse_labels:
+        show.say(
+            f"with the calibration, the logloss of {', '.join(worse_labels)} is higher on rows that it was not fitted "
+            "on"
+        )
+
+
+def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
+    """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
+    from fieldwise.scoring.ranker import Ranker
+    from fieldwise.serving.evaluate import evaluate_cascade
+    from fieldwise.serving.index import open_index
+
+    preranked = _preranked(options.ranking.candidates)
+    assert options.index is not None, "checked before"
+    assert options.data is not None, "checked before"
+    tower = opt.load_bundle(prerank, options.device)
+    ranker = opt.load_bundle(options.bundle, options.device)
+    cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
+    text_columns = [*ranker.schema.text_columns, *tower.schema.text_columns]
+    table = options.reading.table(options.data, text_columns)
+    contexts = show.drawn_rows(table, options.rows or DEFAULT_CONTEXTS, "rows sampled as contexts")
+    returned = options.ranking.k or DEFAULT_RETURNED
+    report = evaluate_cascade(cascade, contexts, k=returned, prerank=preranked)
+    if options.json:
+        show.print_json(asdict(report))
+        return
+
+    is_approximate = options.nprobe is not None
+    _show_report(report, is_approximate=is_approximate)
+    words: list[object] = ["--prerank", prerank, "--index", options.index]
+    words += show.log_words(tower)
+    if is_approximate:
+        words += ["--nprobe", options.nprobe]
+    show.suggest(
+        "start a server with a web page that uses both bundles",
+        "serve",
+        options.bundle,
+        *words,
+        needs="uvicorn",
+    )
+
+
+def _preranked(candidates: str | None) -> int:
+    """The number of items passed on, as --candidates gives it."""
+    if candidates is None:
+        return PRERANK
+    if not candidates.isdecimal() or not int(candidates):
+        raise ConfigError(
+            f"--candidates must be the number of items passed on, found {candidates!r}"
+        )
+    return int(candidates)
+
+
+def _show_report(report: "CascadeReport", *, is_approximate: bool) -> None:
+    """Print the losses, and the latencies."""
+    k = report.k
+    preranked = min(report.prerank, report.items)
+    show.console().print(
+        f"{show.counted(report.contexts, 'context')}, {report.items:,} items, {preranked:,} pre-ranked, {k} returned; "
+        "compared with ranking all items:"
+    )
+    rows = [
+        [f"recall@{k}", f"{report.recall:.4f}"],
+        [f"NDCG@{k}", f"{report.ndcg:.4f}"],
+        ["best item found", f"{report.best_found:.4f}"],
+    ]
+    if is_approximate:
+        share_name = f"share of its best {report.prerank:,} items among them"
+        rows.append(["items scored by the IntTower, mean", f"{report.candidates:,.0f}"])
+        rows.append([share_name, f"{report.candidate_recall:.4f}"])
+    if report.hit_rate is not None:
+        hit_rate_name = f"hit rate@{k} of the items in {report.targets:,} rows"
+        rows.append([hit_rate_name, f"{report.hit_rate:.4f}"])
+        rows.append(["the same, ranking all items", f"{report.hit_rate_all:.4f}"])
+    show.print_table(["metric", "value"], rows)
+
+    rows = [[f"{size:,}", f"{share:.4f}"] for size, share in report.recall_by_prerank.items()]
+    heads = ["pre-ranked", f"share of the best {k} kept"]
+    show.print_table(heads, rows, title="\nrecall of pre-ranking")
+
+    rows = []
+    for stage, percentiles in report.milliseconds.items():
+        stage_name = "ranking all items" if stage == "everything" else stage
+        rows.append([stage_name, *(f"{value:.2f}" for value in percentiles)])
+    heads = ["stage", "p50", "p95", "p99"]
+    show.print_table(heads, rows, title="\nmilliseconds per request")

@@ -5,15 +5,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
 from typer import Argument, Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli.questions import Side, chosen_ids, chosen_label, described
-from fieldwise.cli.recipe_text import recipe_text
 from fieldwise.cli.show import command, counted, say, suggest
-from fieldwise.cli.text_doubts import text_doubts
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
@@ -23,12 +21,25 @@ from fieldwise.storage.scratch import NO_LIMIT
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.data.infer.label import LabelCandidate
     from fieldwise.data.infer.schema import Inference
     from fieldwise.data.prepare.settings import SplitSettings
     from fieldwise.data.read.table_sample import Sample
 
+Side = Literal["user", "item"]
+
 SIDES: tuple[Side, ...] = ("user", "item")
 SHOWN_OTHER_LABELS = 3
+NO_COLUMN = "-"
+MODEL_TEXT = """\
+[model]
+name = "autoint+"  # or lr, fm, afm, deepfm, ...: docs/models/README.md; --set model.name=fm tries another
+
+# Settings not given here are chosen from the data; `fieldwise describe` shows them. To set your own, for example:
+# [training]
+# epochs = 20
+# learning_rate = 0.001
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +137,7 @@ def run(options: InitOptions) -> None:
     if guess is not None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
-    recipe = recipe_text(recipe_file.name, options.table.name, settings, split_reason)
+    recipe = _recipe_text(recipe_file.name, options.table.name, settings, split_reason)
     write_atomically(recipe_file, recipe.encode())
     print(recipe_file)
 
@@ -202,6 +213,7 @@ def _files(options: InitOptions) -> tuple[Path, Path, bool]:
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
     from fieldwise.data.infer.schema import infer_schema
+    from fieldwise.data.infer.text_doubts import text_doubts
 
     guess = infer_schema(
         sample, label=options.label, positive=options.positive or (), **options.ids
@@ -226,22 +238,90 @@ def _inferred_with_answers(
     positive = options.positive or ()
     is_label_in_doubt = guess.schema.label.column in guess.doubts
     if label is None and len(guess.labels) > 1 and is_label_in_doubt:
-        answer = chosen_label(guess)
+        answer = _chosen_label(guess)
         if answer != guess.labels[0].label.column:
             label = answer
             guess = infer_schema(sample, label=label, positive=positive, **ids)
     for side in SIDES:
         if getattr(guess.schema, side) is not None:
             continue
-        column = chosen_ids(guess, side, sample.frame.columns)
+        column = _chosen_ids(guess, side, sample.frame.columns)
         if column is not None:
             ids[side] = column
             guess = infer_schema(sample, label=label, positive=positive, **ids)
     return guess
 
 
+def _chosen_label(guess: "Inference") -> str:
+    """The column that the user chooses of those that may be the label."""
+    for candidate in guess.labels:
+        say(f"may be the label: {_described(candidate)}")
+    columns = [candidate.label.column for candidate in guess.labels]
+    return _chosen_column("label", columns, columns[0])
+
+
+def _chosen_ids(guess: "Inference", side: Side, columns: Sequence[str]) -> str | None:
+    """The column of ids that the user chooses for a side of those that have no other purpose; None for none."""
+    schema = guess.schema
+    taken = (schema.label.column, schema.time, schema.user, schema.item)
+    free_columns = [column for column in columns if column not in taken]
+    default = guess.possible_ids.get(side, NO_COLUMN)
+    what = f"{side} ids ({NO_COLUMN} for none)"
+    column = _chosen_column(what, [NO_COLUMN, *free_columns], default)
+    return None if column == NO_COLUMN else column
+
+
+def _described(candidate: "LabelCandidate") -> str:
+    """A column that may be the label, and why."""
+    return f"{candidate.label.column}, {candidate.reason.removeprefix('label: ')}"
+
+
+def _chosen_column(what: str, columns: Sequence[str], default: str) -> str:
+    while True:
+        answer = str(typer.prompt(f"column of the {what}", default=default))
+        if answer in columns:
+            return answer
+        say(f"the column must be one of {', '.join(columns)}; found {answer!r}")
+
+
 def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _recipe_text(name: str, table: str, settings: Mapping[str, Any], split_reason: str) -> str:
+    """A recipe with comments.
+
+    Args:
+        name: the name of the recipe's file.
+        table: the name of the table's file.
+        settings: by table of the recipe, its settings.
+        split_reason: why the rows are split so.
+    """
+    import tomli_w
+
+    from fieldwise.data.infer.schema import one_line
+
+    split_comment = one_line(split_reason[0].upper() + split_reason[1:])
+    comments = {
+        "schema": ["# What each column means: check it, and correct it where needed."],
+        "split": [f"# {split_comment}. Other ways: random, time, leave-last-out, column."],
+        "negatives": [
+            "# Every row is an event that happened: for each, items are drawn that the user never used.",
+            "# item_columns describe the item: a drawn row gets the drawn item's values, which are its latest ones at",
+            "# or before the time of the row.",
+        ],
+    }
+    lines = [
+        f"# A recipe for {one_line(table)}: paths are relative to this file's folder.",
+        f"#   fieldwise describe {one_line(name)}    shows what it will do, without training",
+        f"#   fieldwise train {one_line(name)}",
+        "",
+    ]
+    for key, value in settings.items():
+        lines += comments.get(key, [])
+        lines += [tomli_w.dumps({key: value}).strip(), ""]
+    lines.append(MODEL_TEXT)
+    return "\n".join(lines)
 
 
 def _data_settings(options: InitOptions, detected_separator: str | None) -> dict[str, Any]:
@@ -357,13 +437,13 @@ def _findings(
         for other in guess.labels[1 : SHOWN_OTHER_LABELS + 1]:
             words = ["--label", other.label.column]
             again = command("init", options.table, *words, *reading, "--overwrite")
-            yield f"CHECK: the label may also be {described(other)}: {again}"
+            yield f"CHECK: the label may also be {_described(other)}: {again}"
 
 
 def _label_line(guess: "Inference") -> str:
     """The label with its share of positive rows, unless its reason has it already."""
     label = guess.labels[0]
-    line = f"label: {described(label)}"
+    line = f"label: {_described(label)}"
     if label.rate is None or guess.only_positives or "% of the rows" in label.reason:
         return line
     return f"{line} ({label.rate:.1%} of the rows)"

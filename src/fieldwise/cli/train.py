@@ -15,7 +15,6 @@ from typer import Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.cli.baseline import compare_with_baseline
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
 from fieldwise.runs.overrides import protocol_of
 from fieldwise.runs.recipe import Recipe
@@ -214,13 +213,16 @@ def _say_interrupted(trained: "TrainingResult", folder: Path, *, is_resumable: b
 
 def _say_checks(trained: "TrainingResult", prepared: "Prepared") -> None:
     """Say if a chosen setting was reached as a limit, or if the baseline is the better model."""
+    from fieldwise.runs.baseline import compare_with_baseline
     from fieldwise.runs.default_settings import limit_reached
 
     check = limit_reached(trained.chosen, trained.history)
     if check:
         show.say(check)
     if trained.chosen and trained.history.stopped != "interrupted":
-        compare_with_baseline(trained, prepared)
+        warning = compare_with_baseline(trained, prepared, show.say)
+        if warning is not None:
+            show.say(warning)
 
 
 def _show_run(trained: "TrainingResult", folder: Path, seconds_preparing: int) -> None:

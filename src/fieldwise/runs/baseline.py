@@ -1,14 +1,15 @@
 """The baseline of a run: LR with default settings, trained in a fraction of the run's time."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
 
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
+from fieldwise.models.build import model_name
 from fieldwise.models.registry import as_settings
-from fieldwise.runs.pipeline import fit_recipe
+from fieldwise.runs.pipeline import TrainingResult, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.settings import TrainingSettings
@@ -20,6 +21,51 @@ LEAST_BASELINE_ROWS = 50_000
 """Training rows: about a second."""
 BASELINE_SHARE_OF_WORK = 0.1
 """Of the training's work, counted in rows that are trained on."""
+
+
+def compare_with_baseline(
+    trained: TrainingResult, prepared: Prepared, note: Callable[[str], None] = lambda _: None
+) -> str | None:
+    """A sentence if the baseline is better than a trained model on the validation rows; None if it is not.
+
+    `note` is called with a message if the baseline is trained on a sample of the rows.
+    """
+    if model_name(trained.recipe.model) == BASELINE:
+        return None
+    sample_rows = baseline_rows(prepared, trained.history.epochs)
+    training_rows = len(prepared.train.table)
+    is_sample = sample_rows < training_rows
+    if is_sample:
+        note(
+            f"baseline: {_regression(trained)} on a sample of {sample_rows:,} of the {training_rows:,} training rows"
+        )
+    baseline = fit_baseline(trained.recipe, prepared, sample_rows)
+    return below_baseline(trained, baseline, sample_rows if is_sample else None)
+
+
+def below_baseline(
+    trained: TrainingResult, baseline: Mapping[str, float], rows: int | None
+) -> str | None:
+    """A sentence for a model that is worse than its baseline on the validation rows; None for a better one.
+
+    `rows` is the number of training rows of the baseline's sample; None if it had all.
+    """
+    is_binary = trained.recipe.schema.label.task == "binary"
+    metric = "logloss" if is_binary else "rmse"
+    if round(trained.valid[metric], 4) <= round(baseline[metric], 4):
+        return None
+    sample = "" if rows is None else f", trained on a sample of {rows:,} rows,"
+    return (
+        f"On the validation rows {_regression(trained)}{sample} is better than this model: {metric} "
+        f"{baseline[metric]:.4f} compared with {trained.valid[metric]:.4f}. Try model.name=lr, more rows, or "
+        "`fieldwise tune`."
+    )
+
+
+def _regression(trained: TrainingResult) -> str:
+    if trained.recipe.schema.label.task == "binary":
+        return "a logistic regression"
+    return "a linear regression"
 
 
 def baseline_rows(prepared: Prepared, epochs: int) -> int:

@@ -1,26 +1,24 @@
-"""What the text of a file tells that its values do not: doubts about columns, for `fieldwise init`."""
+"""What the text of a file tells that its values do not: doubts about columns of a schema."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import polars as pl
+
+from fieldwise.data.read.chunk_limits import ChunkLimits
+from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.formats import table_files_of
+from fieldwise.data.read.formats.table_files import TableFiles
+from fieldwise.data.read.table_sample import Sample
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.schema import Schema
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from fieldwise.data.read.formats.table_files import TableFiles
-    from fieldwise.data.read.table_sample import Sample
+from fieldwise.schema.ids import kind_of_name
 
 VERSION_LIKE = r"^\d{1,4}(?:\.\d{1,3})?$"
 
 
-def text_doubts(schema: Schema, sample: "Sample", table: Path, text: TextFormat) -> dict[str, str]:
+def text_doubts(schema: Schema, sample: Sample, table: Path, text: TextFormat) -> dict[str, str]:
     """Doubts about columns of a file whose cells are text, by column; none about other files."""
-    from fieldwise.data.read.file_listing import find_files
-    from fieldwise.data.read.formats import table_files_of
-
     source = table_files_of(find_files(table), text)
     if source.types is None:
         return {}
@@ -28,10 +26,8 @@ def text_doubts(schema: Schema, sample: "Sample", table: Path, text: TextFormat)
     return doubts | _texts_of_one_number(schema, sample, source)
 
 
-def _whole_numbers_with_fractions(schema: Schema, sample: "Sample") -> dict[str, str]:
+def _whole_numbers_with_fractions(schema: Schema, sample: Sample) -> dict[str, str]:
     """A doubt for every column of ids or categories whose cells are whole numbers, written as `12.0`."""
-    import polars as pl
-
     contents = {field.column: "categories" for field in schema.fields if field.cell == "category"}
     if schema.user is not None:
         contents[schema.user] = "user ids"
@@ -49,16 +45,11 @@ def _whole_numbers_with_fractions(schema: Schema, sample: "Sample") -> dict[str,
     return doubts
 
 
-def _texts_of_one_number(schema: Schema, sample: "Sample", source: "TableFiles") -> dict[str, str]:
+def _texts_of_one_number(schema: Schema, sample: Sample, source: TableFiles) -> dict[str, str]:
     """A doubt for every field of numbers that has two texts of one number, such as 4.1 and 4.10.
 
     The first rows are looked at. A name such as `price` tells that the texts are numbers.
     """
-    import polars as pl
-
-    from fieldwise.data.read.chunk_limits import ChunkLimits
-    from fieldwise.schema.ids import kind_of_name
-
     dtypes = sample.frame.schema  # which polars makes anew each time that it is asked for
     columns = {
         field.column
@@ -83,10 +74,8 @@ def _texts_of_one_number(schema: Schema, sample: "Sample", source: "TableFiles")
     return doubts
 
 
-def _two_texts_of_one_number(column: "pl.Series") -> tuple[str, str] | None:
+def _two_texts_of_one_number(column: pl.Series) -> tuple[str, str] | None:
     """The first two texts of a column that are one number, if all are like versions; else None."""
-    import polars as pl
-
     texts = column.drop_nulls().unique()
     if texts.dtype != pl.String or not texts.str.contains(VERSION_LIKE).all():
         return None
