@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from exported import exported
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parity import lab
@@ -34,9 +35,7 @@ from fieldwise import (
     WideDeep,
 )
 from fieldwise.automatic.trees import features
-from fieldwise.bundle import standalone
 from fieldwise.bundle.export import export_bundle
-from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.layers import kept_rows
@@ -357,16 +356,12 @@ def test_a_grown_bundle_is_saved_loaded_exported_and_taken_back(tmp_path):
     assert (twice.score(MORE) == grown.score(MORE)).all()
 
 
-def test_the_reader_of_an_export_has_the_grown_ids(tmp_path, monkeypatch):
+def test_the_reader_of_an_export_has_the_grown_ids(tmp_path):
     """`encode.py` stands alone beside `encoder.json` in an export."""
     encoder = Encoder.fit(LOG, SCHEMA).grow(MORE)[0].grow(LOG.with_columns(item=pl.lit("b")))[0]
-    (tmp_path / "encoder.json").write_text(encoder.to_json())
-    (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)))
-    monkeypatch.setattr(standalone, "HERE", tmp_path)
-    standalone._fields.cache_clear()
     rows = pl.concat([LOG, MORE])
     batch = encoder.transform(rows).batch(slice(None))[0]
-    for name, result in standalone.encode(rows.to_dicts()).items():
+    for name, result in exported(encoder, tmp_path).encode(rows.to_dicts()).items():
         np.testing.assert_array_equal(result, getattr(batch, name).numpy(), err_msg=name)
 
 

@@ -176,7 +176,7 @@ def test_bags_are_gathered_in_one_place():
         for name in ("bag_offsets", "bag_segments")
     )
     assert offsets == {"data/table.py"}, "an encoded table and a window of its rows hold them"
-    exported = {"bundle/export.py", "bundle/standalone.py"}
+    exported = {"bundle/export.py", "data/encode/portable.py"}
     pooled = {"layers/embedding.py", "models/din.py"}
     assert segments == {"layout.py", "scoring/candidates.py", "testing.py"} | pooled | exported
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import polars as pl
 import pytest
+from exported import exported
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_bundle import random_bundle
@@ -30,8 +31,6 @@ from fieldwise import (
     Schema,
     Sequence,
 )
-from fieldwise.bundle import standalone
-from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.scoring.recommend import Catalogue, recommend
@@ -140,7 +139,7 @@ def lost_by_pandas(column):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(one=columns())
-def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatch):
+def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path):
     column, cells, field = one
     frame = column.to_frame()
     schema = Schema(fields=(field,), label=Label("y"))
@@ -178,28 +177,23 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path, monkeypatc
         {"ids": np.concatenate([batch.ids for batch in single])}, {"ids": expected["ids"]}, "cell"
     )
 
-    (tmp_path / "encoder.json").write_text(encoder.to_json(), "utf-8")
-    (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")
-    monkeypatch.setattr(standalone, "HERE", tmp_path)
-    standalone._fields.cache_clear()
-    check_equal(standalone.encode([{"x": cell} for cell in cells]), expected, "exported")
+    program = exported(encoder, tmp_path)
+    check_equal(program.encode([{"x": cell} for cell in cells]), expected, "exported")
 
 
 def test_a_number_at_the_edge_of_two_bins_is_in_the_same_one_in_an_exported_encoder(
-    tmp_path, monkeypatch, subtests
+    tmp_path, subtests
 ):
     frame = pl.DataFrame({"x": [0.0, 2.5, 5.0, 7.5, 10.0, None]})
     for closed, expected in [("left", [1, 2, 3, 4, 4, 0]), ("right", [1, 1, 2, 3, 4, 0])]:
         with subtests.test(closed=closed):
             field = Numeric("x", encoding="uniform", transform="none", bins=4, closed=closed)
             encoder = Encoder.fit(frame, Schema(fields=(field,), label=Label("y")))
-            (tmp_path / "encoder.json").write_text(encoder.to_json(), "utf-8")
-            (tmp_path / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")
-            monkeypatch.setattr(standalone, "HERE", tmp_path)
-            for cached in (standalone._fields, standalone._marks):
-                cached.cache_clear()
             assert encoder.transform(frame).ids.ravel().tolist() == expected
-            assert standalone.encode(frame.to_dicts())["ids"].ravel().tolist() == expected
+            assert (
+                exported(encoder, tmp_path).encode(frame.to_dicts())["ids"].ravel().tolist()
+                == expected
+            )
 
 
 def numbers_of(column):

@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence
 from fieldwise.data.encode import encoder as encoder_module
 from fieldwise.data.encode.columns import (
-    WHITE,
     as_list,
     as_number,
     as_text,
-    cell_list,
-    cell_text,
     coded,
     stable_hash,
 )
-from fieldwise.data.encode.fitted_fields import encode_column
 from fieldwise.data.encode.integer_lookup import MULTIPLIER
+from fieldwise.data.encode.kinds import kind_of
+from fieldwise.data.encode.portable import WHITE, cell_text, cell_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.storage import machine
+
+CATEGORY = kind_of(Categorical("c"))
 
 
 def fnv1a(text: str) -> int:
@@ -172,7 +172,7 @@ def test_a_cell_is_what_its_column_is(cell, several, newest):
     result = as_list(
         pl.Series([several], dtype=pl.List(pl.String) if several == [] else None), "|"
     )[0].to_list()
-    assert cell_list(several, "|", newest=newest) == result[-newest if newest else 0 :]
+    assert cell_texts(several, "|", newest=newest) == result[-newest if newest else 0 :]
 
 
 def test_white_space_is_that_of_polars():
@@ -289,7 +289,7 @@ def test_keys_that_begin_at_one_place_are_all_found() -> None:
     inverse = pow(int(MULTIPLIER), -1, 2**64)
     keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
     fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
-    assert encode_column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [
+    assert CATEGORY.column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [
         *range(2, 32),
         *[1] * 10,
     ]
@@ -321,7 +321,9 @@ def test_integers_have_the_ids_of_their_texts(kind: type[pl.DataType]) -> None:
     column = pl.Series("c", cells, dtype=kind)
     place = {value: row for row, value in enumerate(VALUES, 2)} | {None: 0}
     wanted = [place.get(None if cell is None else str(cell), 1) for cell in cells]
-    assert encode_column(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
+    assert (
+        CATEGORY.column(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
+    )
 
 
 def test_many_unfamiliar_integers_are_unknown() -> None:
@@ -331,6 +333,6 @@ def test_many_unfamiliar_integers_are_unknown() -> None:
     place = {int(value): row for row, value in enumerate(values, 2)}
     fitted = Vocabulary(values=tuple(map(str, values)))
     column = pl.Series("c", cells.astype(np.int64))
-    assert encode_column(Categorical("c"), fitted, column).ids.tolist() == [
+    assert CATEGORY.column(Categorical("c"), fitted, column).ids.tolist() == [
         place.get(int(cell), 1) for cell in cells
     ]

@@ -29,8 +29,8 @@ from fieldwise import (
     Schema,
     TimeSplit,
 )
-from fieldwise.data.encode.fitted_fields import Counted, count_column
-from fieldwise.data.encode.numeric import quantile_edges
+from fieldwise.data.encode.kinds import Counted, count_column
+from fieldwise.data.encode.kinds.numeric import quantile_edges
 from fieldwise.data.encode.text_counts import frequent_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare import ordering

@@ -12,6 +12,8 @@ example:
     export.json               the bundle's digest, and size and SHA-256 of every file
 """
 
+import ast
+import inspect
 import json
 import logging
 import warnings
@@ -24,8 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fieldwise.bundle import standalone
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest, to_plain
+from fieldwise.data.encode import portable
+from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.kinds import kind_of
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
 from fieldwise.layout import Batch
@@ -133,20 +139,16 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
         arrays = {"logit": expected.astype(np.float32), **_arrays(table.batch(slice(None))[0])}
         np.savez(new / "samples.npz", allow_pickle=False, **arrays)
         (new / "schema.toml").write_text(bundle.schema.to_toml(), "utf-8")
-        (new / "encoder.json").write_text(bundle.encoder.to_json(), "utf-8")
         (new / "example.py").write_text(EXAMPLE[target], "utf-8")
+        write_encoder(bundle.encoder, new, program=target == "onnx")
         if target == "onnx":
-            _write_reader(bundle, new)
+            _write_labels(bundle, new)
         seal(EXPORT, new, target=target, model=bundle.digest, fieldwise=__version__)
     return difference
 
 
-def _write_reader(bundle: Bundle, folder: Path) -> None:
-    """Write what leads from raw rows to predictions beside the network."""
-    (folder / "encode.py").write_text(
-        Path(__file__).with_name("standalone.py").read_text("utf-8"), "utf-8"
-    )
-    (folder / "layout.json").write_text(json.dumps(to_plain(bundle.encoder.layout)), "utf-8")
+def _write_labels(bundle: Bundle, folder: Path) -> None:
+    """Write what leads from logits to predictions."""
     labels = []
     for label in bundle.schema.labels:
         calibration = to_plain(bundle.calibration.get(label.name))
@@ -159,6 +161,38 @@ def _write_reader(bundle: Bundle, folder: Path) -> None:
             }
         )
     (folder / "labels.json").write_text(json.dumps(labels), "utf-8")
+
+
+def write_encoder(encoder: Encoder, folder: Path, *, program: bool = True) -> None:
+    """Write an encoder, and the `program` that leads from raw rows to the network's inputs."""
+    (folder / "encoder.json").write_text(encoder.to_json(), "utf-8")
+    if not program:
+        return
+    (folder / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")
+    (folder / "encode.py").write_text(_encoder_source(encoder), "utf-8")
+
+
+def _encoder_source(encoder: Encoder) -> str:
+    """The program `encode.py`: `standalone.py` with `portable.py` and the cell functions of the encoder's kinds."""
+    imports: set[str] = set()
+    definitions = []
+    for module in (portable, standalone):
+        source = inspect.getsource(module)
+        _, *nodes = ast.parse(source).body
+        is_import = [isinstance(node, (ast.Import, ast.ImportFrom)) for node in nodes]
+        first_definition = is_import.index(False)
+        imports.update(map(ast.unparse, nodes[:first_definition]))
+        lines = source.splitlines()
+        definitions.append("\n".join(lines[nodes[first_definition].lineno - 1 :]))
+    shared, program = definitions
+
+    kinds = {f.kind: kind_of(f) for f in encoder.fields}
+    functions = [function for kind in kinds.values() for function in (*kind.helpers, kind.cell)]
+    sources = [inspect.getsource(function).strip() for function in dict.fromkeys(functions)]
+    cells = ", ".join(f'"{name}": {kind.cell.__name__}' for name, kind in kinds.items())
+    program = program.replace("CELLS: dict[str, Any] = {}", f"CELLS = {{{cells}}}")
+    header = "\n".join(sorted(line for line in imports if not line.startswith("from fieldwise")))
+    return "\n\n\n".join([f'"""{standalone.__doc__}"""\n\n{header}', shared, *sources, program, ""])
 
 
 _Run = Callable[[Batch], np.ndarray]

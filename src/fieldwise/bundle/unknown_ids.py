@@ -6,7 +6,8 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.encode.vocabulary import UNKNOWN, Vocabulary
+from fieldwise.data.encode.portable import UNKNOWN
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.schema.ids import Who, named_id
 
 MOST_ROWS_CHECKED = 10_000

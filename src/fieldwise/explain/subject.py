@@ -19,7 +19,8 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.numbers import is_mark
-from fieldwise.data.encode.vocabulary import UNKNOWN, Vocabulary
+from fieldwise.data.encode.portable import UNKNOWN
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError

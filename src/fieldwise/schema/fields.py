@@ -1,8 +1,9 @@
 """The kinds of fields: what a column's cells hold, and how a model reads them.
 
 Each kind states what its cells hold (`cell`), how many values of a list are read (`max_length`) and
-whose rows it uses (`shares`). Other modules ask for these, not for the kind, so that a new kind
-needs no change there.
+whose rows it uses (`shares`); one of numbers has a `number_format`, one of lists a `separator`.
+Other modules ask for these, not for the kind, so that a new kind needs no change there. How a kind
+is fitted and encoded: `fieldwise.data.encode.kinds`.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class Column:
             object.__setattr__(self, "column", self.name)
         what = f"field {self.name!r}"
         check_choices(self, what)
-        if self.cell != "number":
+        if hasattr(self, "min_count"):
             check_count(f"{what}: min_count", self.min_count)
             if self.hash_buckets is not None:
                 check_count(f"{what}: hash_buckets", self.hash_buckets)
@@ -42,7 +43,7 @@ class Column:
                 raise SchemaError(
                     f"{what} shares the rows of {self.shares!r}, with its min_count and hash_buckets: remove its own"
                 )
-        if self.cell == "list" and not self.separator:
+        if hasattr(self, "separator") and not self.separator:
             raise SchemaError(f"{what}: separator must not be empty")
         if self.max_length is not None:
             check_count(f"{what}: max_length", self.max_length)

@@ -22,7 +22,7 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from fieldwise.data.encode.columns import ONE_VALUE, cell_text
+from fieldwise.data.encode.portable import ONE_VALUE, cell_text
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.layers.candidates import Part

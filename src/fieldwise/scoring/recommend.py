@@ -9,7 +9,8 @@ import polars as pl
 import torch
 
 from fieldwise.data.encode.columns import as_text, empty_as_null
-from fieldwise.data.encode.vocabulary import UNKNOWN, Vocabulary
+from fieldwise.data.encode.portable import UNKNOWN
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.frames import as_given

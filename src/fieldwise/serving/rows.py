@@ -20,16 +20,13 @@ import polars as pl
 from polars.exceptions import PanicException
 
 from fieldwise.data.encode.columns import (
-    FLOAT32_MAX,
-    ONE_VALUE,
     as_list,
     as_text,
-    cell_list,
-    cell_text,
     duration_seconds,
     text_numbers,
 )
 from fieldwise.data.encode.numbers import without_marked_numbers
+from fieldwise.data.encode.portable import FLOAT32_MAX, ONE_VALUE, cell_text, cell_texts
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
@@ -160,7 +157,7 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
     newest = None if field.max_length is None else max(MAX_LIST_VALUES, field.max_length)
 
     def texts(value: Any) -> list[str]:
-        elements = cell_list(value, field.separator, newest=newest, text=text_of)
+        elements = cell_texts(value, field.separator, newest=newest, text=text_of)
         if newest is None and len(elements) > MAX_LIST_VALUES:
             raise ValueError(f"a list of at most {MAX_LIST_VALUES:,} values")
         return elements

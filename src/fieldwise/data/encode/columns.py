@@ -7,9 +7,8 @@ time does not depend on its column's unit.
 Letters: N rows, K different texts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -22,17 +21,10 @@ from fieldwise.data.encode.numbers import (
     plain_numbers,
     without_marked_numbers,
 )
+from fieldwise.data.encode.portable import FLOAT32_MAX, LARGEST_WHOLE
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS
-
-FLOAT32_MAX = float(np.finfo(np.float32).max)
-ONE_VALUE = "one value (text, a number, true or false) or null"
-LARGEST_WHOLE = 2**53  # below it, floats represent all integers
-# polars'
-WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
 
 
 def as_text(column: pl.Series) -> pl.Series:
@@ -60,47 +52,6 @@ def as_text(column: pl.Series) -> pl.Series:
     return (
         column.to_frame("cell").select(_text(pl.col("cell"), kind)).to_series().rename(column.name)
     )
-
-
-def cell_text(value: object) -> str | None:
-    """`as_text` of one cell, faster than a column where cells are few; a TypeError ends "the cell must be".
-
-    >>> cell_text(3.0), cell_text(True), cell_text(2.5), cell_text("")
-    ('3', 'true', '2.5', None)
-    """
-    if value is None or isinstance(value, str):
-        return value or None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        if value.is_integer() and abs(value) < LARGEST_WHOLE:
-            return str(int(value))
-        text: str | None = as_text(pl.Series([value], dtype=pl.Float64)).item()
-        return text
-    raise TypeError(ONE_VALUE)
-
-
-def cell_list(
-    value: object,
-    separator: str,
-    *,
-    newest: int | None = None,
-    text: Callable[[object], str | None] = cell_text,
-) -> list[str]:
-    """`as_list` of one cell: a list of what `text` takes, one such value, whose text is split at `separator`, or None.
-
-    >>> cell_list("a| b||", "|"), cell_list([7, None, " ", 8, 9], "|", newest=2), cell_list(7, "|")
-    (['a', 'b'], ['8', '9'], ['7'])
-    """
-    if isinstance(value, list):
-        result = value
-    else:
-        one_text = None if value is None else text(value)
-        result = [] if one_text is None else one_text.split(separator)
-    cleaned = ((text(one) or "").strip(WHITE) for one in reversed(result) if one is not None)
-    return list(islice(filter(None, cleaned), newest))[::-1]
 
 
 def as_number(

@@ -9,19 +9,25 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode import fitted_fields
-from fieldwise.data.encode.columns import FLOAT32_MAX, as_number, cell_list, cell_text
-from fieldwise.data.encode.fitted_fields import Cells, Counted, Fitted
-from fieldwise.data.encode.numbers import marked_numbers, marks_in
-from fieldwise.data.encode.numeric import Bins, Scaling
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.kinds import (
+    Cells,
+    Counted,
+    Fitted,
+    count_column,
+    fit_counted,
+    kind_of,
+)
+from fieldwise.data.encode.numbers import marks_in
+from fieldwise.data.encode.portable import MISSING, UNKNOWN, CellEncoder, encode_rows, marks_of
 from fieldwise.data.encode.serialise import FieldEntry, read_entry, write_entry
-from fieldwise.data.encode.vocabulary import MISSING, UNKNOWN, Vocabulary
+from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
@@ -103,10 +109,8 @@ class Encoder:
                     chunks = counted(f)
                 else:
                     column = column_of(train, f)
-                    chunks = fitted_fields.count_column(
-                        f, column, missing=schema.missing, budget=budget
-                    )
-                fitted = fitted_fields.fit_counted(f, chunks, budget=budget)
+                    chunks = count_column(f, column, missing=schema.missing, budget=budget)
+                fitted = fit_counted(f, chunks, budget=budget)
             if counted is None:
                 budget.on_rows(rows_to_report[f.name])
             return fitted
@@ -190,9 +194,8 @@ class Encoder:
                 return None
             if not isinstance(fitted, Vocabulary):
                 return fitted
-            counted = fitted_fields.count_column(f, column_of(table, f), budget=NO_LIMIT)
-            values = fitted_fields.new_values(f, fitted, counted, budget=NO_LIMIT)
-            return replace(fitted, values=fitted.values + values)
+            counted = count_column(f, column_of(table, f), budget=NO_LIMIT)
+            return kind_of(f).grow(f, fitted, (chunk.values for chunk in counted))
 
         pairs = zip(self.fields, self.fitted, strict=True)
         grown = each(grow_field, pairs, rows=table.height)
@@ -284,7 +287,7 @@ class Encoder:
         def encode_field(pair: tuple[Field, Fitted]) -> Cells:
             f, fitted = pair
             column = column_of(frame, f)
-            return fitted_fields.encode_column(f, fitted, column, missing=self.missing)
+            return kind_of(f).column(f, fitted, column, self.missing)
 
         with counting_from(first_row):
             encoded = each(encode_field, fields, rows=rows)
@@ -401,7 +404,7 @@ def _has_known_value(f: Field, fitted: Fitted, column: pl.Series, *, budget: Mem
     chunks = (column[rows] for rows in budget.chunk_slices(len(column)))
     # The first rows are nearly always sufficient, and a whole column of histories is long.
     for cells in chain([column.head(PROBE_ROWS)], chunks):
-        ids = fitted_fields.encode_column(f, fitted, cells).ids
+        ids = kind_of(f).column(f, fitted, cells).ids
         if (ids >= first_known_id).any():
             return True
     return False
@@ -410,39 +413,32 @@ def _has_known_value(f: Field, fitted: Fitted, column: pl.Series, *, budget: Mem
 def _field_layout(f: Field, fitted: Fitted, runs: Sequence[tuple[int, int]]) -> FieldLayout:
     """The layout of a field with these runs of rows (`Encoder._runs_of_rows`)."""
     _, offset = runs[0]
-    kind: Literal["id", "value", "bag"] = "id"
-    if isinstance(fitted, Scaling):
-        kind = "value"
-    elif f.cell == "list":
-        kind = "bag"
     layout = FieldLayout(
         name=f.name,
-        kind=kind,
+        kind="id",
         role=f.role,
         offset=offset,
         rows=fitted.rows,
         unknown=isinstance(fitted, Vocabulary),
         extents=tuple(runs[1:]),
     )
-    if f.cell != "list":
-        return layout
-    is_ordered = f.max_length is not None
-    return replace(layout, pooling=f.pooling, ordered=is_ordered, shares=f.shares)
+    return kind_of(f).layout(f, fitted, layout)
 
 
 def _row_major(
     single_ids: Sequence[tuple[FieldLayout, np.ndarray]], numbers: Sequence[np.ndarray], rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of ids within their fields as ids in the shared table [N, S], and of numbers as [N, V]."""
+    """Columns of ids within their fields as ids in the shared table [N, S], and the fields' numbers as [N, V]."""
     ids = np.empty((rows, len(single_ids)), np.int32)
-    values = np.empty((rows, len(numbers)), np.float32)
+    ends = np.cumsum([columns.shape[1] for columns in numbers], dtype=int)
+    values = np.empty((rows, ends[-1] if numbers else 0), np.float32)
 
     def write_block(start: int) -> None:
         block = slice(start, start + ROWS_PER_BLOCK)
         for index, (layout, local_ids) in enumerate(single_ids):
             layout.to_table(local_ids[block], ids[block, index])
-        for index, column in enumerate(numbers):
-            values[block, index] = column[block]
+        for end, columns in zip(ends, numbers, strict=True):
+            values[block, end - columns.shape[1] : end] = columns[block]
 
     each(write_block, range(0, rows, ROWS_PER_BLOCK), rows=rows)
     return ids, values
@@ -489,63 +485,24 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     tensor([[3]], dtype=torch.int32)
     """
     layouts = {f.name: f for f in part.fields}
-    marks = marked_numbers(encoder.missing)
-    ids: list[int] = []
-    numbers: list[float] = []
-    bags: list[np.ndarray] = []
-    lengths: list[int] = []
-    weights: list[float] = []
+    marks = marks_of(encoder.missing)
+    cell_encoders = []
     for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
         layout = layouts.get(field.name)
         if layout is None:
             continue
+        kind = kind_of(field)
         value = values[field.column]
-
-        if isinstance(fitted, (Scaling, Bins)):
-            if not _is_number_or_none(value) or value in marks:
-                return None
-            number = np.nan if value is None else float(value)
-            cells = fitted_fields.number_cells(field, fitted, np.array([number]))
-            ids.append(layout.row(int(cells.ids[0])))
-            if cells.numbers is not None:
-                numbers.append(float(cells.numbers[0]))
-            continue
-
-        texts = _texts_of_cell(field, value)
-        if texts is None:
+        if not kind.is_plain(value):
             return None
-        local_ids = fitted.ids_of(texts or [None])  # an empty list is missing
-        if field.cell == "list":
-            bags.append(layout.to_table(local_ids))
-            lengths.append(len(local_ids))
-            weights.append(1 / len(local_ids) if layout.pooling == "mean" else 1.0)
-        else:
-            ids.append(layout.row(int(local_ids[0])))
-
-    return Batch(
-        torch.tensor([ids], dtype=torch.int32),
-        torch.tensor([numbers], dtype=torch.float32),
-        torch.from_numpy(np.concatenate(bags)) if bags else torch.empty(0, dtype=torch.int32),
-        torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)),
-        torch.from_numpy(np.repeat(np.array(weights, np.float32), lengths)),
-    )
-
-
-def _is_number_or_none(value: object) -> bool:
-    """Whether a value is None or a number that is encoded as it is; a table reports or converts others."""
-    if value is None:
-        return True
-    return type(value) in (int, float) and abs(value) <= FLOAT32_MAX  # type: ignore[arg-type]
-
-
-def _texts_of_cell(f: Field, value: object) -> Sequence[str | None] | None:
-    """The texts of a cell: those of a list, or one; None if it holds something else."""
+        runs = ((0, layout.offset), *layout.extents)
+        is_bag = layout.kind == "bag"
+        cell_encoders.append(CellEncoder(field, fitted, marks, kind.cell, is_bag, runs))
     try:
-        if f.cell == "list":
-            return cell_list(value, f.separator, newest=f.max_length)
-        return [cell_text(value)]
-    except TypeError:
+        arrays = encode_rows([values], cell_encoders)
+    except ValueError:  # which a table explains
         return None
+    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def check_table(

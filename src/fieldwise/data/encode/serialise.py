@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 from weakref import WeakValueDictionary
 
 import polars as pl
 
 from fieldwise.config import parse, to_plain
-from fieldwise.data.encode.fitted_fields import Fitted
+from fieldwise.data.encode.kinds import Fitted, registered_kinds
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import DataError
 from fieldwise.schema import Field
@@ -47,7 +49,7 @@ def read_entry(data: Mapping[str, Any], where: str) -> FieldEntry:
     fitted = data.get("fitted") if isinstance(data, Mapping) else None
     values = fitted.get("values") if isinstance(fitted, Mapping) else None
     if not isinstance(values, list) or set(map(type, values)) != {str}:
-        return parse(FieldEntry, data, where, DataError)  # names the error
+        return _parse_entry(data, where)  # names the error
 
     # twice as fast as a set for millions
     if pl.Series(values, dtype=pl.String).n_unique() < len(values):
@@ -58,10 +60,27 @@ def read_entry(data: Mapping[str, Any], where: str) -> FieldEntry:
 
     assert isinstance(fitted, Mapping), "it has values"
     without_values = {**data, "fitted": {**fitted, "values": []}}
-    entry = parse(FieldEntry, without_values, where, DataError)
+    entry = _parse_entry(without_values, where)
     assert isinstance(entry.fitted, Vocabulary), "no other has values"
     vocabulary = replace(entry.fitted, values=tuple(values))
     return replace(entry, fitted=_interned(vocabulary))
+
+
+def _parse_entry(data: Mapping[str, Any], where: str) -> FieldEntry:
+    kinds = registered_kinds()
+    forms = dict.fromkeys(form for kind in kinds.values() for form in kind.forms)
+    entry = parse(_entry_class(tuple(kinds), tuple(forms)), data, where, DataError)
+    return FieldEntry(field=entry.field, fitted=entry.fitted)
+
+
+@cache
+def _entry_class(fields: tuple[type, ...], forms: tuple[type, ...]) -> type[Any]:
+    """`FieldEntry` with the classes of the registered kinds as annotations, by which `parse` chooses."""
+    annotations: list[Any] = [
+        ("field", reduce(or_, fields)),
+        ("fitted", reduce(or_, forms) | None, None),
+    ]
+    return make_dataclass("FieldEntry", annotations, kw_only=True)
 
 
 def _interned(vocabulary: Vocabulary) -> Vocabulary:

@@ -4,7 +4,7 @@ Local row ids of a field: with a vocabulary 0 missing, 1 unknown, 2.. the values
 first); hashed 0 missing, 1.. the buckets.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, repeat
@@ -15,10 +15,8 @@ import polars as pl
 
 from fieldwise.data.encode.columns import coded, stable_hash
 from fieldwise.data.encode.integer_lookup import IntegerLookup
+from fieldwise.data.encode.portable import MISSING, UNKNOWN, HashedTexts, KnownTexts
 
-MISSING = 0
-UNKNOWN = 1
-BOOLEANS = {"true", "false"}
 INTEGERS = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 # Texts that are looked up one by one, such as a request's context: polars builds an index in every
 # call, 27 ms for 100,000 values.
@@ -28,7 +26,7 @@ VALUES_PER_FEW_TEXT = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class Vocabulary(KnownTexts):
     """A vocabulary: values with their own row, most frequent first.
 
     Args:
@@ -44,12 +42,6 @@ class Vocabulary:
     def rows(self) -> int:
         """Rows of the field in the shared table."""
         return len(self.values) + 2
-
-    @cached_property
-    def boolean(self) -> bool:
-        """Whether the values are booleans: `true` from a frame, but `True` in pandas' CSV files."""
-        lowered = [value.lower() for value in self.values[:3]]
-        return 0 < len(self.values) == len(set(lowered)) and set(lowered) <= BOOLEANS
 
     def ids(self, cells: pl.Series) -> np.ndarray:
         """Local row ids [N] of texts, or of integers as their decimal texts; null is missing, an unseen value unknown.
@@ -71,7 +63,7 @@ class Vocabulary:
         """`ids` of a few texts."""
         if self.boolean:
             texts = (text and text.lower() for text in texts)
-        return np.fromiter(map(self._id_of_text.get, texts, repeat(UNKNOWN)), np.int32)
+        return np.fromiter(map(self.row_of_text.get, texts, repeat(UNKNOWN)), np.int32)
 
     def _are_few(self, cells: pl.Series) -> bool:
         """Whether a dictionary finds the ids of texts faster than their hashes do."""
@@ -85,13 +77,6 @@ class Vocabulary:
         position = position_of_hash.find(texts.hash(seed).to_numpy().view(np.int64))
         is_known = (values.gather(position.clip(min=0)) == texts).fill_null(False).to_numpy()
         return np.where(is_known, position + (UNKNOWN + 1), UNKNOWN).astype(np.int32)
-
-    @cached_property
-    def _id_of_text(self) -> dict[str | None, int]:
-        values = map(str.lower, self.values) if self.boolean else self.values
-        ids: dict[str | None, int] = dict(zip(values, count(UNKNOWN + 1), strict=False))
-        ids[None] = MISSING
-        return ids
 
     @cached_property
     def _id_of_integer(self) -> IntegerLookup:
@@ -115,7 +100,7 @@ class Vocabulary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hashing:
+class Hashing(HashedTexts):
     """Hashing instead of a vocabulary: the row is a stable hash of the text (FNV-1a). Values may share a row."""
 
     buckets: int
@@ -131,7 +116,3 @@ class Hashing:
         dictionary = coded(texts)
         id_of_text = stable_hash(dictionary.texts, self.buckets) + 1
         return dictionary.look_up(id_of_text.astype(np.int32), MISSING)
-
-    def ids_of(self, texts: Sequence[str | None]) -> np.ndarray:
-        """`ids` of a few texts."""
-        return self.ids(pl.Series(texts, dtype=pl.String))

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import LARGEST_WHOLE, as_list
+from fieldwise.data.encode.columns import as_list
+from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.code_or_quantity import (
     Vote,
     bins_lead,

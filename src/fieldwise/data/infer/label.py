@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import LARGEST_WHOLE, as_number, as_text
+from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
+from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import DataError, Row, SchemaError

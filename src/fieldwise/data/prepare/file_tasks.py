@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder, column_of
-from fieldwise.data.encode.fitted_fields import Counted, count_column
+from fieldwise.data.encode.kinds import Counted, count_column
 from fieldwise.data.prepare.prepared import read_encoder
 from fieldwise.data.read.mapped_rows import MappedRows, map_rows
 from fieldwise.data.read.row_numbers import counting_from

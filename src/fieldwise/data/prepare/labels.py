@@ -9,8 +9,9 @@ from typing import NoReturn
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_number, as_text, cell_text
+from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, without_marked_numbers
+from fieldwise.data.encode.portable import cell_text
 from fieldwise.data.read.mapped_rows import take_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS

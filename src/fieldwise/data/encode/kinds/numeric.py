@@ -1,17 +1,30 @@
-"""The fitted part of a numeric field, a scaler or bins: how it is fitted on numbers, and applied to numbers.
+"""Numbers: a cell is one number, which is scaled and multiplies a vector, or falls into a bin.
 
 Local row ids of a field: bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the
 field's vector.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
-from fieldwise.data.encode.columns import FLOAT32_MAX
-from fieldwise.data.encode.vocabulary import MISSING
+from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.kinds.base import Cells, Counted, Kind, register
+from fieldwise.data.encode.portable import (
+    FLOAT32_MAX,
+    MISSING,
+    Cell,
+    CellEncoder,
+    bin_of,
+    cell_number,
+)
+from fieldwise.layout import FieldLayout
 from fieldwise.schema import Numeric
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import MemoryBudget
 
 RANGES_BEYOND = 10
@@ -31,7 +44,11 @@ class Scaling:
     scale: float = 1.0
     clip: tuple[float, float] | None = None
     kind: Literal["scaling"] = "scaling"
-    rows: ClassVar[int] = 2
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return 2
 
     def apply(self, numbers: np.ndarray) -> np.ndarray:
         """The scaled numbers [N], NaN where one is missing."""
@@ -69,6 +86,79 @@ class Bins:
         bin_at_edge: Literal["left", "right"] = "right" if self.closed == "left" else "left"
         bins = np.searchsorted(np.asarray(self.edges), numbers, side=bin_at_edge)
         return np.where(is_missing, MISSING, bins + 1).astype(np.int32)
+
+
+def number_cell(encoder: CellEncoder, value: Any) -> Cell:
+    """The row of a number's bin; or the row of the field's vector and the scaled number."""
+    field = encoder.field
+    fitted = encoder.fitted
+    number = cell_number(value, field.number_format, encoder.marks)
+    is_missing = math.isnan(number)
+    if fitted.logarithm and not is_missing:
+        number = math.copysign(float(np.log1p(abs(number))), number)
+    if fitted.kind == "bins":
+        return [MISSING if is_missing else 1 + bin_of(number, fitted.edges, fitted.closed)], []
+    if is_missing:
+        return [MISSING], [1.0 if field.missing == "vector" else 0.0]
+    low, high = fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX)
+    return [1], [min(max((number - fitted.shift) / fitted.scale, low), high)]
+
+
+@register(Numeric)
+class NumericKind(Kind[Numeric]):
+    """One number per cell.
+
+    The counted values are the numbers, in order, as `number`, or those of them that fitting needs.
+    """
+
+    forms = (Scaling, Bins)
+    plain_types = frozenset({type(None), int, float})
+    cell = staticmethod(number_cell)
+
+    def count(self, f: Numeric, cells: pl.Series, missing: Sequence[str]) -> Counted:
+        """Read a chunk as numbers."""
+        numbers = _numbers(f, cells, missing).drop_nulls()
+        needed = numbers
+        if f.encoding == "value" and f.transform == "none":  # for which their range is enough
+            ends = pl.Series([numbers.min(), numbers.max()], dtype=pl.Float64)
+            needed = ends.drop_nulls()
+        elif f.encoding == "value" and f.transform == "log":
+            # The logarithm of a number depends on no other.
+            needed = numbers.clear()
+        return Counted(len(cells), len(numbers), pl.DataFrame({"number": needed}))
+
+    def fit(
+        self, f: Numeric, values: Iterator[pl.DataFrame], *, budget: MemoryBudget
+    ) -> Scaling | Bins:
+        """Fit a scaler or bins."""
+        arrays = (chunk.get_column("number").to_numpy() for chunk in values)
+        return fit_numbers(f, budget.concatenate(arrays, np.float64), budget=budget)
+
+    def column(
+        self,
+        f: Numeric,
+        fitted: Scaling | Bins,
+        cells: pl.Series,
+        missing: Sequence[str] = MISSING_MARKS,
+    ) -> Cells:
+        """Scale the numbers, or find their bins."""
+        numbers = _numbers(f, cells, missing).fill_null(float("nan")).to_numpy()
+        if isinstance(fitted, Bins):
+            return Cells(fitted.ids(numbers))
+        is_missing = np.isnan(numbers)
+        number_if_missing = 1.0 if f.missing == "vector" else 0.0
+        scaled = np.where(is_missing, number_if_missing, fitted.apply(numbers)).astype(np.float32)
+        ids = np.where(is_missing, np.int32(MISSING), np.int32(1))
+        return Cells(ids, numbers=scaled[:, None])
+
+    def layout(self, f: Numeric, fitted: Scaling | Bins, layout: FieldLayout) -> FieldLayout:
+        """Scaled numbers are a number times a vector, bins are ids."""
+        return replace(layout, kind="value") if isinstance(fitted, Scaling) else layout
+
+
+def _numbers(f: Numeric, cells: pl.Series, missing: Sequence[str]) -> pl.Series:
+    what = f"column {f.column!r} (field {f.name!r})"
+    return as_number(cells, what, form=f.number_format, missing=missing)
 
 
 def signed_log(numbers: np.ndarray) -> np.ndarray:
