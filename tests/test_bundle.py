@@ -341,7 +341,9 @@ def test_a_damaged_or_newer_bundle_may_be_written_over(saved):
 
 
 def test_a_bundle_is_replaced_only_when_asked(saved):
-    with pytest.raises(ConfigError, match="exists: give overwrite to replace it"):
+    with pytest.raises(
+        ConfigError, match="exists: give overwrite=True to replace it, or another folder"
+    ):
         make(seed=1).save(saved)
     np.testing.assert_array_equal(Bundle.load(saved).score(log()), make().score(log()))
     make(seed=1).save(saved, overwrite=True)

@@ -1,13 +1,15 @@
 """What an error's facts survive: other processes, and layers that know more of the place."""
 
 import copy
+import inspect
 
 import pytest
 
 from fieldwise import DataError
+from fieldwise.cli.app import COMMANDS, OPTIONS, as_command
 from fieldwise.data.read.row_numbers import counting_from, naming_lines, renumbering_rows
 from fieldwise.distributed.engine import answered, done_here
-from fieldwise.errors import Row, SchemaError
+from fieldwise.errors import Argument, ConfigError, Row, SchemaError
 
 
 def refuse_a_row(_):
@@ -61,3 +63,32 @@ def test_a_wider_error_keeps_the_row_of_the_one_it_wraps():
         counting_from(100),
     ):
         raise SchemaError("label 'y': ", *narrow.args)
+
+
+def refuse_an_argument(_):
+    raise ConfigError(
+        "b exists: give ", Argument("overwrite", True), " or another ", Argument("out")
+    )
+
+
+def test_the_command_line_names_options_where_the_package_names_arguments():
+    def run(overwrite: bool = False, out: str = "b") -> None:
+        """A command."""
+        answered(done_here(refuse_an_argument, "{}"))
+
+    def without_options() -> None:
+        """A command."""
+        refuse_an_argument({})
+
+    with pytest.raises(ConfigError, match=r"^b exists: give overwrite=True or another out$"):
+        run()
+    with pytest.raises(ConfigError, match=r"^b exists: give --overwrite or another --out$"):
+        as_command(run)(overwrite=False, out="b")
+    with pytest.raises(ConfigError, match=r"^b exists: give overwrite=True or another out$"):
+        as_command(without_options)()
+
+
+def test_options_of_the_table_are_options_of_commands():
+    runs = [run for commands in COMMANDS.values() for run in commands.values()]
+    options = {name for run in runs for name in inspect.signature(as_command(run)).parameters}
+    assert {parameter for parameter, _ in OPTIONS.values()} <= options

@@ -35,6 +35,25 @@ class Row:
         return f"row {self.number} (counting from 0){of_file}"
 
 
+@dataclass(frozen=True)
+class Argument:
+    """An argument that an error names, as Python writes it; the command line names its option instead.
+
+    >>> print(Argument("out"), Argument("overwrite", True))
+    out overwrite=True
+
+    Args:
+        name: the argument's name.
+        value: the value to give; None: none is shown.
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+
 class FieldwiseError(Exception):
     """Base class of all errors that fieldwise raises for users; `args` are the parts of the sentence."""
 

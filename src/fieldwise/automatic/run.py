@@ -30,7 +30,7 @@ from fieldwise.automatic.trials import Trials
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.tables import as_table
-from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.errors import Argument, ConfigError, DataError, FieldwiseError
 from fieldwise.evaluation.calibration import Calibration, before_and_after
 from fieldwise.runs.data_settings import IN_MEMORY, DataSettings
 from fieldwise.runs.pipeline import evaluate_on_test
@@ -242,23 +242,29 @@ def _write_report(out: Path, device: str, note: Note, *, has_time: bool) -> Path
 def _claimed(out: Path, *, overwrite: bool) -> Iterator[None]:
     """Lock a folder for one run; it must not exist, be empty, or hold an earlier result to replace."""
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"out is a folder, but {out} is a file: choose another name")
+        raise ConfigError(
+            Argument("out"), f" is a folder, but {out} is a file: choose another name"
+        )
     if out.is_dir() and any(out.iterdir()):
         if not (out / BOARD).is_file():
             raise ConfigError(
-                f"out needs a folder of its own: {out} holds other files; choose another"
+                Argument("out"),
+                f" needs a folder of its own: {out} holds other files; choose another",
             )
         if not overwrite:
-            raise already_exists(out)
+            raise already_exists(out, "out")
         others = sorted({path.name for path in out.iterdir()} - FILES)
         if others:
             raise ConfigError(
-                f"overwrite replaces the whole of {out}, which holds {others[0]!r} too: move it away first"
+                Argument("overwrite"),
+                f" replaces the whole of {out}, which holds {others[0]!r} too: move it away first",
             )
     check_folder(out)
     with Store(out.absolute().parent).claim(out.name) as mine:
         if not mine:
-            raise ConfigError(f"another run is writing to {out}: wait for it, or give another out")
+            raise ConfigError(
+                f"another run is writing to {out}: wait for it, or give another ", Argument("out")
+            )
         yield
 
 

@@ -19,7 +19,7 @@ from fieldwise.data.read.table_writer import TableWriter
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task
-from fieldwise.errors import BundleError, ConfigError
+from fieldwise.errors import Argument, BundleError, ConfigError
 from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import check_not_input, scratch_folder, write_atomically
@@ -180,7 +180,8 @@ def _columns(
     labels = bundle.schema.labels
     if logit and all(label.task != "binary" for label in labels):
         raise ConfigError(
-            f"logit is for probabilities, but the label {labels[0].name!r} is a number: omit it"
+            Argument("logit"),
+            f" is for probabilities, but the label {labels[0].name!r} is a number: omit it",
         )
     ends = {"": labels[0].task} | {f".{label.name}": label.task for label in labels[1:]}
     predictions = [column + end for end in ends]
@@ -189,7 +190,8 @@ def _columns(
     twice = [name for k, name in enumerate(names) if name in names[:k]]
     if twice:
         raise ConfigError(
-            f"predictions need a new column, but {twice[0]!r} exists already: give another column"
+            f"predictions need a new column, but {twice[0]!r} exists already: give another ",
+            Argument("column"),
         )
     return predictions, logits
 

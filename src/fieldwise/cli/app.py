@@ -10,7 +10,6 @@ import dataclasses
 import inspect
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -42,7 +41,7 @@ from fieldwise.cli import (
     tune,
 )
 from fieldwise.cli.show import IMPORTS
-from fieldwise.errors import ConfigError, FieldwiseError
+from fieldwise.errors import Argument, ConfigError, FieldwiseError
 from fieldwise.version import __version__
 
 COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
@@ -88,23 +87,14 @@ METAVARS = {int: "N", float: "X", Path: "PATH"}
 """What a value is called in help, by its type; a value of another type has the option's name."""
 PANEL_OF = dict.fromkeys(("json", "quiet", "verbose", "progress", "tracker"), "Output")
 PANEL_OF |= dict.fromkeys(("device", "precision", "processes", "workers", "engine"), "Machine")
-SPOKEN = (
-    ("read", r"(?<!--read )(?<!--read ')\b(?=(separator|encoding|columns)=)", "--read "),
-    ("positive", "ones as positive", "ones with --positive"),
-    ("settings", "^override ", "--set "),
-    ("ranking", "omit the ranking", "omit --ranking"),
-    ("keep_seen", "keep_seen=True", "--keep-seen"),
-    (
-        "overwrite",
-        r"overwrite to replace it, or another out\b",
-        "--overwrite to replace it, or another --out",
-    ),
-    ("slices", "a slice must", "--slice must"),
-    ("logit", "^logit is for", "--logit is for"),
-    ("column", "another column$", "another --column"),
-    ("out", "^out must not be an input", "--out must not be an input"),
-)
-"""By option, an argument's name in errors of the package, and what the command line calls it."""
+OPTIONS = {
+    "separator": ("read", "--read separator={!r}"),
+    "encoding": ("read", "--read encoding={!r}"),
+    "folder": ("out", "--out"),
+    "overrides": ("settings", "--set"),
+    "slices": ("slices", "--slice"),
+}
+"""By argument of the package whose option has another name: the command's parameter, and what is typed."""
 UNLISTED = ("install_completion", "show_completion")
 """Options that work and are not listed in the help."""
 LOG_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -119,10 +109,10 @@ def as_command(run: Callable[..., None]) -> Callable[..., None]:
         try:
             _call(run, given)
         except FieldwiseError as e:
-            sentence = _spoken(str(e), given)
-            if sentence == str(e):
-                raise
-            raise type(e)(sentence) from None
+            e.args = tuple(
+                _option(part, given) if isinstance(part, Argument) else part for part in e.args
+            )
+            raise
 
     verbose = inspect.Parameter(
         "verbose", inspect.Parameter.KEYWORD_ONLY, default=0, annotation=Verbose
@@ -146,12 +136,11 @@ def _set_up_log(*, verbose: int, quiet: bool) -> None:
     logger.setLevel(logging.ERROR if quiet else level)
 
 
-def _spoken(sentence: str, given: Mapping[str, Any]) -> str:
-    """An error of the package with the names of options instead of those of arguments."""
-    for option, pattern, name in SPOKEN:
-        if option in given:
-            sentence = re.sub(pattern, name, sentence)
-    return sentence
+def _option(argument: Argument, given: Mapping[str, Any]) -> str:
+    """The option of a command for an argument of the package, or the argument if the command has none."""
+    option = f"--{argument.name.replace('_', '-')}"
+    parameter, typed = OPTIONS.get(argument.name, (argument.name, option))
+    return typed.format(argument.value) if parameter in given else str(argument)
 
 
 class _Plain:

@@ -18,7 +18,14 @@ from itertools import islice
 from typing import Any
 
 from fieldwise import errors
-from fieldwise.errors import ConfigError, FieldwiseError, LostProcessError, Row, first_line
+from fieldwise.errors import (
+    Argument,
+    ConfigError,
+    FieldwiseError,
+    LostProcessError,
+    Row,
+    first_line,
+)
 
 Task = Mapping[str, Any]
 """What a piece of work is given: plain values that JSON can hold."""
@@ -61,14 +68,23 @@ def answered(text: str) -> dict[str, Any]:
     for sentence in done["warnings"]:
         warnings.warn(sentence, stacklevel=2)
     if "error" in done:
-        sentence = [Row(**part) if isinstance(part, dict) else part for part in done["sentence"]]
-        raise getattr(errors, done["error"])(*sentence)
+        raise getattr(errors, done["error"])(*map(_part, done["sentence"]))
     return dict(done["answer"])
 
 
-def _plain(part: object) -> str | dict[str, Any]:
-    """A part of an error's sentence as JSON holds it."""
-    return asdict(part) if isinstance(part, Row) else str(part)
+def _plain(part: object) -> str | list[Any]:
+    """A part of an error's sentence as JSON holds it: a text, or a fact's class and values."""
+    if isinstance(part, Row | Argument):
+        return [type(part).__name__, asdict(part)]
+    return str(part)
+
+
+def _part(plain: str | list[Any]) -> object:
+    """A part of an error's sentence from its JSON."""
+    if isinstance(plain, str):
+        return plain
+    name, values = plain
+    return getattr(errors, name)(**values)
 
 
 @contextlib.contextmanager

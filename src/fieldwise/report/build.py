@@ -127,7 +127,7 @@ def _score(runs: Sequence[ReportedRun], data_dir: Path, cache: Cache | None) -> 
                 prepared_by_settings[key] = prepare_recipe(run.recipe, data_dir, cache=cache)
             except FieldwiseError as e:
                 raise type(e)(
-                    f"the rows of the run {run.folder} cannot be prepared again: {e}"
+                    f"the rows of the run {run.folder} cannot be prepared again: ", *e.args
                 ) from None
         run.score(prepared_by_settings[key])
 

@@ -13,7 +13,7 @@ from fieldwise.evaluation.popularity import REPLICATES, compare_with_popularity
 from fieldwise.evaluation.words import of_100
 from fieldwise.report.page import Block, Caution, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
-from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items
+from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items, ranking_obstacle
 from fieldwise.schema import Label
 
 TITLE = "Compared with the popularity baseline"
@@ -41,6 +41,9 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _omitted("a run stored by `compare` has no network: train a bundle")
     if run.recipe.target_encoding is not None:
         return _omitted("target encoding depends on rows, so an item has no values of its own")
+    obstacle = ranking_obstacle(run.recipe.schema)
+    if obstacle:
+        return _omitted(obstacle)
 
     settings = _ranking_settings(run, item, seed)
     try:
@@ -50,8 +53,7 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
             "no test user has a positive row of an item that the user had not liked before"
         )
     except FieldwiseError as e:
-        # the report has no such option
-        return _omitted(str(e).removesuffix(", or omit the ranking"))
+        return _omitted(str(e))
     try:
         ranked = rank_items(run.bundle, task)
     except FieldwiseError as e:

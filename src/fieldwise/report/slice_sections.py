@@ -11,7 +11,7 @@ from fieldwise.charts import wider
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text, coded
 from fieldwise.display import Table
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import Argument, ConfigError, DataError
 from fieldwise.evaluation.slices import (
     ABSENT,
     LEAST_OF_A_CLASS,
@@ -46,7 +46,8 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
     for name in names:
         if name not in known:
             raise ConfigError(
-                f"a slice must be a field or a column of the rows, found {name!r}: {nearest(name, known)}"
+                Argument("slices"),
+                f" must be a field or a column of the rows, found {name!r}: {nearest(name, known)}",
             )
 
 

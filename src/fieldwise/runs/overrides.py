@@ -13,7 +13,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TargetEncoding,
 )
-from fieldwise.errors import ConfigError
+from fieldwise.errors import Argument, ConfigError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import SECTIONS
 from fieldwise.runs.setting_paths import nearest_setting, setting_path
@@ -83,7 +83,9 @@ def check_override(override: str, settings: Mapping[str, Any]) -> None:
     if suggestion is not None:
         listing = hint.partition("? ")[2] or hint  # without its own suggestion
         hint = f"did you mean {suggestion!r}? {listing}"
-    raise ConfigError(f"override {override}: a recipe has no setting {key!r}: {hint}")
+    raise ConfigError(
+        Argument("overrides"), f" {override}: a recipe has no setting {key!r}: {hint}"
+    )
 
 
 def _names_by_section() -> dict[str, set[str]]:

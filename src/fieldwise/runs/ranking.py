@@ -19,7 +19,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import latest_values, order_values
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import Argument, ConfigError, DataError
 from fieldwise.evaluation.ranking import places
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
@@ -60,18 +60,26 @@ class RankingSettings:
 
 def check_ranking(schema: Schema) -> None:
     """Check, before any work, that a schema allows ranking; else a ConfigError."""
+    obstacle = ranking_obstacle(schema)
+    if obstacle:
+        raise ConfigError(f"{obstacle}, or omit ", Argument("ranking"))
+
+
+def ranking_obstacle(schema: Schema) -> str:
+    """Why a schema does not allow ranking, and what to change in it; empty if it does."""
     if schema.label.task != "binary":
-        raise ConfigError(
+        return (
             f"ranking needs a binary label, but {schema.label.name!r} is a number: give it "
-            "a rule (positive_above), or omit the ranking"
+            "a rule (positive_above)"
         )
     item_columns = {field.column for field in schema.with_role("item")}
     if not item_columns or item_columns == set(schema.columns):
         side = "user or context" if item_columns else "item"
-        raise ConfigError(
+        return (
             f"ranking needs fields of items and of users or contexts, but no field of the schema has the role {side}: "
-            "set the fields' roles, or omit the ranking"
+            "set the fields' roles"
         )
+    return ""
 
 
 class RankingTask:
@@ -113,14 +121,17 @@ class RankingTask:
         all_positives = test_likes.unique([USER, ITEM], keep="first")
         positives = all_positives.join(excluded, on=[USER, ITEM], how="anti")
         if positives.height == 0:
-            reason = "there is none"
+            reason: list[object] = ["there is none"]
             if all_positives.height:
-                reason = (
-                    f"all {all_positives.height:,} were liked before: keep_seen=True ranks them too"
-                )
+                reason = [
+                    f"all {all_positives.height:,} were liked before: ",
+                    Argument("keep_seen", True),
+                    " ranks them too",
+                ]
             raise DataError(
                 f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
-                f"{columns[ITEM]!r}, and {reason}"
+                f"{columns[ITEM]!r}, and ",
+                *reason,
             )
 
         all_users = positives.get_column(USER).unique().sort()

@@ -409,7 +409,7 @@ class _Runs:
                 task = RankingTask(prepared, recipe.schema, self.ranking)
             trained = train_recipe(recipe, prepared, self.context.callbacks(title), unfinished)
         except FieldwiseError as e:
-            raise type(e)(f"{title}: {e}") from None
+            raise type(e)(f"{title}: ", *e.args) from None
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         if trained.warm_start is not None:

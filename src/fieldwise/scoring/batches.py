@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, Row
 from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.storage.arrays import mapped_array
@@ -63,8 +63,9 @@ def finite(scores: np.ndarray) -> np.ndarray:
         if wrong.any():
             row = int(wrong.argmax())
             raise DataError(
-                f"a prediction must be a finite number, but found {scores[row]} in row {row} (counting from "
-                "0): its weights or the row's numbers are too large; train with a transform such as log, or with bins"
+                f"a prediction must be a finite number, but found {scores[row]} in ",
+                Row(row),
+                ": its weights or the row's numbers are too large; train with a transform such as log, or with bins",
             )
     return scores
 

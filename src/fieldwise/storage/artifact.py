@@ -152,7 +152,7 @@ class Kind:
             )
         has_artifact = (folder / self.manifest).exists()
         if has_artifact and not overwrite:
-            raise files.already_exists(folder)
+            raise files.already_exists(folder, "folder")
         if not folder.exists() or has_artifact:
             return
         names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))

@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
 
-from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.errors import Argument, ConfigError, DataError, FieldwiseError
 
 _BLOCK = 1 << 17  # 64-bit words: 1 MiB
 _OCTETS = 8 * _BLOCK
@@ -165,9 +165,12 @@ def new_file(path: Path, *, flush: bool = True, partial: Path | None = None) -> 
             partial.unlink()
 
 
-def already_exists(out: Path) -> ConfigError:
-    """The error for an output that exists, and is not to be replaced."""
-    return ConfigError(f"{out} exists: give overwrite to replace it, or another out")
+def already_exists(out: Path, argument: str) -> ConfigError:
+    """The error for an output that exists, and is not to be replaced; `argument` is the one that gives it."""
+    overwrite = Argument("overwrite", True)
+    return ConfigError(
+        f"{out} exists: give ", overwrite, " to replace it, or another ", Argument(argument)
+    )
 
 
 def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
@@ -189,7 +192,8 @@ def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
                 else f"{out}, which is {'' if same else 'part of '}the input {path}"
             )
             raise ConfigError(
-                f"out must not be an input, which it would replace, found {shown}: choose another name"
+                Argument("out"),
+                f" must not be an input, which it would replace, found {shown}: choose another name",
             )
 
 
@@ -206,7 +210,7 @@ def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path] = ()) -> 
     check_not_input(out, inputs)
     check_file(out)
     if out.exists() and not overwrite:
-        raise already_exists(out)
+        raise already_exists(out, "out")
 
 
 def check_file(path: Path) -> None:

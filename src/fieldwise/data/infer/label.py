@@ -15,7 +15,7 @@ from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
-from fieldwise.errors import DataError, Row, SchemaError
+from fieldwise.errors import Argument, DataError, Row, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
@@ -334,7 +334,9 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
     if len(positive) == len(values):
         raise SchemaError(
             f"a label needs values that are not positive: all of column {name!r}, {_listed(values)}, are words of "
-            "a positive outcome; give the positive ones as positive, and all others are negative"
+            "a positive outcome; give the positive ones with ",
+            Argument("positive"),
+            ", and all others are negative",
         )
     if positive and (negative or len(values) <= MOST_RATINGS):
         doubts = []
@@ -359,7 +361,9 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
         )
     raise SchemaError(
         f"a text label needs two values to be binary: column {name!r} holds {len(values)}, {_listed(values)}; "
-        "give the positive ones as positive; all others are negative"
+        "give the positive ones with ",
+        Argument("positive"),
+        "; all others are negative",
     )
 
 
@@ -417,7 +421,8 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
     if not positive or not has_negative:
         raise SchemaError(
             f"stars make a binary label if some are above 3 and some below: column {text.name!r} only holds "
-            f"{_listed(ordered)}; give the positive ones as positive"
+            f"{_listed(ordered)}; give the positive ones with ",
+            Argument("positive"),
         )
     above = int(text.is_in(list(positive)).sum())
     rows = len(text)

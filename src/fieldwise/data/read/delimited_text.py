@@ -19,9 +19,9 @@ from fieldwise.data.read.text_stream import (
     CHUNK_BYTES,
     LINES_CHUNK_BYTES,
     ByteSource,
-    encoding_sentence,
+    not_utf8,
 )
-from fieldwise.errors import DataError
+from fieldwise.errors import Argument, DataError
 
 MOST_COLUMNS = 100_000
 _MOST_HEADER_LINES = 1000
@@ -306,7 +306,7 @@ def explain(source: ByteSource, separator: str, width: int, reason: str) -> NoRe
     try:
         _check_records(source, separator, width)
     except UnicodeDecodeError:
-        raise DataError(encoding_sentence(source)) from None
+        raise not_utf8(source) from None
     for number, line in enumerate(source.lines(), source.first_line):
         if line.count(b'"') % 2:
             raise DataError(
@@ -340,7 +340,8 @@ def _check_records(source: ByteSource, separator: str, width: int) -> None:
                 other = "," if separator == ";" else ";"
                 raise DataError(
                     f"every line must have {fields}: {source.path} line {line} has {len(record)}; correct the line, or "
-                    f"give another separator than {separator!r}, such as separator={other!r}"
+                    f"give another separator than {separator!r}, such as ",
+                    Argument("separator", other),
                 )
             line = source.first_line + records.line_num
     except csv.Error as e:

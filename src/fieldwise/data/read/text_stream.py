@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.errors import Argument, DataError, MissingExtraError
 
 CHUNK_BYTES = 1 << 24
 LINES_CHUNK_BYTES = 1 << 20
@@ -168,25 +168,28 @@ def read_lines(source: ByteSource) -> pl.Series:
         # The line in front keeps polars from taking text for packed bytes, as `x^` begins zlib's.
         lines = pl.read_lines(b"\n" + text, name="line").get_column("line").slice(1)
     except pl.exceptions.ComputeError as e:
-        raise DataError(encoding_sentence(source)) from e
+        raise not_utf8(source) from e
     last_filled = (lines.str.strip_chars() != "").arg_true().max()
     if last_filled is None:
         return lines.head(0)
     return lines.head(int(last_filled) + 1)  # type: ignore[arg-type]
 
 
-def encoding_sentence(source: ByteSource) -> str:
-    """A sentence for text that is not in UTF-8: the first bad line, and the encoding to try."""
+def not_utf8(source: ByteSource) -> DataError:
+    """The error for text that is not in UTF-8: the first bad line, and the encoding to try."""
     for number, line in enumerate(source.lines(), source.first_line):
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as e:
             likely = _likely_encoding(line, is_first=number == 1)
-            return (
+            return DataError(
                 f"{source.path} is not in encoding utf-8: line {number} holds the byte 0x{line[e.start]:02x}; "
-                f"give the encoding it was written in, probably encoding={likely!r}"
+                "give the encoding it was written in, probably ",
+                Argument("encoding", likely),
             )
-    return f"{source.path} is not in encoding utf-8; give the encoding that it was written in"
+    return DataError(
+        f"{source.path} is not in encoding utf-8; give the encoding that it was written in"
+    )
 
 
 def _likely_encoding(line: bytes, *, is_first: bool) -> str:

@@ -22,7 +22,7 @@ from fieldwise.data.read.formats.table_files import (
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource, suffix_of
 from fieldwise.data.read.text_types import TextTypes
-from fieldwise.errors import DataError, Row
+from fieldwise.errors import Argument, DataError, Row
 
 _SEPARATORS = ("\t", ";", "|", ",")
 _SEPARATOR_BY_SUFFIX = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -144,8 +144,8 @@ class DelimitedFiles(TableFiles):
         for other in _SEPARATORS:
             if other in name and other != separator:
                 raise DataError(
-                    f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give "
-                    f"separator={other!r}"
+                    f"{path} was read as one column {name[:60]!r} with delimiter {separator!r}; give ",
+                    Argument("separator", other),
                 )
 
     def _check_no_header(self, first_chunk: pl.DataFrame, path: Path) -> None:
