@@ -148,7 +148,10 @@ def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
             continue
         meaning = said.get(field.name, "").replace("|", "&#124;")
         shown = meaning[:1].upper() + meaning[1:] if not meaning.startswith("`") else meaning
-        cells = f"`{field.name}`", type_words(hints[field.name]), default_words(field), shown
+        words = type_words(hints[field.name])
+        if "choices" in field.metadata:
+            words = ", ".join(f"`{choice}`" for choice in field.metadata["choices"]())
+        cells = f"`{field.name}`", words, default_words(field), shown
         rows.append(f"| {' | '.join(cells)} |")
     return rows
 

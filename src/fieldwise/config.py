@@ -90,7 +90,7 @@ def convert_settings(settings: Any) -> None:
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)
         try:
-            converted = _convert(value, hints[f.name], f.name, ConfigError)
+            converted = _convert_field(value, f, hints[f.name], f.name, ConfigError)
         except TypeError:  # `isinstance` does not know the annotation of a user's own setting
             continue
         if converted is not value:
@@ -174,7 +174,8 @@ def parse(
         if required and name not in data:
             raise error(f"{whole} needs the setting {name!r}, which is missing")
     values = {
-        key: _convert(value, hints[key], _below(where, key), error) for key, value in data.items()
+        key: _convert_field(value, fields[key], hints[key], _below(where, key), error)
+        for key, value in data.items()
     }
     try:
         return cls(**values)
@@ -212,6 +213,20 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
             else {f"{above}{key}": value}
         )
     return results
+
+
+def _convert_field(
+    value: Any,
+    field: "dataclasses.Field[Any]",
+    hint: Any,
+    path: str,
+    error: type[FieldwiseError],
+) -> Any:
+    """A field's value as its type hint says; a name must be one that the function `choices` of its metadata returns."""
+    converted = _convert(value, hint, path, error)
+    if converted is not None and "choices" in field.metadata:
+        check_choice(path, converted, field.metadata["choices"](), error)
+    return converted
 
 
 def _convert(value: Any, hint: Any, path: str, error: type[FieldwiseError]) -> Any:

@@ -1,7 +1,5 @@
 """Replicates against the metrics of the resampled rows, and intervals against theory."""
 
-from typing import get_args
-
 import numpy as np
 import pytest
 from scipy.stats import t as student
@@ -16,11 +14,9 @@ from sklearn.metrics import (
 
 from fieldwise import DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.metrics import METRICS, compared
-from fieldwise.evaluation.ranking import values_by_group
-from fieldwise.training.settings import Monitor
+from fieldwise.evaluation.ranking import mixed_group_values, values_by_group
 
 
 def log(rows=300, seed=0):
@@ -56,14 +52,15 @@ def test_a_replicate_is_the_metric_of_rows_sampled_with_replacement(subtests):
 def test_groups_are_sampled_whole():
     y, scores = log(400)
     group = np.arange(400) // 10
-    result = resampled_gauc(y, scores[0], group, replicates=3, seed=5)
+    values, rows = mixed_group_values(y, scores[0], group)
+    result = resampled_groups(values, rows, replicates=3, seed=5)
     mixed = [g for g in range(40) if 0 < y[group == g].sum() < 10]
     values = np.array([roc_auc_score(y[group == g], scores[0][group == g]) for g in mixed])
     rng = np.random.default_rng(5)
     for value in result:
         assert value == pytest.approx(values[rng.integers(0, len(mixed), len(mixed))].mean())
     with pytest.raises(DataError, match="both classes, found none"):
-        resampled_gauc([0, 0], [1.0, 2.0], ["a", "b"])
+        mixed_group_values([0, 0], [1.0, 2.0], ["a", "b"])
 
 
 def test_replicates_of_group_auc_are_sums_in_the_order_of_the_draw():
@@ -77,7 +74,8 @@ def test_replicates_of_group_auc_are_sums_in_the_order_of_the_draw():
     for _ in range(200):
         one = rng.integers(0, len(values), len(values))
         expected.append(float((values[one] * rows[one]).sum() / rows[one].sum()))
-    assert resampled_gauc(y, scores[0], group, replicates=200, seed=3).tolist() == expected
+    drawn = resampled_groups(*mixed_group_values(y, scores[0], group), replicates=200, seed=3)
+    assert drawn.tolist() == expected
 
 
 def test_intervals_hold_the_true_value_as_often_as_they_say():
@@ -143,12 +141,3 @@ def test_what_cannot_be_measured_is_refused(subtests):
             pytest.raises(DataError, match=sentence),
         ):
             resampled(y, scores, "auc", replicates=1)
-
-
-def test_intervals_and_early_stopping_know_the_metrics_that_use_them():
-    for task in ("binary", "regression"):
-        assert set(compared(task)) <= set(get_args(MetricName))
-    assert {one.name for one in METRICS.values() if one.watched} == set(get_args(Monitor))
-    y, score = np.array([0, 1, 0, 1]), np.array([0.1, 0.2, 0.3, 0.4])
-    with pytest.raises(AssertionError, match="gain"):
-        resampled(y, score[None], "gain", replicates=2)

@@ -1,13 +1,9 @@
-from typing import get_args
-
 import numpy as np
 import pytest
 
 from fieldwise import FM, ConfigError, NegativeSampling, TrainingSettings
 from fieldwise.config import parse, to_plain
 from fieldwise.data.prepare.settings import RandomSplit
-from fieldwise.evaluation.metrics import METRICS
-from fieldwise.training.settings import Monitor
 
 
 def test_a_setting_out_of_range_is_named(subtests):
@@ -101,7 +97,3 @@ def test_settings_survive_plain_values():
         optimizer="sgd", l2={"attention.W": 2.0}, clip_norm=1, monitor="logloss"
     )
     assert parse(TrainingSettings, to_plain(settings), "training") == settings
-
-
-def test_every_watched_metric_of_the_registry_can_be_monitored():
-    assert set(get_args(Monitor)) == {metric.name for metric in METRICS.values() if metric.watched}

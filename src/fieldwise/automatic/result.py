@@ -14,7 +14,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
-from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled
+from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import NORMAL_975, calibration_error
 from fieldwise.evaluation.metrics import shown_name
 from fieldwise.evaluation.ranking import delong
@@ -438,7 +438,7 @@ class _Comparison:
         self, test: SplitPart, scores: Sequence[np.ndarray], *, binary: bool, seed: int
     ) -> None:
         self.y = np.asarray(test.main, dtype=np.float64)
-        self.metric: MetricName = "logloss" if binary else "rmse"
+        self.metric = "logloss" if binary else "rmse"
         self._scores = scores
         metric_of = logloss_from_logits if binary else rmse
         self._values = [metric_of(self.y, score) for score in scores]

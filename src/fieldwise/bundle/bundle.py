@@ -42,6 +42,7 @@ from fieldwise.display import Table
 from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
+from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import kept_rows
 from fieldwise.layers.candidates import Part, Side, Split
 from fieldwise.models import MODELS, ModelSettings, parameter_count
@@ -380,8 +381,8 @@ class Bundle:
         }.items():
             shown = [
                 f"{m} {metrics[m]:.4f}"
-                for m in ("auc", "logloss", "gauc", "rmse", "mae")
-                if m in metrics
+                for m in METRICS
+                if METRICS[m].watched and METRICS[m].measure is not None and m in metrics
             ]
             rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
         return Table(

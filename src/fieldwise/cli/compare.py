@@ -191,11 +191,16 @@ def _shown_names(board: "Board") -> dict[str, str]:
 
 def _show_board(board: "Board", names: Mapping[str, str]) -> None:
     """Print a leaderboard's table, and which models are means with LR."""
-    from fieldwise.evaluation.metrics import compared, shown_name
+    from fieldwise.evaluation.metrics import shown_name
+    from fieldwise.runs.leaderboard import MISSING
 
-    metrics = compared(board.task)
     base = names[board.base].rpartition("/")[2]
-    heads = ["recipe", *map(shown_name, metrics), f"{shown_name(board.metric)} minus {base}'s", "p"]
+    heads = [
+        "recipe",
+        *map(shown_name, board.metrics),
+        f"{shown_name(board.metric)} minus {base}'s",
+        "p",
+    ]
     if board.metric == "auc":
         heads.append("DeLong p")
     heads += ["parameters", "epochs", "s/epoch"]
@@ -204,7 +209,9 @@ def _show_board(board: "Board", names: Mapping[str, str]) -> None:
     for line in board.lines:
         seconds = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
         row = [names[line.recipe]]
-        row += [interval_text(line.metrics[metric]) for metric in metrics]
+        for metric in board.metrics:
+            mean = line.metrics.get(metric)
+            row.append(MISSING if mean is None else interval_text(mean))
         row += _gain_cells(line, board.metric)
         row += [f"{line.parameters:,}", f"{line.epochs:.1f}", seconds]
         rows.append(row)
@@ -217,10 +224,12 @@ def _show_board(board: "Board", names: Mapping[str, str]) -> None:
 
 def _gain_cells(line: "RecipeLine", metric: str) -> list[str]:
     """The gain over the baseline in a metric, its p, and for AUC DeLong's p."""
-    from fieldwise.runs.leaderboard import p_text
+    from fieldwise.runs.leaderboard import MISSING, p_text
 
     if line.against is None:
         cells = ["baseline", "", ""]
+    elif metric not in line.against:
+        cells = [MISSING, "", ""]
     else:
         comparison = line.against[metric]
         delong_p = "-" if comparison.delong_p is None else p_text(comparison.delong_p)

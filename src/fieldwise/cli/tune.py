@@ -111,7 +111,9 @@ def _shown_value(value: object) -> str:
 
 def _metric_lines(test_metrics: list[dict[str, float]]) -> Iterator[str]:
     """The means of the main metrics over the seeds, with their ranges."""
-    for metric in ("auc", "logloss", "rmse"):
+    from fieldwise.evaluation.metrics import main_metrics
+
+    for metric in main_metrics():
         values = [metrics[metric] for metrics in test_metrics if metric in metrics]
         if not values:
             continue

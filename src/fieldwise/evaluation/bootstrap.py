@@ -1,33 +1,22 @@
 """Bootstrap confidence intervals of metrics, for other rows and other seeds.
 
-Letters: N rows, R replicates, K columns of scores, S seeds, T runs of ties.
+Letters: N rows, R replicates, K columns of scores, S seeds, G groups.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import (
-    finite_column,
-    labels_of,
-    require_both_classes,
-    row_losses,
-    sigmoid,
-)
-from fieldwise.evaluation.calibration import BINS, mass_bins
-from fieldwise.evaluation.ranking import values_by_group
+from fieldwise.evaluation.binary import finite_column, labels_of, require_both_classes
+from fieldwise.evaluation.metrics import METRICS, Metric, ScoredRows
+from fieldwise.evaluation.resampling import MetricOfCounts
 
-__all__ = ["Estimate", "MetricName", "estimate", "resampled", "resampled_gauc", "resampled_means"]
+__all__ = ["Estimate", "estimate", "resampled", "resampled_groups", "resampled_means"]
 
-MetricName = Literal["auc", "average_precision", "logloss", "brier", "ece", "rmse", "mae"]
-RANKS = ("auc", "average_precision")
-NUMBERS = ("rmse", "mae")
 MAX_RETRIES = 100
 """Consecutive resamples with only one class before giving up."""
 MAX_DEGREES_OF_FREEDOM = 1e9
@@ -96,7 +85,7 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
 
 
 def resampled(
-    y: ArrayLike, scores: ArrayLike, metric: MetricName, *, replicates: int = 1000, seed: int = 0
+    y: ArrayLike, scores: ArrayLike, metric: str, *, replicates: int = 1000, seed: int = 0
 ) -> NDArray[np.float64]:
     """Bootstrap replicates of a metric for several scores of the same rows (Efron, 1979).
 
@@ -104,8 +93,8 @@ def resampled(
     them are paired.
 
     Args:
-        y: labels 0 and 1, or numbers (`rmse`, `mae`), [N].
-        scores: finite logits, or predictions (`rmse`, `mae`), [K, N].
+        y: labels 0 and 1, or numbers for a metric of regression (`rmse`, `mae`), [N].
+        scores: finite logits, or predictions of numbers, [K, N].
         metric: the metric's name.
         replicates: R.
         seed: random seed; the same seed and N give the same rows.
@@ -120,37 +109,8 @@ def resampled(
     >>> resampled([0, 1], [[-1.0, 1.0]], "auc", replicates=3).tolist()
     [[1.0], [1.0], [1.0]]
     """
-    columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
-    measure = _measure(y, columns, metric)
-    positive = labels_of(y) if metric in RANKS else None
-    rng = np.random.default_rng(seed)
-    results = np.empty((replicates, len(columns)))
-    for r in range(replicates):
-        results[r] = measure(_drawn_counts(rng, columns.shape[1], positive))
-    return results
-
-
-def _drawn_counts(
-    rng: np.random.Generator, rows: int, positive: NDArray[np.bool_] | None
-) -> NDArray[np.int64]:
-    """How often each row is drawn, of as many draws as rows; from both classes, where `positive` is given."""
-    for _ in range(MAX_RETRIES):
-        counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
-        if positive is None or 0 < int(counts[positive].sum()) < rows:
-            return counts
-    raise DataError(
-        f"AUC's interval needs rows of both classes, but {MAX_RETRIES} resamples of {rows} rows held only one: use "
-        "more rows"
-    )
-
-
-Measure = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""A function from each row's count [N] to the metric of each column [K]."""
-
-
-def _measure(y: ArrayLike, columns: NDArray[np.float64], metric: MetricName) -> Measure:
-    """The metric of scores [K, N], after a check of them."""
     target = finite_column(y, "labels")
+    columns = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if columns.shape[1:] != target.shape:
         raise DataError(
             f"scores must be as many as the labels, found {columns.shape[1]} for {len(target)} labels: score the same "
@@ -158,109 +118,70 @@ def _measure(y: ArrayLike, columns: NDArray[np.float64], metric: MetricName) -> 
         )
     for column in columns:
         finite_column(column, "scores")
-    positive = target == 1 if metric in NUMBERS else labels_of(y)
+    resampled_metric = METRICS[metric]
+    if "binary" in resampled_metric.tasks:
+        positive = labels_of(y)
+        if resampled_metric.both_classes:
+            require_both_classes(positive, resampled_metric.title)
 
-    if metric == "mae":
-        return _mean_of(np.abs(columns - target))
-    if metric == "rmse":
-        return _root_mean_of(np.square(columns - target))
-    if metric == "logloss":
-        return _mean_of(row_losses(positive, columns))
-    if metric == "brier":
-        return _mean_of(np.square(sigmoid(columns) - positive))
-    if metric == "ece":
-        gaps = [_SortedRows.of(p, p - positive) for p in sigmoid(columns)]
-        return lambda counts: np.array([rows.calibration_error(counts) for rows in gaps])
-
-    assert metric in RANKS, metric
-    require_both_classes(positive, "AUC")
-    ranked = [_SortedRows.of(column, positive) for column in columns]
-    if metric == "auc":
-        return lambda counts: np.array([rows.auc(counts) for rows in ranked])
-    return lambda counts: np.array([rows.average_precision(counts) for rows in ranked])
+    if resampled_metric.resampling is not None:
+        value_of_counts = resampled_metric.resampling(target, columns)
+    else:
+        value_of_counts = _of_drawn_rows(resampled_metric, target, columns)
+    rng = np.random.default_rng(seed)
+    results = np.empty((replicates, len(columns)))
+    for r in range(replicates):
+        results[r] = value_of_counts(_drawn_counts(rng, target, resampled_metric))
+    return results
 
 
-def _mean_of(values_KN: NDArray[np.float64]) -> Measure:
-    return lambda counts: values_KN @ counts / counts.sum()
+def _of_drawn_rows(
+    metric: Metric, y: NDArray[np.float64], columns: NDArray[np.float64]
+) -> MetricOfCounts:
+    """The metric of each column [K, N] by counts, computed of each row as often as it is drawn; NaN where undefined."""
+
+    def values_of_counts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        drawn = np.repeat(np.arange(len(y)), counts)
+        values = [metric.of(ScoredRows(y=y[drawn], score=column[drawn])) for column in columns]
+        return np.array(values, dtype=np.float64)
+
+    return values_of_counts
 
 
-def _root_mean_of(values_KN: NDArray[np.float64]) -> Measure:
-    return lambda counts: np.sqrt(values_KN @ counts / counts.sum())
+def _drawn_counts(
+    rng: np.random.Generator, y: NDArray[np.float64], metric: Metric
+) -> NDArray[np.int64]:
+    """How often each row is drawn, of as many draws as rows; from both classes, where the metric needs them."""
+    rows = len(y)
+    for _ in range(MAX_RETRIES):
+        counts = np.bincount(rng.integers(0, rows, rows), minlength=rows)
+        if not metric.both_classes or 0 < int(counts[y == 1].sum()) < rows:
+            return counts
+    raise DataError(
+        f"{metric.title}'s interval needs rows of both classes, but {MAX_RETRIES} resamples of {rows} rows held only "
+        "one: use more rows"
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class _SortedRows:
-    """The rows from the lowest score to the highest, for metrics of resamples without sorting each of them.
-
-    Args:
-        order: the rows' numbers, [N].
-        ties: where runs of equal scores begin, [T].
-        values: what is summed in each run, [N], in this order.
-    """
-
-    order: NDArray[np.int64]
-    ties: NDArray[np.int64]
-    values: NDArray[Any]
-
-    @classmethod
-    def of(cls, score: NDArray[np.float64], values: NDArray[Any]) -> "_SortedRows":
-        """Sort the values [N] by a score [N]."""
-        order = np.argsort(score, kind="stable")
-        ties = np.flatnonzero(np.diff(score[order], prepend=np.nan))
-        return cls(order, ties, values[order])
-
-    def _sums(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The number of drawn rows in each run, and the sum of their values, [T] each."""
-        drawn = counts[self.order]
-        return np.add.reduceat(drawn, self.ties), np.add.reduceat(drawn * self.values, self.ties)
-
-    def calibration_error(self, counts: NDArray[np.int64]) -> float:
-        """ECE, of values that are each row's probability minus its label."""
-        rows, gaps = self._sums(counts)
-        gap_of_bin = np.bincount(mass_bins(rows, BINS), gaps)
-        return float(np.abs(gap_of_bin).sum() / counts.sum())
-
-    def auc(self, counts: NDArray[np.int64]) -> float:
-        """AUC, of values that say which rows are positive; pairs are counted in integers, as in `ranking.auc`."""
-        rows, positives = self._sums(counts)
-        negatives = rows - positives
-        below = np.cumsum(negatives) - negatives
-        wins = int((positives * (2 * below + negatives)).sum())
-        return wins / (2 * int(positives.sum()) * int(negatives.sum()))
-
-    def average_precision(self, counts: NDArray[np.int64]) -> float:
-        """The mean over positives of the precision among rows with at least their score."""
-        rows, positives = self._sums(counts)
-        positives = positives[::-1]
-        rows = rows[::-1]
-        precision = np.cumsum(positives) / np.maximum(np.cumsum(rows), 1)
-        return float((positives * precision).sum() / positives.sum())
-
-
-def resampled_gauc(
-    y: ArrayLike, score: ArrayLike, group: ArrayLike, *, replicates: int = 1000, seed: int = 0
+def resampled_groups(
+    values: NDArray[np.float64],
+    weights: NDArray[np.int64],
+    *,
+    replicates: int = 1000,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
-    """Bootstrap replicates of group AUC, [R]: whole groups are sampled, so a user's rows stay together.
+    """Bootstrap replicates of a weighted mean over groups, [R], of their values and weights [G], as of group AUC.
 
-    Errors:
-        DataError: as for `group_auc`.
+    Whole groups are sampled, so a user's rows stay together.
 
-    >>> resampled_gauc([0, 1, 0, 1], [1, 2, 1, 2], ["a", "a", "b", "b"], replicates=2).tolist()
+    >>> resampled_groups(np.array([1.0, 1.0]), np.array([2, 3]), replicates=2).tolist()
     [1.0, 1.0]
     """
-    _, rows, positives, _, values = values_by_group(y, score, group)
-    mixed = (positives > 0) & (positives < rows)
-    values = values[mixed]
-    rows = rows[mixed]
-    if not len(values):
-        raise DataError(
-            "group AUC needs a group with rows of both classes, found none; omit the group"
-        )
     rng = np.random.default_rng(seed)
     results = np.empty(replicates)
     for r in range(replicates):
         drawn = rng.integers(0, len(values), len(values))
-        results[r] = (values[drawn] * rows[drawn]).sum() / rows[drawn].sum()
+        results[r] = (values[drawn] * weights[drawn]).sum() / weights[drawn].sum()
     return results
 
 

@@ -1,9 +1,10 @@
-"""All metrics of a task at once, over a whole split, never averaged over batches; their registry. Letter: N rows."""
+"""Metrics as objects, their registry, and all of a task at once, over a whole split. Letters: N rows, G groups."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Literal, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,59 +18,361 @@ from fieldwise.evaluation.binary import (
     sigmoid,
     weight_column,
 )
-from fieldwise.evaluation.bootstrap import MetricName
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.evaluation.ranking import NoMixedGroupError, auc, group_auc
+from fieldwise.evaluation.ranking import (
+    GroupAUC,
+    NoMixedGroupError,
+    auc,
+    group_auc,
+    mixed_group_values,
+)
+from fieldwise.evaluation.resampling import (
+    Resampling,
+    resampled_auc,
+    resampled_average_precision,
+    resampled_brier,
+    resampled_ece,
+    resampled_logloss,
+    resampled_mae,
+    resampled_rmse,
+)
+from fieldwise.schema.label import Task
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoredRows:
+    """The checked rows of which a metric is computed.
+
+    Args:
+        y: labels, of a binary label 0 and 1, [N].
+        score: logits, or for a regression predictions in the labels' unit, [N].
+        group: the group of each row, [N].
+        weight: row weights, [N]; above 0 for a binary label.
+    """
+
+    y: NDArray[np.float64]
+    score: NDArray[np.float64]
+    group: NDArray[np.generic] | None = None
+    weight: NDArray[np.float64] | None = None
+
+    @cached_property
+    def positive(self) -> NDArray[np.bool_]:
+        """Which rows are positive, [N]."""
+        positive: NDArray[np.bool_] = self.y == 1
+        return positive
+
+    @cached_property
+    def probability(self) -> NDArray[np.float64]:
+        """The probability of a positive, [N]."""
+        return sigmoid(self.score)
+
+    @cached_property
+    def predicted(self) -> NDArray[np.bool_]:
+        """Which rows are predicted to be positive, at probability .5, [N]."""
+        return self.probability >= 0.5
+
+    @cached_property
+    def logloss(self) -> float:
+        """Mean negative log-likelihood in nats."""
+        return self.mean(row_losses(self.positive, self.score))
+
+    @cached_property
+    def within_groups(self) -> GroupAUC | None:
+        """Group AUC; None if each group has one class only."""
+        assert self.group is not None
+        try:
+            return group_auc(self.positive, self.score, self.group, weight=self.weight)
+        except NoMixedGroupError:
+            return None
+
+    def mean(self, values: NDArray[np.bool_] | NDArray[np.float64]) -> float:
+        """The mean of values of the rows, [N], with their weights."""
+        return float(np.average(values, weights=self.weight))
+
+    def mass(self, is_counted: NDArray[np.bool_]) -> float:
+        """The number of rows, or the sum of their weights."""
+        return float(is_counted.sum() if self.weight is None else self.weight[is_counted].sum())
+
+
+Aspect = Literal["probability", "ranking", "constant", "decision", "error"]
+"""What a metric looks at: probabilities, order, gain over a constant prediction, decisions at .5, size of errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric's name and uses; `binary_metrics` and `regression_metrics` compute it.
+    """A metric: how it is called and computed, and who uses it.
 
     Args:
         name: its key in dictionaries of metrics, in recipes and records.
-        shown: its name in tables and figures.
+        title: its name in tables and figures.
+        long_title: its name where there is room; as `title` if omitted.
         tasks: of the labels that have it.
+        aspect: metrics of one aspect share a chart, and stand together in the report.
         higher: whether higher is better.
+        measure: its value for some rows; None where it is undefined for them. Without a function
+            it is computed elsewhere, of all labels together.
+        resampling: its value by how often each row is drawn, where that is quicker than `measure`
+            of the drawn rows.
+        group_values: the values [G] of groups and their weights [G], of labels, scores and groups,
+            where the metric is their mean: it needs groups, and the bootstrap draws them whole.
+        both_classes: whether it needs rows of both classes.
+        least: its lower bound, which also bounds its interval.
+        evaluated: whether `binary_metrics` and `regression_metrics` return it; the report has all.
         watched: whether early stopping may use it (`training.monitor`).
         compared: whether `compare` has a column for it.
+        interval: whether the report shows its interval of the bootstrap.
     """
 
     name: str
-    shown: str
-    tasks: tuple[Literal["binary", "regression"], ...]
+    title: str
+    long_title: str = ""
+    tasks: tuple[Task, ...]
+    aspect: Aspect
     higher: bool
-    watched: bool = True
+    measure: Callable[[ScoredRows], float | None] | None = None
+    resampling: Resampling | None = None
+    group_values: (
+        Callable[[ArrayLike, ArrayLike, ArrayLike], tuple[NDArray[np.float64], NDArray[np.int64]]]
+        | None
+    ) = None
+    both_classes: bool = False
+    least: float = 0.0
+    evaluated: bool = True
+    watched: bool = False
     compared: bool = False
+    interval: bool = True
+
+    def of(self, rows: ScoredRows) -> float | None:
+        """Its value for rows; None where it is undefined for them, or needs groups that they do not have."""
+        if self.measure is None or (self.group_values is not None and rows.group is None):
+            return None
+        if self.both_classes and not 0 < rows.positive.sum() < len(rows.y):
+            return None
+        return self.measure(rows)
 
 
-METRICS: Mapping[str, Metric] = {
+def _group_auc(rows: ScoredRows) -> float | None:
+    return None if rows.within_groups is None else rows.within_groups.value
+
+
+def _average_precision(rows: ScoredRows) -> float:
+    from sklearn.metrics import average_precision_score  # here: scikit-learn loads slowly
+
+    return float(average_precision_score(rows.y, rows.score, sample_weight=rows.weight))
+
+
+def _brier(rows: ScoredRows) -> float:
+    from sklearn.metrics import brier_score_loss  # here: scikit-learn loads slowly
+
+    return float(brier_score_loss(rows.y, rows.probability, sample_weight=rows.weight))
+
+
+# of a million rows scikit-learn's functions of decisions take five to eight times as long
+def _precision(rows: ScoredRows) -> float:
+    chosen = rows.mass(rows.predicted)
+    return rows.mass(rows.positive & rows.predicted) / chosen if chosen else 0.0
+
+
+def _recall(rows: ScoredRows) -> float:
+    positives = rows.mass(rows.positive)
+    return rows.mass(rows.positive & rows.predicted) / positives if positives else 0.0
+
+
+def _f1(rows: ScoredRows) -> float:
+    chosen_and_positives = rows.mass(rows.predicted) + rows.mass(rows.positive)
+    if not chosen_and_positives:
+        return 0.0
+    return 2 * rows.mass(rows.positive & rows.predicted) / chosen_and_positives
+
+
+def _r2(rows: ScoredRows) -> float | None:
+    variance = float(np.var(rows.y))
+    if variance == 0:
+        return None
+    return 1 - float(np.mean((rows.y - rows.score) ** 2)) / variance
+
+
+METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric(name="auc", shown="AUC", tasks=("binary",), higher=True, compared=True),
-        Metric(name="logloss", shown="logloss", tasks=("binary",), higher=False, compared=True),
-        Metric(name="gauc", shown="group AUC", tasks=("binary",), higher=True),
         Metric(
-            name="ece", shown="ECE", tasks=("binary",), higher=False, watched=False, compared=True
+            name="auc",
+            title="AUC",
+            tasks=("binary",),
+            aspect="ranking",
+            higher=True,
+            measure=lambda rows: auc(rows.positive, rows.score, weight=rows.weight),
+            resampling=resampled_auc,
+            both_classes=True,
+            watched=True,
+            compared=True,
         ),
-        Metric(name="rmse", shown="RMSE", tasks=("regression",), higher=False, compared=True),
-        Metric(name="mae", shown="MAE", tasks=("regression",), higher=False),
-        Metric(name="loss", shown="loss", tasks=("binary", "regression"), higher=False),
+        Metric(
+            name="logloss",
+            title="logloss",
+            tasks=("binary",),
+            aspect="probability",
+            higher=False,
+            measure=lambda rows: rows.logloss,
+            resampling=resampled_logloss,
+            watched=True,
+            compared=True,
+        ),
+        Metric(
+            name="brier",
+            title="Brier",
+            long_title="Brier score",
+            tasks=("binary",),
+            aspect="probability",
+            higher=False,
+            measure=_brier,
+            resampling=resampled_brier,
+            evaluated=False,
+        ),
+        Metric(
+            name="normalized_entropy",
+            title="normalized entropy",
+            tasks=("binary",),
+            aspect="constant",
+            higher=False,
+            measure=lambda rows: rows.logloss / entropy(rows.mean(rows.positive)),
+            both_classes=True,
+            interval=False,
+        ),
+        Metric(
+            name="ece",
+            title="ECE",
+            long_title="expected calibration error",
+            tasks=("binary",),
+            aspect="probability",
+            higher=False,
+            measure=lambda rows: calibration_error(
+                rows.positive, rows.probability, weight=rows.weight
+            ),
+            resampling=resampled_ece,
+            compared=True,
+        ),
+        Metric(
+            name="accuracy",
+            title="accuracy at .5",
+            tasks=("binary",),
+            aspect="decision",
+            higher=True,
+            measure=lambda rows: rows.mean(rows.positive == rows.predicted),
+            interval=False,
+        ),
+        Metric(
+            name="precision",
+            title="precision at .5",
+            tasks=("binary",),
+            aspect="decision",
+            higher=True,
+            measure=_precision,
+            interval=False,
+        ),
+        Metric(
+            name="recall",
+            title="recall at .5",
+            tasks=("binary",),
+            aspect="decision",
+            higher=True,
+            measure=_recall,
+            interval=False,
+        ),
+        Metric(
+            name="f1",
+            title="F1 at .5",
+            tasks=("binary",),
+            aspect="decision",
+            higher=True,
+            measure=_f1,
+            interval=False,
+        ),
+        Metric(
+            name="gauc",
+            title="group AUC",
+            tasks=("binary",),
+            aspect="ranking",
+            higher=True,
+            measure=_group_auc,
+            group_values=mixed_group_values,
+            both_classes=True,
+            watched=True,
+        ),
+        Metric(
+            name="average_precision",
+            title="average precision",
+            tasks=("binary",),
+            aspect="ranking",
+            higher=True,
+            measure=_average_precision,
+            resampling=resampled_average_precision,
+            both_classes=True,
+            evaluated=False,
+        ),
+        Metric(
+            name="rmse",
+            title="RMSE",
+            tasks=("regression",),
+            aspect="error",
+            higher=False,
+            measure=lambda rows: rmse(rows.y, rows.score, weight=rows.weight),
+            resampling=resampled_rmse,
+            watched=True,
+            compared=True,
+        ),
+        Metric(
+            name="mae",
+            title="MAE",
+            tasks=("regression",),
+            aspect="error",
+            higher=False,
+            measure=lambda rows: mae(rows.y, rows.score, weight=rows.weight),
+            resampling=resampled_mae,
+            watched=True,
+        ),
+        Metric(
+            name="r2",
+            title="R²",
+            tasks=("regression",),
+            aspect="error",
+            higher=True,
+            measure=_r2,
+            least=-math.inf,
+            evaluated=False,
+            interval=False,
+        ),
+        Metric(
+            name="loss",
+            title="loss",
+            tasks=("binary", "regression"),
+            aspect="probability",
+            higher=False,
+            watched=True,
+        ),
     )
 }
-"""All metrics by name; the first of each task is its default."""
+"""All metrics by name, those of a task with the most important ones first: the first one is its default."""
 
 
-def compared(task: str) -> tuple[MetricName, ...]:
+def metrics_of(task: str) -> list[Metric]:
+    """The metrics of a label's task."""
+    return [metric for metric in METRICS.values() if task in metric.tasks]
+
+
+def compared(task: str) -> tuple[str, ...]:
     """Names of the metrics that `compare` shows, the main one first."""
-    return tuple(
-        cast(MetricName, m.name) for m in METRICS.values() if task in m.tasks and m.compared
-    )
+    return tuple(metric.name for metric in metrics_of(task) if metric.compared)
+
+
+def main_metrics() -> list[str]:
+    """Names of the metrics for lines with room for few: those that early stopping may use and `compare` shows."""
+    return [metric.name for metric in METRICS.values() if metric.watched and metric.compared]
 
 
 def shown_name(name: str) -> str:
     """A metric's name for display; an unknown name is returned unchanged."""
-    return METRICS[name].shown if name in METRICS else name
+    return METRICS[name].title if name in METRICS else name
 
 
 def binary_metrics(
@@ -107,63 +410,35 @@ def binary_metrics(
     >>> metrics["auc"], metrics["precision"], metrics["rows"]
     (0.75, 0.6666666666666666, 4)
     """
-    positive, z = labelled_column(y, logit, "logits")
-    w = weight_column(weight, len(z))
-    if w is not None and not w.all():
-        is_weighted = w > 0
-        positive = positive[is_weighted]
-        z = z[is_weighted]
-        if group is not None:
-            group = np.asarray(group)[is_weighted]
-        w = w[is_weighted]
-    has_both_classes = 0 < positive.sum() < len(positive)
+    rows = scored_rows(y, logit, "binary", group=group, weight=weight)
     if not one_class:
-        require_both_classes(positive, "evaluation of a binary label")
+        require_both_classes(rows.positive, "evaluation of a binary label")
 
-    p = sigmoid(z)
-    rate = float(np.average(positive, weights=w))
     metrics: dict[str, float] = {}
-    if has_both_classes:
-        metrics["auc"] = auc(positive, z, weight=w)
-    metrics["logloss"] = float(np.average(row_losses(positive, z), weights=w))
-    if has_both_classes:
-        metrics["normalized_entropy"] = metrics["logloss"] / entropy(rate)
-
-    # of a million rows scikit-learn's four functions take five to eight times as long
-    predicted = p >= 0.5
-    right = _mass(positive & predicted, w)
-    chosen = _mass(predicted, w)
-    positives = _mass(positive, w)
+    group_metrics: dict[str, float] = {}
+    for metric in metrics_of("binary"):
+        value = metric.of(rows) if metric.evaluated else None
+        if value is not None:
+            values = metrics if metric.group_values is None else group_metrics
+            values[metric.name] = value
     metrics |= {
-        "ece": calibration_error(positive, p, weight=w),
-        "accuracy": float(np.average(positive == predicted, weights=w)),
-        "precision": right / chosen if chosen else 0.0,
-        "recall": right / positives if positives else 0.0,
-        "f1": 2 * right / (chosen + positives) if chosen + positives else 0.0,
-        "positive_rate": rate,
-        "mean_prediction": float(np.average(p, weights=w)),
-        "rows": len(positive),
+        "positive_rate": rows.mean(rows.positive),
+        "mean_prediction": rows.mean(rows.probability),
+        "rows": len(rows.y),
     }
-    if group is not None and has_both_classes:
-        metrics |= _group_metrics(positive, z, group, w)
-    return metrics
+    return metrics | group_metrics | _group_counts(rows)
 
 
-def _mass(is_counted: NDArray[np.bool_], w: NDArray[np.float64] | None) -> float:
-    """The number of rows, or the sum of their weights."""
-    return float(is_counted.sum() if w is None else w[is_counted].sum())
-
-
-def _group_metrics(
-    positive: ArrayLike, z: ArrayLike, group: ArrayLike, w: ArrayLike | None
-) -> dict[str, float]:
-    try:
-        within = asdict(group_auc(positive, z, group, weight=w))
-    except NoMixedGroupError:
+def _group_counts(rows: ScoredRows) -> dict[str, float]:
+    """How many groups are part of group AUC; nothing without groups, or for rows of one class."""
+    if rows.group is None or not 0 < rows.positive.sum() < len(rows.y):
+        return {}
+    if rows.within_groups is None:
         return {"gauc_groups": 0}
     return {
-        "gauc": within.pop("value"),
-        **{f"gauc_{name}": value for name, value in within.items()},
+        "gauc_groups": rows.within_groups.groups,
+        "gauc_skipped_groups": rows.within_groups.skipped_groups,
+        "gauc_skipped_rows": rows.within_groups.skipped_rows,
     }
 
 
@@ -175,13 +450,45 @@ def regression_metrics(
     >>> regression_metrics([1, 2], [1, 4])["mae"]
     1.0
     """
-    w = weight_column(weight, len(np.asarray(y)))
-    rows = len(np.asarray(y)) if w is None else int((w > 0).sum())
-    return {
-        "rmse": rmse(y, prediction, weight=weight),
-        "mae": mae(y, prediction, weight=weight),
-        "rows": rows,
-    }
+    rows = scored_rows(y, prediction, "regression", weight=weight)
+    metrics: dict[str, float] = {}
+    for metric in metrics_of("regression"):
+        value = metric.of(rows) if metric.evaluated else None
+        if value is not None:
+            metrics[metric.name] = value
+    metrics["rows"] = len(rows.y) if rows.weight is None else int((rows.weight > 0).sum())
+    return metrics
+
+
+def scored_rows(
+    y: ArrayLike,
+    score: ArrayLike,
+    task: Task,
+    *,
+    group: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
+) -> ScoredRows:
+    """Rows after a check of their values; for a binary label without those of weight 0.
+
+    Errors:
+        DataError: no row, lengths that differ, NaN or infinity, a weight below 0.
+    """
+    if task == "regression":
+        w = weight_column(weight, len(np.asarray(y)))
+        target, predicted = paired_columns(y, score, "predictions")
+        return ScoredRows(y=target, score=predicted, weight=w)
+
+    positive, z = labelled_column(y, score, "logits")
+    w = weight_column(weight, len(z))
+    groups = None if group is None else np.asarray(group)
+    if w is not None and not w.all():
+        is_weighted = w > 0
+        positive = positive[is_weighted]
+        z = z[is_weighted]
+        if groups is not None:
+            groups = groups[is_weighted]
+        w = w[is_weighted]
+    return ScoredRows(y=positive.astype(np.float64), score=z, group=groups, weight=w)
 
 
 def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:

@@ -187,6 +187,23 @@ def values_by_group(
     return names, rows, positives, mass, np.where(mixed, wins / np.where(mixed, 2 * pairs, 1), 0.5)
 
 
+def mixed_group_values(
+    y: ArrayLike, score: ArrayLike, group: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """AUC and rows of each group with both classes, [G] each: the values and weights of which group AUC is the mean.
+
+    Errors:
+        DataError: as for `group_auc`.
+    """
+    _, rows, positives, _, values = values_by_group(y, score, group)
+    mixed = (positives > 0) & (positives < rows)
+    if not mixed.any():
+        raise NoMixedGroupError(
+            "group AUC needs a group with rows of both classes, found none; omit the group"
+        )
+    return values[mixed], rows[mixed]
+
+
 def _twice_wins(
     positive: NDArray[np.bool_],
     score: NDArray[np.float64],

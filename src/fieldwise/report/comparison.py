@@ -7,12 +7,12 @@ from markupsafe import Markup
 
 from fieldwise.charts import wider
 from fieldwise.display import Table
-from fieldwise.evaluation import binary_metrics, rmse
-from fieldwise.evaluation.metrics import compared, shown_name
+from fieldwise.evaluation import binary_metrics, regression_metrics
+from fieldwise.evaluation.metrics import shown_name
 from fieldwise.report.metrics_sections import curves_section
 from fieldwise.report.page import Section, count, interval_cell, measured
 from fieldwise.report.reported_run import ReportedRun
-from fieldwise.runs.leaderboard import Board, leaderboards, p_text
+from fieldwise.runs.leaderboard import MISSING, Board, leaderboards, p_text
 from fieldwise.runs.records import RunRecord, with_words
 from fieldwise.runs.row_digests import scored_rows_digest
 
@@ -34,7 +34,7 @@ def _record(run: ReportedRun) -> RunRecord:
     """What a leaderboard compares of a run."""
     label = run.recipe.schema.label
     rows = run.test[label.name]
-    metrics = binary_metrics(*rows) if label.task == "binary" else {"rmse": rmse(*rows)}
+    metrics = binary_metrics(*rows) if label.task == "binary" else regression_metrics(*rows)
     facts: dict[str, Any] = {
         "task": label.task,
         "test_digest": scored_rows_digest(run.frame, run.recipe),
@@ -61,7 +61,7 @@ def _board_table(board: Board) -> Table:
     """The runs of a leaderboard with their metrics and differences from the baseline."""
     metric = board.metric
     with_delong = metric == "auc"
-    other_metrics = [name for name in compared(board.task) if name != metric]
+    other_metrics = [name for name in board.metrics if name != metric]
 
     columns = ["run", shown_name(metric), "", *map(shown_name, other_metrics)]
     columns += [f"{shown_name(metric)} − baseline", "p"]
@@ -69,19 +69,24 @@ def _board_table(board: Board) -> Table:
         columns.append("DeLong p")
     columns += ["parameters", "s/epoch"]
 
-    estimates = [line.metrics[metric] for line in board.lines]
+    estimates = [line.metrics[metric] for line in board.lines if metric in line.metrics]
     lowest = min(estimate.low for estimate in estimates)
     highest = max(estimate.high for estimate in estimates)
     span = wider(lowest, highest, 0.01)
 
     rows = []
     for line in board.lines:
-        value = line.metrics[metric]
-        row: list[str | Markup] = [line.recipe, measured(value), interval_cell(value, span)]
-        row += [measured(line.metrics[name]) for name in other_metrics]
+        value = line.metrics.get(metric)
+        row: list[str | Markup] = [line.recipe, MISSING, ""]
+        if value is not None:
+            row = [line.recipe, measured(value), interval_cell(value, span)]
+        for name in other_metrics:
+            row.append(measured(line.metrics[name]) if name in line.metrics else MISSING)
 
         difference: list[str | Markup] = ["baseline", "", ""]
-        if line.against is not None:
+        if line.against is not None and metric not in line.against:
+            difference = [MISSING, "", ""]
+        elif line.against is not None:
             gain = line.against[metric]
             delong_p = "-" if gain.delong_p is None else p_text(gain.delong_p)
             difference = [measured(gain.estimate, "+"), p_text(gain.estimate.p), delong_p]

@@ -4,19 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import (
-    average_precision_score,
-    brier_score_loss,
-    precision_recall_curve,
-    roc_curve,
-)
+from sklearn.metrics import precision_recall_curve, roc_curve
 
 from fieldwise.charts import Line, line_chart
 from fieldwise.display import Table, number
 from fieldwise.evaluation import binary_metrics, regression_metrics, sigmoid
-from fieldwise.evaluation.bootstrap import MetricName, estimate, resampled, resampled_gauc
+from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
 from fieldwise.evaluation.calibration import wilson
-from fieldwise.evaluation.metrics import shown_name
+from fieldwise.evaluation.metrics import Aspect, Metric, metrics_of, scored_rows, shown_name
 from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.calibration_section import picture
@@ -32,6 +27,7 @@ from fieldwise.report.page import (
 )
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.schema import Label
+from fieldwise.schema.label import Task
 from fieldwise.training.history import STOPPED, learning_curves
 
 METRICS_AT_HALF = ("precision", "recall", "accuracy")
@@ -39,7 +35,6 @@ METRICS_AT_HALF = ("precision", "recall", "accuracy")
 NAMES_IN_WORDS = {
     "ece": "calibration error",
     "mean_prediction": "mean prediction",
-    **{name: f"{name} at .5" for name in METRICS_AT_HALF},
 }
 
 
@@ -69,31 +64,16 @@ def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Secti
     return Section("In plain words", blocks)
 
 
-METRICS_IN_TABLE = {
-    "auc": "AUC",
-    "gauc": "group AUC",
-    "average_precision": "average precision",
-    "logloss": "logloss",
-    "brier": "Brier score",
-    "ece": "expected calibration error",
-    "normalized_entropy": "normalized entropy",
-    "accuracy": "accuracy at .5",
-    "precision": "precision at .5",
-    "recall": "recall at .5",
-    "f1": "F1 at .5",
+ASPECTS_IN_TABLE: tuple[Aspect, ...] = ("ranking", "probability", "constant", "decision", "error")
+FACTS_OF_ROWS = {
     "positive_rate": "positive rate",
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "r2": "R²",
     "mean_target": "mean target",
     "mean_prediction": "mean prediction",
     "rows": "rows",
 }
-"""The title of each metric, in the table's order."""
-METRICS_OF_ROWS = ("rows", "positive_rate")
-"""Those that do not depend on the scores."""
-RESAMPLED_BINARY: tuple[MetricName, ...] = ("auc", "average_precision", "logloss", "brier", "ece")
-RESAMPLED_REGRESSION: tuple[MetricName, ...] = ("rmse", "mae")
+"""The title of each figure of the rows, in the order in which they follow the metrics in the table."""
+KEY_FIGURES = 2
+"""The number of a task's metrics that stand at the head of a run, the first ones."""
 
 
 def metrics_section(
@@ -104,29 +84,25 @@ def metrics_section(
     seed: int,
 ) -> tuple[Section, list[tuple[str, str, str]]]:
     """All metrics of a label on the test rows, and the first ones as facts: name, value, interval."""
-    if binary:
-        values, intervals = _binary_values(rows, group, seed)
-        resampled_names = RESAMPLED_BINARY
-        names_of_facts = ("auc", "logloss")
-    else:
-        values = _regression_values(rows)
-        intervals = {}
-        resampled_names = RESAMPLED_REGRESSION
-        names_of_facts = ("rmse", "mae")
-
+    task: Task = "binary" if binary else "regression"
+    metrics = metrics_of(task)
+    values = _values(rows, group, task)
+    intervals = _intervals_of_shares(rows) if binary else {}
     replicates = replicates_for(len(rows.y))
-    for metric in resampled_names:
-        draws = resampled(rows.y, rows.score[None], metric, replicates=replicates, seed=seed)
-        intervals[metric] = interval_text(estimate([values[metric]], draws[:, 0], least=0.0))
+    for metric in metrics:
+        if metric.interval and metric.name in values:
+            draws = _replicates(metric, rows, group, replicates, seed)
+            result = estimate([values[metric.name]], draws, least=metric.least)
+            intervals[metric.name] = interval_text(result)
 
-    cells = _metric_cells(values, intervals)
-    facts = [cells[name] for name in names_of_facts if name in cells]
+    cells = _metric_cells(metrics, values, intervals)
+    facts = [cells[metric.name] for metric in metrics[:KEY_FIGURES] if metric.name in cells]
     table = []
     for name, row in cells.items():
         if best is None:
             table.append([*row])
         else:
-            is_of_scores = name in best and name not in METRICS_OF_ROWS
+            is_of_scores = name in best and name not in ("rows", "positive_rate")
             table.append([*row, number(best[name]) if is_of_scores else ""])
 
     note = (
@@ -147,12 +123,45 @@ def metrics_section(
     return Section("Metrics", blocks), facts
 
 
+def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, float]:
+    """All metrics of a label, and the figures of its rows."""
+    if task == "binary":
+        values = binary_metrics(rows.y, rows.score, group=group)
+    else:
+        values = regression_metrics(rows.y, rows.score)
+        values["mean_target"] = float(rows.y.mean())
+        values["mean_prediction"] = float(rows.score.mean())
+    checked_rows = scored_rows(rows.y, rows.score, task, group=group)
+    for metric in metrics_of(task):
+        value = None if metric.evaluated else metric.of(checked_rows)
+        if value is not None:
+            values[metric.name] = value
+    return values
+
+
+def _replicates(
+    metric: Metric, rows: Scored, group: np.ndarray | None, replicates: int, seed: int
+) -> np.ndarray:
+    """Bootstrap replicates of a metric, over rows or over groups, [R]."""
+    if metric.group_values is None:
+        draws = resampled(rows.y, rows.score[None], metric.name, replicates=replicates, seed=seed)
+        return draws[:, 0]
+    assert group is not None
+    values, weights = metric.group_values(rows.y, rows.score, group)
+    return resampled_groups(values, weights, replicates=replicates, seed=seed)
+
+
 def _metric_cells(
-    values: Mapping[str, float], intervals: Mapping[str, str]
+    metrics: Sequence[Metric], values: Mapping[str, float], intervals: Mapping[str, str]
 ) -> dict[str, tuple[str, str, str]]:
-    """The title, value and interval of each metric, by its name, in the table's order."""
+    """The title, value and interval of each metric and figure of the rows, by its name, in the table's order."""
+    titles = {}
+    for metric in sorted(metrics, key=lambda metric: ASPECTS_IN_TABLE.index(metric.aspect)):
+        titles[metric.name] = metric.long_title or metric.title
+    titles |= FACTS_OF_ROWS
+
     cells = {}
-    for name, title in METRICS_IN_TABLE.items():
+    for name, title in titles.items():
         if name not in values:
             continue
         if name == "gauc":
@@ -171,46 +180,23 @@ def _groups_note(values: Mapping[str, float]) -> str:
     return f"Group AUC excludes {groups} groups of one class ({rows} rows)."
 
 
-def _regression_values(rows: Scored) -> dict[str, float]:
-    """The metrics of a regression label."""
-    values = regression_metrics(*rows)
-    values["mean_target"] = float(rows.y.mean())
-    values["mean_prediction"] = float(rows.score.mean())
-    variance = float(np.var(rows.y))
-    if variance > 0:
-        values["r2"] = 1 - float(np.mean((rows.y - rows.score) ** 2)) / variance
-    return values
-
-
-def _binary_values(
-    rows: Scored, group: np.ndarray | None, seed: int
-) -> tuple[dict[str, float], dict[str, str]]:
-    """The metrics, and the intervals of group AUC and of shares."""
-    y = rows.y
-    z = rows.score
-    values = binary_metrics(y, z, group=group)
-    values["average_precision"] = float(average_precision_score(y, z))
-    values["brier"] = float(brier_score_loss(y, sigmoid(z)))
-
-    intervals = {}
-    if group is not None and "gauc" in values:
-        draws = resampled_gauc(y, z, group, replicates=replicates_for(len(y)), seed=seed)
-        intervals["gauc"] = interval_text(estimate([values["gauc"]], draws))
-
-    is_positive = y == 1
-    is_predicted = z >= 0
-    every_row = np.ones(len(y), bool)
+def _intervals_of_shares(rows: Scored) -> dict[str, str]:
+    """Wilson's intervals of the metrics and figures of a binary label that are shares of rows."""
+    is_positive = rows.y == 1
+    is_predicted = rows.score >= 0
+    every_row = np.ones(len(rows.y), bool)
     shares = {
         "accuracy": (is_positive == is_predicted, every_row),
         "precision": (is_positive & is_predicted, is_predicted),
         "recall": (is_positive & is_predicted, is_positive),
         "positive_rate": (is_positive, every_row),
     }
+    intervals = {}
     for name, (is_counted, is_in_share) in shares.items():
         if is_in_share.any():
             low, high = wilson(is_counted.sum(), is_in_share.sum())
             intervals[name] = f"{number(float(low))} to {number(float(high))}"
-    return values, intervals
+    return intervals
 
 
 def learning_section(

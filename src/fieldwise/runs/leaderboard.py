@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +13,7 @@ from fieldwise.charts import Chart, dot_chart, wider
 from fieldwise.config import nearest, to_plain
 from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation.bootstrap import (
-    Estimate,
-    MetricName,
-    estimate,
-    resampled,
-    resampled_means,
-)
+from fieldwise.evaluation.bootstrap import Estimate, estimate, resampled, resampled_means
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
 from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
@@ -35,6 +30,10 @@ GAIN_COLUMNS = {"gain": "value", "gain_low": "low", "gain_high": "high", "p": "p
 """By the end of a column's name, the attribute of a difference from the baseline."""
 
 
+MISSING = "-"
+"""In place of a metric that a stored run lacks."""
+
+
 def p_text(value: float) -> str:
     """A p-value at the resolution of the bootstrap."""
     return f"{value:.2g}" if value >= 1e-4 else "<.0001"
@@ -43,6 +42,10 @@ def p_text(value: float) -> str:
 def replicates_for(rows: int) -> int:
     """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
     return int(np.clip(ROWS_IN_ALL_REPLICATES // max(rows, 1), *REPLICATES))
+
+
+def _interval_text(mean: Estimate | None) -> str:
+    return MISSING if mean is None else f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,8 @@ class RecipeLine:
 
     recipe: str
     seeds: tuple[int, ...]
-    metrics: Mapping[str, Estimate]  # the mean over seeds of each metric on the test rows
+    # the mean over seeds of each metric on the test rows, without those that a stored run lacks
+    metrics: Mapping[str, Estimate]
     by_seed: Mapping[str, tuple[float, ...]]
     # differences from the baseline; None for the baseline itself
     against: Mapping[str, Difference] | None
@@ -94,8 +98,8 @@ class RecipeLine:
         )
 
     def gain(self, metric: str) -> Estimate | None:
-        """The difference from the baseline in a metric; None for the baseline itself."""
-        if not self.against:
+        """The difference from the baseline in a metric; None for the baseline, and where a run lacks the metric."""
+        if self.against is None or metric not in self.against:
             return None
         return self.against[metric].estimate
 
@@ -120,7 +124,7 @@ class Board(_Leaderboard):
     protocol: str  # may be empty
     rows: int  # of the test part
     task: str  # `binary` or `regression`
-    metric: MetricName  # to sort by
+    metric: str  # to sort by
     base: str  # the baseline
     replicates: int  # of the bootstrap
     lines: tuple[RecipeLine, ...]
@@ -135,15 +139,21 @@ class Board(_Leaderboard):
             words.append(f"protocol {self.protocol}")
         return ", ".join(words) or "a task without a name"
 
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that some line has, the main one first."""
+        return [name for name in METRICS if any(name in line.metrics for line in self.lines)]
+
     def to_pandas(self) -> Any:
         """A pandas frame with a row per recipe: metrics, intervals, differences from the baseline, seconds."""
         rows = []
         for line in self.lines:
             row: dict[str, object] = {"recipe": line.recipe, "seeds": len(line.seeds)}
-            for name, mean in line.metrics.items():
-                row[name] = mean.value
-                row[f"{name}_low"] = mean.low
-                row[f"{name}_high"] = mean.high
+            for name in self.metrics:
+                mean = line.metrics.get(name)
+                row[name] = getattr(mean, "value", None)
+                row[f"{name}_low"] = getattr(mean, "low", None)
+                row[f"{name}_high"] = getattr(mean, "high", None)
                 gain = line.gain(name)
                 for ending, attribute in GAIN_COLUMNS.items():
                     row[f"{name}_{ending}"] = getattr(gain, attribute, None)
@@ -155,8 +165,9 @@ class Board(_Leaderboard):
 
     def plot(self) -> Chart:
         """A chart of the recipes with their 95 % intervals, best first; the baseline has a colour of its own."""
-        names = [line.recipe for line in self.lines]
-        means = [line.metrics[self.metric] for line in self.lines]
+        lines = [line for line in self.lines if self.metric in line.metrics]
+        names = [line.recipe for line in lines]
+        means = [line.metrics[self.metric] for line in lines]
         low = [mean.low for mean in means]
         high = [mean.high for mean in means]
         return dot_chart(
@@ -173,17 +184,14 @@ class Board(_Leaderboard):
         """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
         rows = []
         for line in self.lines:
-            intervals = [
-                f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
-                for mean in line.metrics.values()
-            ]
+            intervals = [_interval_text(line.metrics.get(name)) for name in self.metrics]
             gain = line.gain(self.metric)
-            gain_text = "baseline"
+            gain_text = "baseline" if line.against is None else MISSING
             if gain is not None:
                 gain_text = f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
             rows.append([line.recipe, *intervals, gain_text, line.parameters, line.seconds])
 
-        metric_names = [shown_name(metric) for metric in self.lines[0].metrics]
+        metric_names = [shown_name(metric) for metric in self.metrics]
         gain_name = f"gain in {shown_name(self.metric)}"
         notes = [
             f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
@@ -290,8 +298,9 @@ def _line_fields(values: Values, draws: Values, name: str, base: str) -> dict[st
     gains = {}
     for metric, by_seed in values[name].items():
         drawn = draws[name][metric]
-        means[metric] = estimate(by_seed, drawn, least=0.0)
-        if name != base:
+        least = METRICS[metric].least if metric in METRICS else 0.0
+        means[metric] = estimate(by_seed, drawn, least=least)
+        if name != base and metric in values[base]:
             gains[metric] = estimate(by_seed - values[base][metric], drawn - draws[base][metric])
     return {
         "recipe": name,
@@ -316,7 +325,8 @@ def _board(
         )
     first = runs[names[0]][0]
     task = first["task"]
-    metrics = compared(task)
+    tests = [record["test"] for records in runs.values() for record in records]
+    metrics = [name for name in compared(task) if any(name in test for test in tests)]
     main_metric = next((name for name in metrics if name == metric), metrics[0])
     if base is None or base not in names:
         base = names[0]
@@ -326,7 +336,11 @@ def _board(
     values: dict[str, dict[str, np.ndarray]] = {}
     for name, records in runs.items():
         scores[name] = np.stack([record.test_rows[1] for record in records])
-        values[name] = {m: np.array([record["test"][m] for record in records]) for m in metrics}
+        values[name] = {}
+        for m in metrics:
+            by_seed = [record["test"].get(m) for record in records]
+            if None not in by_seed:
+                values[name][m] = np.array(by_seed)
     draws = _draws_of_means(y, scores, metrics, replicates, seed)
     delong_applies = "auc" in metrics and not _has_rare_class(y, task)
 
@@ -337,13 +351,16 @@ def _board(
             differences = {
                 m: Difference(estimate=gain) for m, gain in line_fields["against"].items()
             }
-            if delong_applies:
+            if delong_applies and "auc" in differences:
                 p = delong(y, scores[name], scores[base]).p
                 differences["auc"] = dataclasses.replace(differences["auc"], delong_p=p)
             line_fields["against"] = differences
         lines.append(RecipeLine(**line_fields, **_run_fields(records)))
+    sign = -1 if METRICS[main_metric].higher else 1
     lines.sort(
-        key=lambda line: line.metrics[main_metric].value, reverse=METRICS[main_metric].higher
+        key=lambda line: (
+            sign * line.metrics[main_metric].value if main_metric in line.metrics else math.inf
+        )
     )
     return Board(
         benchmark=first["benchmark"],
@@ -360,7 +377,7 @@ def _board(
 def _draws_of_means(
     y: np.ndarray,
     scores: Mapping[str, np.ndarray],
-    metrics: Sequence[MetricName],
+    metrics: Sequence[str],
     replicates: int,
     seed: int,
 ) -> Values:

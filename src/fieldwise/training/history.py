@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from fieldwise.charts import Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
 from fieldwise.display import SHOWN_ROWS, Table, counted, pandas_frame
 from fieldwise.errors import BundleError
-from fieldwise.evaluation.metrics import METRICS, shown_name
+from fieldwise.evaluation.metrics import METRICS, Aspect, main_metrics, shown_name
 
 STOPPED = {
     "patience": "no improvement since",
@@ -114,7 +114,7 @@ class History:
         """The evaluations, with the best one marked."""
         names = [
             name
-            for name in dict.fromkeys((self.monitor, "auc", "logloss", "rmse"))
+            for name in dict.fromkeys((self.monitor, *main_metrics()))
             if name in self.best.metrics
         ]
         rows = list[list[Any]]()
@@ -156,8 +156,12 @@ def learning_curves(
         span = (0.0, max(epochs) * 1.03)
 
     charts: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
-    for group in (["logloss", "loss"], ["auc", "gauc"], ["rmse", "mae"]):
-        names = [name for name in group if METRICS[name].watched and name in history[0]["metrics"]]
+    for aspect in get_args(Aspect):
+        names = [
+            metric.name
+            for metric in METRICS.values()
+            if metric.aspect == aspect and metric.watched and metric.name in history[0]["metrics"]
+        ]
         if not names:
             continue
         title = " and ".join(map(shown_name, names))
@@ -166,7 +170,7 @@ def learning_curves(
             for name in names
         }
         losses = [e.get("train_loss") for e in history]
-        if "logloss" in group and any(loss is not None for loss in losses):
+        if aspect == "probability" and any(loss is not None for loss in losses):
             title = "loss"
             curves = {"training loss": losses, **curves}
         lines = _lines(epochs, curves)

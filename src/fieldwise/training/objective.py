@@ -14,7 +14,7 @@ from fieldwise.data.table import EncodedTable, batch_starts
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.evaluation.metrics import METRICS
+from fieldwise.evaluation.metrics import METRICS, metrics_of
 from fieldwise.layout import Batch
 from fieldwise.schema import Label
 from fieldwise.schema.label import Task
@@ -232,16 +232,12 @@ def _counted(
 
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
     """The validation metric for early stopping; a ConfigError if the task does not have it, or there are no groups."""
-    known = [
-        metric.name
-        for metric in METRICS.values()
-        if objective.task in metric.tasks and metric.watched
-    ]
+    known = [metric.name for metric in metrics_of(objective.task) if metric.watched]
     monitor = settings.monitor or known[0]
     if monitor not in known:
         raise ConfigError(
             f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}"
         )
-    if monitor == "gauc" and not grouped:
-        raise ConfigError("monitor = 'gauc' needs groups: set user or group in the schema")
+    if METRICS[monitor].group_values is not None and not grouped:
+        raise ConfigError(f"monitor = {monitor!r} needs groups: set user or group in the schema")
     return monitor

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from fieldwise.data.reports import Reports
+from fieldwise.evaluation.metrics import main_metrics
 from fieldwise.training.callbacks import Callback, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation, History
 
@@ -72,7 +73,7 @@ class Lines(Callback):
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Show the evaluation as a sentence; a star marks the best one so far."""
         metrics = evaluation.metrics
-        names = dict.fromkeys((self.start.monitor, "auc", "logloss", "rmse"))
+        names = dict.fromkeys((self.start.monitor, *main_metrics()))
         shown = " ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
         loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
         parts = [

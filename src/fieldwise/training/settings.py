@@ -38,7 +38,13 @@ else:
     OptimizerName = Literal[(*OPTIMIZERS, LBFGS)]
 # whether it exists is known once PyTorch is loaded
 DEVICE = re.compile(r"[a-z][a-z0-9_]*(:[0-9]+)?")
-Monitor = Literal["auc", "gauc", "logloss", "rmse", "mae", "loss"]
+
+
+def monitors() -> tuple[str, ...]:
+    """Names of the metrics that early stopping may use."""
+    from fieldwise.evaluation.metrics import METRICS  # here: it loads NumPy and SciPy
+
+    return tuple(metric.name for metric in METRICS.values() if metric.watched)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +136,7 @@ class TrainingSettings(Settings):
     start_from_lr: bool = False
     mean_with_lr: bool = False
     l2_of_lr: float | None = None
-    monitor: Monitor | None = None
+    monitor: str | None = field(default=None, metadata={"choices": monitors})
     evaluations_per_epoch: int = 1
     patience: int = 3
     plateau_factor: float = 0.1

@@ -1,0 +1,113 @@
+"""Metrics of resamples, by how often each row is drawn, without sorting each of them.
+
+Letters: N rows, K columns of scores, T runs of ties. A form takes labels [N] and finite scores [K, N].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fieldwise.evaluation.binary import row_losses, sigmoid
+from fieldwise.evaluation.calibration import BINS, mass_bins
+
+MetricOfCounts = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""A function from each row's count [N] to the metric of each column [K]."""
+Resampling = Callable[[NDArray[np.float64], NDArray[np.float64]], MetricOfCounts]
+"""A function from labels [N] and scores [K, N] to their metric by counts."""
+
+
+def resampled_logloss(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """The mean loss of the drawn rows."""
+    return _mean_of(row_losses(y == 1, scores))
+
+
+def resampled_brier(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """The mean squared error of the probabilities of the drawn rows."""
+    return _mean_of(np.square(sigmoid(scores) - (y == 1)))
+
+
+def resampled_mae(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """The mean absolute error of the drawn rows."""
+    return _mean_of(np.abs(scores - y))
+
+
+def resampled_rmse(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """The root mean squared error of the drawn rows."""
+    squared_mean = _mean_of(np.square(scores - y))
+    return lambda counts: np.sqrt(squared_mean(counts))
+
+
+def _mean_of(values_KN: NDArray[np.float64]) -> MetricOfCounts:
+    return lambda counts: values_KN @ counts / counts.sum()
+
+
+def resampled_ece(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """The expected calibration error of the drawn rows, in bins of equally many of them."""
+    columns = [_SortedRows.of(p, p - (y == 1)) for p in sigmoid(scores)]
+    return lambda counts: np.array([rows.calibration_error(counts) for rows in columns])
+
+
+def resampled_auc(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
+    """AUC of the drawn rows."""
+    columns = [_SortedRows.of(column, y == 1) for column in scores]
+    return lambda counts: np.array([rows.auc(counts) for rows in columns])
+
+
+def resampled_average_precision(
+    y: NDArray[np.float64], scores: NDArray[np.float64]
+) -> MetricOfCounts:
+    """Average precision of the drawn rows."""
+    columns = [_SortedRows.of(column, y == 1) for column in scores]
+    return lambda counts: np.array([rows.average_precision(counts) for rows in columns])
+
+
+@dataclass(frozen=True, eq=False)
+class _SortedRows:
+    """The rows from the lowest score to the highest, for metrics of resamples without sorting each of them.
+
+    Args:
+        order: the rows' numbers, [N].
+        ties: where runs of equal scores begin, [T].
+        values: what is summed in each run, [N], in this order.
+    """
+
+    order: NDArray[np.int64]
+    ties: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def of(cls, score: NDArray[np.float64], values: NDArray[Any]) -> "_SortedRows":
+        """Sort the values [N] by a score [N]."""
+        order = np.argsort(score, kind="stable")
+        ties = np.flatnonzero(np.diff(score[order], prepend=np.nan))
+        return cls(order, ties, values[order])
+
+    def _sums(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The number of drawn rows in each run, and the sum of their values, [T] each."""
+        drawn = counts[self.order]
+        return np.add.reduceat(drawn, self.ties), np.add.reduceat(drawn * self.values, self.ties)
+
+    def calibration_error(self, counts: NDArray[np.int64]) -> float:
+        """ECE, of values that are each row's probability minus its label."""
+        rows, gaps = self._sums(counts)
+        gap_of_bin = np.bincount(mass_bins(rows, BINS), gaps)
+        return float(np.abs(gap_of_bin).sum() / counts.sum())
+
+    def auc(self, counts: NDArray[np.int64]) -> float:
+        """AUC, of values that say which rows are positive; pairs are counted in integers, as in `ranking.auc`."""
+        rows, positives = self._sums(counts)
+        negatives = rows - positives
+        below = np.cumsum(negatives) - negatives
+        wins = int((positives * (2 * below + negatives)).sum())
+        return wins / (2 * int(positives.sum()) * int(negatives.sum()))
+
+    def average_precision(self, counts: NDArray[np.int64]) -> float:
+        """The mean over positives of the precision among rows with at least their score."""
+        rows, positives = self._sums(counts)
+        positives = positives[::-1]
+        rows = rows[::-1]
+        precision = np.cumsum(positives) / np.maximum(np.cumsum(rows), 1)
+        return float((positives * precision).sum() / positives.sum())
