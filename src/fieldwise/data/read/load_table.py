@@ -5,7 +5,6 @@ import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +118,10 @@ def _open_text(
 
     The rows are read a second time if a later value changes a type of rows that are written.
     """
-    text = source.text
     writer = RowsWriter(rows_folder, gather=_bytes_per_file(limits))
     progress: _ReadingProgress | None = None
     if rows_folder is not None:
-        progress = _ReadingProgress(rows_folder, (source.states, text, limits))
+        progress = _ReadingProgress(rows_folder, (source.states, source.text, limits))
         progress.resume(writer, source, types)
     rows_read = writer.rows
     reports.add(rows_read)
@@ -147,7 +145,7 @@ def _open_text(
         return writer.table()
 
     reports.begin("reading rows again", rows_read)
-    source.text = text
+    source.chunks_done = {}
     if rows_folder is not None:
         shutil.rmtree(rows_folder, ignore_errors=True)
     for _, chunk in source.chunks(limits):
@@ -204,9 +202,8 @@ class _ReadingProgress:
         writer.rows = written.height
         writer.empty = written.clear()
         types.restore(stored["types"])
-        chunks_done = {Path(path): count for path, count in stored["done"]}
-        source.text = replace(source.text, done=chunks_done)
-        self._chunks_done = Counter(chunks_done)
+        source.chunks_done = {Path(path): count for path, count in stored["done"]}
+        self._chunks_done = Counter(source.chunks_done)
 
     def add(self, path: Path, writer: RowsWriter, types: TextTypes) -> None:
         """Note that a chunk of a file was read; store it if all rows are in files."""

@@ -82,19 +82,17 @@ class SlicedTable:
                 yield from self._frame.select(columns).iter_slices(rows)
             return
 
-        vector_of_position: dict[str, str] = {}
-        for name in columns:
-            vector = is_position(name, self._vector_lengths)
-            if vector is not None:
-                vector_of_position[name] = vector
-        lengths = {name: self._vector_lengths[name] for name in vector_of_position.values()}
-        read_columns = list(dict.fromkeys(vector_of_position.get(name, name) for name in columns))
+        vectors = [is_position(name, self._vector_lengths) for name in columns]
+        lengths = {name: self._vector_lengths[name] for name in vectors if name is not None}
+        read_columns = list(
+            dict.fromkeys(vector or name for name, vector in zip(columns, vectors, strict=True))
+        )
         for path, chunk in self._source.chunks(_limits(rows), read_columns):
             if self._source.types is not None:
                 chunk = self._source.types.typed(chunk)
             _check_vectors(chunk, lengths, path)
             positions = position_columns(chunk.schema, lengths)
-            whole = as_lists(chunk.with_columns(positions[name] for name in vector_of_position))
+            whole = as_lists(chunk.with_columns(positions.values()))
             yield from whole.select(columns).iter_slices(rows)
 
 

@@ -1,8 +1,7 @@
 """How delimited text is written: its delimiter, which may be detected, its encoding and its columns."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,11 +13,9 @@ class TextFormat:
         encoding: the encoding.
         columns: the column names, if there is no header line.
         text_columns: columns whose cells are read as they are written (`TextTypes`); None: all.
-        done: by file, how many chunks an earlier reading has parsed, which are passed over.
     """
 
     separator: str | None = None
     encoding: str = "utf-8"
     columns: Sequence[str] | None = None
     text_columns: Sequence[str] | None = ()
-    done: Mapping[Path, int] = field(default_factory=dict)

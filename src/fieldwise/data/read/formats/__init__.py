@@ -22,24 +22,16 @@ FORMATS: tuple[type[TableFiles], ...] = (
 )
 
 
-def _listed(suffixes_of_text: Sequence[str], packings: str, others: Sequence[str]) -> str:
-    """Suffixes as errors list them."""
-    text = ", ".join(suffix[1:] for suffix in suffixes_of_text)
-    return f"{text} (each also {packings}), {', '.join(suffix[1:] for suffix in others)}"
+def _listed(file_format: type[TableFiles], suffixes: Sequence[str], packings: str) -> str:
+    """The suffixes of a format as errors list them."""
+    names = ", ".join(suffix[1:] for suffix in suffixes)
+    return f"{names} (also {packings})" if file_format.is_text else names
 
 
-READ_SUFFIXES = _listed(
-    [suffix for each in FORMATS if each.is_text for suffix in each.suffixes],
-    ".gz and .zst",
-    [suffix for each in FORMATS if not each.is_text for suffix in each.suffixes],
+READ_SUFFIXES = ", ".join(_listed(each, each.suffixes, ".gz, .zst") for each in FORMATS)
+_WRITTEN_SUFFIXES = ", ".join(
+    _listed(each, each.written_suffixes, ".gz") for each in FORMATS if each.written_suffixes
 )
-"""The suffixes of files that are read, as errors list them."""
-WRITTEN_SUFFIXES = _listed(
-    [suffix for each in FORMATS if each.is_text for suffix in each.written_suffixes],
-    ".gz",
-    [suffix for each in FORMATS if not each.is_text for suffix in each.written_suffixes],
-)
-"""The suffixes of files that are written, as errors list them."""
 
 
 def format_of(path: Path) -> type[TableFiles] | None:
@@ -78,7 +70,7 @@ def format_written(path: Path) -> type[TableFiles]:
         if file_format.writes(path):
             return file_format
     raise DataError(
-        f"a table is written as one of {WRITTEN_SUFFIXES}, found the name {path.name!r}; change its suffix"
+        f"a table is written as one of {_WRITTEN_SUFFIXES}, found the name {path.name!r}; change its suffix"
     )
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import polars as pl
 
 from fieldwise.data.read.arrow_library import arrow_library, has_decimals, holds_wide
 from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
-from fieldwise.data.read.formats.table_files import RowsWriting
 from fieldwise.data.read.formats.typed_files import SlicesWriting, TypedFiles
 from fieldwise.errors import MissingExtraError
 
@@ -26,10 +25,10 @@ class ArrowIpcWriting(SlicesWriting):
 class ArrowIpcFiles(TypedFiles):
     """Arrow IPC files, with an index or as streams, which Polars reads as a whole."""
 
-    name: ClassVar[str] = "Arrow IPC"
-    suffixes: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
-    written_suffixes: ClassVar[tuple[str, ...]] = suffixes
-    writing: ClassVar[type[RowsWriting]] = ArrowIpcWriting
+    name = "Arrow IPC"
+    suffixes = (".arrow", ".feather", ".ipc")
+    written_suffixes = suffixes
+    writing = ArrowIpcWriting
 
     @classmethod
     def lazy(cls, path: Path) -> pl.LazyFrame:

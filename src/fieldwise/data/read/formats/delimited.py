@@ -2,12 +2,12 @@
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO
 
 import polars as pl
 
@@ -74,19 +74,19 @@ class DelimitedWriting(RowsWriting):
 class DelimitedFiles(TableFiles):
     """Files of delimited text, whose cells are text: all values of a column decide its type."""
 
-    name: ClassVar[str] = "delimited text"
-    suffixes: ClassVar[tuple[str, ...]] = (*_SEPARATOR_BY_SUFFIX, ".txt")
-    written_suffixes: ClassVar[tuple[str, ...]] = tuple(_SEPARATOR_BY_SUFFIX)
-    writing: ClassVar[type[RowsWriting]] = DelimitedWriting
-    is_text: ClassVar[bool] = True
-    takes_text_options: ClassVar[bool] = True
+    name = "delimited text"
+    suffixes = (*_SEPARATOR_BY_SUFFIX, ".txt")
+    written_suffixes = tuple(_SEPARATOR_BY_SUFFIX)
+    writing = DelimitedWriting
+    is_text = True
+    takes_text_options = True
     types: TextTypes
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
         super().__init__(files, text)
         self.types = TextTypes(text.text_columns)
-        self._row_count = 0
-        self._empty: pl.DataFrame | None = None
+        self._typed_empty: pl.DataFrame | None = None
+        self._row_counts = dict.fromkeys(files, 0)
 
     def probed_bytes(self) -> float:
         text_bytes = sum(map(unpacked_bytes, self.files))
@@ -106,23 +106,20 @@ class DelimitedFiles(TableFiles):
         """The rows with the columns of the first file in its order."""
         first_file = self.files[0]
         names: list[str] = []
-        if self.text.done:  # the chunks that have the columns may be passed over
-            whole_text = replace(self.text, done={})
-            whole_files = DelimitedFiles([first_file], whole_text)
-            names = next(whole_files._file_chunks(first_file, limits.chunk_bytes)).columns
+        if self.chunks_done:  # the chunk that has the names may be passed over
+            names = next(self._file_chunks(first_file, limits.chunk_bytes, 0)).columns
         for path in self.files:
-            for number, chunk in enumerate(self._file_chunks(path, limits.chunk_bytes)):
+            chunks_done = self.chunks_done.get(path, 0)
+            for chunk in self._file_chunks(path, limits.chunk_bytes, chunks_done):
                 names = names or chunk.columns
-                if number == 0 and path != first_file:
+                if chunk.columns != names:
                     check_columns(path, chunk.columns, first_file, names)
-                in_order = chunk if chunk.columns == names else chunk.select(names)
-                whole = self.folders.add(in_order, path)
-                yield path, whole if columns is None else whole.select(columns)
+                    chunk = chunk.select(names)
+                yield path, chunk
 
-    def _file_chunks(self, path: Path, size: int) -> Iterator[pl.DataFrame]:
-        """The rows of a file; a wrong delimiter and superfluous names of columns are errors too."""
+    def _file_chunks(self, path: Path, size: int, chunks_done: int) -> Iterator[pl.DataFrame]:
+        """The rows of a file behind some chunks; a wrong delimiter and superfluous names of columns are errors too."""
         separator = self.separator_of(path)
-        chunks_done = self.text.done.get(path, 0)
         chunks = delimited_chunks(
             self.source(path),
             separator=separator,
@@ -157,18 +154,17 @@ class DelimitedFiles(TableFiles):
                 f"columns are for text without a header, but the first line of {path} is one: omit them"
             )
 
-    def empty(self) -> pl.DataFrame:
-        if self._empty is None:
-            self._row_count = 0
+    def _empty(self) -> pl.DataFrame:
+        if self._typed_empty is None:
             for path, chunk in self.whole_chunks(ChunkLimits()):
-                self._row_count += chunk.height
-                self._empty = self.types.add(chunk, path).clear()
-        assert self._empty is not None, "text has a chunk, be it empty"
-        return self._empty
+                self._row_counts[path] += chunk.height
+                self._typed_empty = self.types.add(chunk, path).clear()
+        assert self._typed_empty is not None, "text has a chunk, be it empty"
+        return self._typed_empty
 
-    def count(self) -> int:
-        self.empty()
-        return self._row_count
+    def _rows_by_file(self) -> Mapping[Path, int]:
+        self._empty()
+        return self._row_counts
 
     def place(self, row: int) -> Row | None:
         for path in self.files:

@@ -4,7 +4,7 @@ import codecs
 import json
 from collections.abc import Iterable
 from itertools import chain
-from typing import IO, Any, ClassVar, NoReturn
+from typing import IO, Any, NoReturn
 
 import polars as pl
 
@@ -36,11 +36,11 @@ class JsonLinesWriting(RowsWriting):
 class JsonLinesFiles(LineFiles):
     """Files of JSON Lines: numbers, texts, truth values and lists of them; a key that a line lacks is null."""
 
-    name: ClassVar[str] = "JSON Lines"
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
-    written_suffixes: ClassVar[tuple[str, ...]] = suffixes
-    writing: ClassVar[type[RowsWriting]] = JsonLinesWriting
-    memory_per_byte: ClassVar[int] = 4  # every value is written with its key
+    name = "JSON Lines"
+    suffixes = (".jsonl", ".ndjson")
+    written_suffixes = suffixes
+    writing = JsonLinesWriting
+    memory_per_byte = 4  # every value is written with its key
 
     def _new_columns(self) -> "_JsonColumns":
         return _JsonColumns()

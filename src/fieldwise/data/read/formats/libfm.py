@@ -1,7 +1,7 @@
 """libFM text: rows `label id:value ...`, as lists of ids and values, or with a column per field."""
 
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -18,8 +18,8 @@ _LINE = rf"^{_NUMBER}(?: +\d+:{_NUMBER})* *$"
 class LibfmFiles(LineFiles):
     """Files of libFM text."""
 
-    name: ClassVar[str] = "libFM"
-    suffixes: ClassVar[tuple[str, ...]] = (".libfm", ".libsvm", ".svm")
+    name = "libFM"
+    suffixes = (".libfm", ".libsvm", ".svm")
 
     def _new_columns(self) -> "LibfmFields":
         return LibfmFields()

@@ -1,10 +1,12 @@
 """Text with a row on every line, whose columns all rows decide."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import polars as pl
 
@@ -12,7 +14,6 @@ from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.formats.table_files import TableFiles
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import CHUNK_BYTES, ByteSource
-from fieldwise.errors import Row
 
 
 class ColumnsOfRows(Protocol):
@@ -27,19 +28,26 @@ class ColumnsOfRows(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """What all rows decide."""
+
+    columns: ColumnsOfRows
+    empty: pl.DataFrame
+    rows_by_file: Mapping[Path, int]
+
+
 class LineFiles(TableFiles):
     """Files with a row on every line; blank lines may stand at the end.
 
     Within bounds they are read twice, else their rows are held in memory until all are known.
     """
 
-    is_text: ClassVar[bool] = True
+    is_text = True
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
         super().__init__(files, text)
-        self._columns: ColumnsOfRows | None = None
-        self._rows_by_file: dict[Path, int] = {}
-        self._empty = pl.DataFrame()
+        self._facts: _Facts | None = None
 
     @abstractmethod
     def _new_columns(self) -> ColumnsOfRows:
@@ -52,57 +60,41 @@ class LineFiles(TableFiles):
     def _chunks(
         self, limits: ChunkLimits, columns: Sequence[str] | None
     ) -> Iterator[tuple[Path, pl.DataFrame]]:
-        chunks: Iterable[tuple[ByteSource, pl.DataFrame]] = self._sources(limits.chunk_bytes)
-        if not limits.bounded:
+        chunks: Iterable[tuple[ByteSource, pl.DataFrame]] = self._read_files(limits.chunk_bytes)
+        if self._facts is None and not limits.bounded:
             chunks = list(chunks)
-        decided = self._columns
-        if decided is None:
-            decided = self._decide(chunks)
-            if limits.bounded:
-                chunks = self._sources(limits.chunk_bytes)
+            self._facts = self._facts_of(chunks)
+        all_columns = self._known(limits.chunk_bytes).columns
         for source, chunk in chunks:
-            whole = self.folders.typed(decided.table(chunk), source.path)
-            yield source.path, whole if columns is None else whole.select(columns)
+            yield source.path, all_columns.table(chunk)
 
-    def _sources(self, size: int) -> Iterator[tuple[ByteSource, pl.DataFrame]]:
+    def _read_files(self, size: int) -> Iterator[tuple[ByteSource, pl.DataFrame]]:
         """The lines of all files in chunks, and their rows."""
         for path in self.files:
             for source in line_chunks(path, size):
                 yield source, self._read(source)
 
-    def _decide(self, chunks: Iterable[tuple[ByteSource, pl.DataFrame]]) -> ColumnsOfRows:
-        """The columns of these rows, which are all; notes how many each file has."""
+    def _known(self, size: int = CHUNK_BYTES) -> _Facts:
+        """What all rows decide, which are read for it if they were not yet."""
+        if self._facts is None:
+            self._facts = self._facts_of(self._read_files(size))
+        return self._facts
+
+    def _facts_of(self, chunks: Iterable[tuple[ByteSource, pl.DataFrame]]) -> _Facts:
+        """What these rows decide, which are all."""
         columns = self._new_columns()
-        self._rows_by_file = dict.fromkeys(self.files, 0)
-        last = pl.DataFrame()
+        rows_by_file = Counter[Path]()
         for source, chunk in chunks:
             columns.add(chunk, source)
-            self._rows_by_file[source.path] += chunk.height
-            last = chunk.clear()
-        self._columns = columns
-        self._empty = self.folders.typed(columns.table(last), self.files[0])
-        return columns
+            rows_by_file[source.path] += chunk.height
+        empty = columns.table(chunk).clear()
+        return _Facts(columns=columns, empty=empty, rows_by_file=rows_by_file)
 
-    def _check_decided(self) -> None:
-        """Read all rows, if they were not yet, for what all decide."""
-        if self._columns is None:
-            self._decide(self._sources(CHUNK_BYTES))
+    def _empty(self) -> pl.DataFrame:
+        return self._known().empty
 
-    def empty(self) -> pl.DataFrame:
-        self._check_decided()
-        return self._empty
-
-    def count(self) -> int:
-        self._check_decided()
-        return sum(self._rows_by_file.values())
-
-    def place(self, row: int) -> Row | None:
-        self._check_decided()
-        for path, rows in self._rows_by_file.items():
-            if row < rows:
-                return Row(row, file=str(path), line=row + 1)
-            row -= rows
-        return None
+    def _rows_by_file(self) -> Mapping[Path, int]:
+        return self._known().rows_by_file
 
 
 def line_chunks(path: Path, size: int) -> Iterator[ByteSource]:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 import polars as pl
 
 from fieldwise.data.read.arrow_library import is_wide
 from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
-from fieldwise.data.read.formats.table_files import RowsWriting
 from fieldwise.data.read.formats.typed_files import PROBED_ROWS, SlicesWriting, TypedFiles
 from fieldwise.storage.machine import ahead
 
@@ -30,10 +29,10 @@ class ParquetFiles(TypedFiles):
     Polars reads whole row groups if they are small, else pyarrow reads pages, where it can.
     """
 
-    name: ClassVar[str] = "Parquet"
-    suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
-    written_suffixes: ClassVar[tuple[str, ...]] = suffixes
-    writing: ClassVar[type[RowsWriting]] = ParquetWriting
+    name = "Parquet"
+    suffixes = (".parquet", ".pq")
+    written_suffixes = suffixes
+    writing = ParquetWriting
 
     @classmethod
     def lazy(cls, path: Path) -> pl.LazyFrame:

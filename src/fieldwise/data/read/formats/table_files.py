@@ -63,6 +63,8 @@ class TableFiles(ABC):
         folders: the columns that the names of the files' folders tell.
         types: of columns of text, by the values that were added to it; None if the format tells
             types itself.
+        chunks_done: by file, how many chunks of delimited text are passed over, as an earlier
+            reading has parsed them.
 
     Errors:
         DataError: `columns` are given for files that have their own names.
@@ -86,6 +88,7 @@ class TableFiles(ABC):
         self.states = {path: file_state(path) for path in files if path.is_file()}
         self.folders = FolderColumns(files, text.text_columns)
         self.types: TextTypes | None = None
+        self.chunks_done: Mapping[Path, int] = {}
 
     @classmethod
     def owns(cls, path: Path) -> bool:
@@ -118,7 +121,10 @@ class TableFiles(ABC):
         A file that has changed meanwhile is an error.
         """
         try:
-            yield from self._chunks(limits, columns)
+            with_folders = self.folders.typed if self.types is None else self.folders.add
+            for path, chunk in self._chunks(limits, columns):
+                whole = with_folders(chunk, path)
+                yield path, whole if columns is None else whole.select(columns)
         except pl.exceptions.PolarsError:
             check_unchanged(self.states)  # the likely cause
             raise
@@ -130,23 +136,35 @@ class TableFiles(ABC):
         if self.types is not None and self.text.columns is None:
             self.types.warn_of_header(self.files[0])
 
+    def empty(self) -> pl.DataFrame:
+        """The table without its rows: names and types of all columns; text is read once for them."""
+        return self.folders.typed(self._empty(), self.files[0])
+
+    def count(self) -> int:
+        """The number of rows, from the files' metadata where they have them."""
+        return sum(self._rows_by_file().values())
+
+    def place(self, row: int) -> Row | None:
+        """The file and the row in it, and if it is text the line, of a row of the table; None if there is none."""
+        for path, rows in self._rows_by_file().items():
+            if row < rows:
+                return Row(row, file=str(path), line=row + 1 if self.is_text else None)
+            row -= rows
+        return None
+
     @abstractmethod
     def _chunks(
         self, limits: ChunkLimits, columns: Sequence[str] | None
     ) -> Iterator[tuple[Path, pl.DataFrame]]:
-        """`chunks` of files that do not change."""
+        """`chunks` of the files' own columns: all of them, or at least those of `columns`."""
 
     @abstractmethod
-    def empty(self) -> pl.DataFrame:
-        """The table without its rows: names and types of all columns; text is read once for them."""
+    def _empty(self) -> pl.DataFrame:
+        """`empty` of the files' own columns."""
 
     @abstractmethod
-    def count(self) -> int:
-        """The number of rows, from the files' metadata where they have them."""
-
-    @abstractmethod
-    def place(self, row: int) -> Row | None:
-        """The file and the row in it, and if it is text the line, of a row of the table; None if there is none."""
+    def _rows_by_file(self) -> Mapping[Path, int]:
+        """The number of rows of each file, in order."""
 
     def detected_separator(self) -> str | None:
         """The delimiter of the first file, if neither the options nor the file's name tell it; None for a comma."""

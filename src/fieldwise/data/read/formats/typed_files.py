@@ -17,7 +17,7 @@ from fieldwise.data.read.formats.table_files import (
     check_columns,
     common_type,
 )
-from fieldwise.errors import DataError, MissingExtraError, Row
+from fieldwise.errors import DataError, MissingExtraError
 
 PROBED_ROWS = 1_000
 """The first rows, by which the size of all is estimated."""
@@ -140,22 +140,13 @@ class TypedFiles(TableFiles):
             for chunk in self.file_chunks(path, limits, list(read_schema)):
                 if chunk.schema != read_schema:
                     chunk = chunk.cast(pl.Schema(read_schema))
-                whole = self.folders.typed(chunk, path)
-                yield path, whole if columns is None else whole.select(columns)
+                yield path, chunk
 
-    def empty(self) -> pl.DataFrame:
-        return self.folders.typed(self._schema().to_frame(), self.files[0])
+    def _empty(self) -> pl.DataFrame:
+        return self._schema().to_frame()
 
-    def count(self) -> int:
-        return sum(map(self.count_rows, self.files))
-
-    def place(self, row: int) -> Row | None:
-        for path in self.files:
-            rows = self.count_rows(path)
-            if row < rows:
-                return Row(row, file=str(path))
-            row -= rows
-        return None
+    def _rows_by_file(self) -> dict[Path, int]:
+        return {path: self.count_rows(path) for path in self.files}
 
 
 def common_schema(schemas: Mapping[Path, pl.Schema]) -> pl.Schema:
