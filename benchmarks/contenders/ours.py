@@ -128,7 +128,7 @@ def parquet(options: dict[str, Any]) -> Timed:
         torch.set_num_threads(options["threads"])
         began = time.perf_counter()
         with use_ops(options.get("ops", "auto")):
-            predict.run(**wanted)
+            predict.run(predict.PredictOptions(**wanted))
         seconds = time.perf_counter() - began
         if pl.scan_parquet(out).select(pl.len()).collect().item() != options["rows"]:
             raise ValueError("not every row was scored")

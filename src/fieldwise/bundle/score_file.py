@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -80,40 +80,31 @@ def score_file(
     """
     writing = out if isinstance(out, TableWriter) else TableWriter(out)
     check_not_input(writing.path, find_files(data) if isinstance(data, Path) else data.files)
-    table = (
-        SlicedTable(data, TextFormat(text_columns=bundle.schema.text_columns))
-        if isinstance(data, Path)
-        else data
-    )
+    table = data
+    if isinstance(table, Path):
+        table = SlicedTable(table, TextFormat(text_columns=bundle.schema.text_columns))
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
-    predictions, logits = _columns(bundle, keys or [ROW], column, logit)
-    given: dict[str, Any] = {
-        "keys": keys,
-        "predictions": predictions,
-        "logits": logits,
-        "precision": precision,
-    }
+    output = _Output.of(bundle, keys, column, precision, logit=logit)
     check_table(table.empty, bundle.schema, budget=NO_LIMIT)
-    wanted = list(dict.fromkeys([*keys, *bundle.schema.columns]))
+    columns_read = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     keep_freed_arrays()
+    reports.begin("prediction", table.count())
+    slices = table.slices(columns_read, SLICE_ROWS)
+    scored = _scored_here(bundle, slices, output)
+    if spread is not None:
+        scored = spread.scored(slices, writing.path, output)
+
     rows = 0
     unseen = Counter[str]()
     values = Counter[str]()
-    reports.begin("prediction", table.count())
-    slices = table.slices(wanted, SLICE_ROWS)
-    scored = (
-        _scored_here(bundle, slices, given)
-        if spread is None
-        else spread.scored(slices, writing.path, given)
-    )
 
-    def or_none() -> Iterator[Scored]:
+    def all_scored() -> Iterator[Scored]:
         yield from scored
         if not rows:  # a file with only a header
-            yield _scored(bundle, table.empty.select(wanted), 0, **given)
+            yield output.of_rows(bundle, table.empty.select(columns_read), 0)
 
     with writing as writer:
-        for frame, counts in or_none():
+        for frame, counts in all_scored():
             writer.add(frame)
             rows += frame.height
             reports.add(frame.height)
@@ -121,9 +112,7 @@ def score_file(
                 unseen[name] += unknown
                 values[name] += count
     shares = {name: unseen[name] / (values[name] or 1) for name in unseen}
-    return ScoredFile(
-        rows=rows, columns=(*(keys or [ROW]), *predictions, *filter(None, logits)), unseen=shares
-    )
+    return ScoredFile(rows=rows, columns=output.names, unseen=shares)
 
 
 Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
@@ -131,69 +120,84 @@ Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
 
 
 def _scored_here(
-    bundle: Bundle, slices: Iterable[pl.DataFrame], given: Mapping[str, Any]
+    bundle: Bundle, slices: Iterable[pl.DataFrame], output: "_Output"
 ) -> Iterator[Scored]:
-    first = 0
+    first_row = 0
     for part in slices:
-        yield _scored(bundle, part, first, **given)
-        first += part.height
+        yield output.of_rows(bundle, part, first_row)
+        first_row += part.height
         # else encoding, whose arrays have other sizes in every slice, takes ever more
         return_freed_memory()
 
 
-def _scored(
-    bundle: Bundle,
-    part: pl.DataFrame,
-    first: int,
-    *,
-    keys: list[str],
-    predictions: list[str],
-    logits: list[str | None],
-    precision: Precision,
-) -> Scored:
-    """Keys and predictions of some rows, of which the first has the number `first`; columns as of `_columns`."""
-    encoded = bundle.encoder.transform(part, first_row=first)
-    named = (
-        part.select(keys) if keys else pl.DataFrame({ROW: np.arange(first, first + part.height)})
-    )
-    with in_precision(precision, device_of(bundle.network).type):
-        score = bundle.score_table(encoded)
-    values = [
-        of.reshape(len(score), len(predictions)).T
-        for of in (bundle.prediction(score), bundle.calibrated(score))
-    ]
-    pairs = zip([*predictions, *logits], np.concatenate(values), strict=True)
-    result = named.with_columns(
-        pl.Series(name, column) for name, column in pairs if name is not None
-    )
-    return result, bundle.encoder.unseen_counts(encoded)
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    """What is written of each row: keys, or the row's number without any, predictions, and logits.
 
-
-def _columns(
-    bundle: Bundle, keys: list[str], column: str, logit: bool
-) -> tuple[list[str], list[str | None]]:
-    """The columns beside the keys: of predictions by label, and of logits (None for labels without one).
-
-    Errors:
-        ConfigError: a key has the name of one, or `logit` without a binary label.
+    Args:
+        keys: columns of the rows that are written as they are.
+        predictions: the column of each label.
+        logits: the column of each label; None for a label whose logits are not written.
+        precision: as of `score_file`.
     """
-    labels = bundle.schema.labels
-    if logit and all(label.task != "binary" for label in labels):
-        raise ConfigError(
-            Argument("logit"),
-            f" is for probabilities, but the label {labels[0].name!r} is a number: omit it",
-        )
-    ends = {"": labels[0].task} | {f".{label.name}": label.task for label in labels[1:]}
-    predictions = [column + end for end in ends]
-    logits = [LOGIT + end if logit and task == "binary" else None for end, task in ends.items()]
-    names = [*keys, *predictions, *filter(None, logits)]
-    twice = [name for k, name in enumerate(names) if name in names[:k]]
-    if twice:
-        raise ConfigError(
-            f"predictions need a new column, but {twice[0]!r} exists already: give another ",
-            Argument("column"),
-        )
-    return predictions, logits
+
+    keys: list[str]
+    predictions: list[str]
+    logits: list[str | None]
+    precision: Precision
+
+    @classmethod
+    def of(
+        cls, bundle: Bundle, keys: list[str], column: str, precision: Precision, *, logit: bool
+    ) -> "_Output":
+        """The columns of a bundle's labels.
+
+        Errors:
+            ConfigError: a key has the name of one, or `logit` without a binary label.
+        """
+        labels = bundle.schema.labels
+        if logit and all(label.task != "binary" for label in labels):
+            raise ConfigError(
+                Argument("logit"),
+                f" is for probabilities, but the label {labels[0].name!r} is a number: omit it",
+            )
+        predictions: list[str] = []
+        logits: list[str | None] = []
+        for label in labels:
+            suffix = f".{label.name}" if predictions else ""
+            predictions.append(column + suffix)
+            logits.append(LOGIT + suffix if logit and label.task == "binary" else None)
+        output = cls(keys=keys, predictions=predictions, logits=logits, precision=precision)
+        for name, count in Counter(output.names).items():
+            if count > 1:
+                raise ConfigError(
+                    f"predictions need a new column, but {name!r} exists already: give another ",
+                    Argument("column"),
+                )
+        return output
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns."""
+        logits = [name for name in self.logits if name is not None]
+        return (*(self.keys or [ROW]), *self.predictions, *logits)
+
+    def of_rows(self, bundle: Bundle, part: pl.DataFrame, first_row: int) -> Scored:
+        """Keys and predictions of some rows, of which the first has the number `first_row`."""
+        encoded = bundle.encoder.transform(part, first_row=first_row)
+        result = part.select(self.keys)
+        if not self.keys:
+            result = pl.DataFrame({ROW: np.arange(first_row, first_row + part.height)})
+        with in_precision(self.precision, device_of(bundle.network).type):
+            score = bundle.score_table(encoded)
+        by_label = len(score), len(self.predictions)
+        predictions = bundle.prediction(score).reshape(by_label).T
+        logits = bundle.calibrated(score).reshape(by_label).T
+        columns = list(map(pl.Series, self.predictions, predictions))
+        for name, values in zip(self.logits, logits, strict=True):
+            if name is not None:
+                columns.append(pl.Series(name, values))
+        return result.with_columns(columns), bundle.encoder.unseen_counts(encoded)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,24 +218,27 @@ class SpreadScores:
     imports: Sequence[str] = ()
 
     def scored(
-        self, slices: Iterable[pl.DataFrame], out: Path, columns: Mapping[str, Any]
+        self, slices: Iterable[pl.DataFrame], out: Path, output: _Output
     ) -> Iterator[Scored]:
         """The scored slices, in their order.
 
         Args:
             slices: raw rows.
             out: where the predictions will be; scratch files lie beside it.
-            columns: `keys`, columns and `precision`, as of `_scored`.
+            output: what is written of each row.
         """
         folder = self.folder.absolute()
-        about = {"columns": columns, "bundle": [str(folder), bundle_digest(folder), *self.imports]}
+        about = {
+            "output": asdict(output),
+            "bundle": [str(folder), bundle_digest(folder), *self.imports],
+        }
         out.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(out.parent.absolute()) as place:
-            place.chmod(0o755)  # other machines' processes may be another user's
+        with scratch_folder(out.parent.absolute()) as scratch:
+            scratch.chmod(0o755)  # other machines' processes may be another user's
 
             def tasks() -> Iterator[Task]:
                 """A task per slice, whose rows are written when it is asked for."""
-                writer = RowsWriter(place, gather=0)
+                writer = RowsWriter(scratch, gather=0)
                 first = 0
                 for part in slices:
                     writer.add(part)
@@ -250,7 +257,8 @@ class SpreadScores:
 def score_rows(given: Mapping[str, Any]) -> dict[str, Any]:
     """Score one file of rows; keys and predictions go to a file beside it."""
     rows = map_rows([Path(given["rows"])])
-    result, unseen = _scored(_bundle(*given["bundle"]), rows, given["first"], **given["columns"])
+    output = _Output(**given["output"])
+    result, unseen = output.of_rows(_bundle(*given["bundle"]), rows, given["first"])
     path = f"{given['rows']}.scores"
     write_atomically(Path(path), arrow_bytes(result))
     return {"path": path, "unseen": unseen}

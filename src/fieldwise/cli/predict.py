@@ -1,5 +1,6 @@
 """`fieldwise predict`: write predictions for the rows of a file."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -17,32 +18,36 @@ if TYPE_CHECKING:
     from fieldwise.data.read.sliced_table import SlicedTable
 
 
-def run(
-    *,
-    bundle: opt.BundleFolder,
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """Options of `fieldwise predict`."""
+
+    bundle: opt.BundleFolder
     data: Annotated[
         Path,
         Option(help=f"Rows to score: {opt.READ_FORMATS}; a file, folder or pattern."),
-    ],
+    ]
     out: Annotated[
         Path, Option(help=f"File to write keys and predictions to: {opt.WRITTEN_FORMATS}.")
-    ],
-    column: Annotated[str, Option(help="Name of the prediction column.")] = "prediction",
-    logit: Annotated[bool, Option(help="Also write the log-odds, in a column `logit`.")] = False,
-    overwrite: opt.Overwrite = False,
-    raw: opt.Raw = False,
-    reading: opt.Reading,
-    progress: opt.Shown = "text",
-    device: opt.BundleDevice = "cpu",
+    ]
+    column: Annotated[str, Option(help="Name of the prediction column.")] = "prediction"
+    logit: Annotated[bool, Option(help="Also write the log-odds, in a column `logit`.")] = False
+    overwrite: opt.Overwrite = False
+    raw: opt.Raw = False
+    reading: opt.Reading
+    progress: opt.Shown = "text"
+    device: opt.BundleDevice = "cpu"
     precision: Annotated[
         str,
         Option(
             callback=opt.one_of("float32", "bfloat16"),
             help="bfloat16 is faster on recent CPUs and GPUs, and less exact.",
         ),
-    ] = "float32",
-    engine: EngineName = "local",
-) -> None:
+    ] = "float32"
+    engine: EngineName = "local"
+
+
+def run(options: PredictOptions) -> None:
     """Write predictions for the rows of a file.
 
     The output has the rows' keys and a column `prediction`, in the file's order. A prediction is a
@@ -54,40 +59,48 @@ def run(
     from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.ops.devices import Precision, device_of, slow_bfloat16
 
-    if engine == "ray" and device != "cpu":
+    if options.engine == "ray" and options.device != "cpu":
         raise ConfigError(
-            f"--engine ray scores on CPUs, found --device {device}: leave one of them out"
+            f"--engine ray scores on CPUs, found --device {options.device}: leave one of them out"
         )
-    check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(data)])
-    model = opt.load_bundle(bundle, device)
-    if precision == "bfloat16":
+    check_output(
+        options.out,
+        overwrite=options.overwrite,
+        inputs=[options.bundle, *opt.table_files(options.data)],
+    )
+    model = opt.load_bundle(options.bundle, options.device)
+    if options.precision == "bfloat16":
         warning = slow_bfloat16(device_of(model.network).type)
         if warning:
             show.say(f"warning: {warning}")
 
-    with engine_for(engine) as cluster, reading.lines(data), opt.reports_for(progress) as reports:
+    with (
+        engine_for(options.engine) as cluster,
+        options.reading.lines(options.data),
+        opt.reports_for(options.progress) as reports,
+    ):
         spread = None
         if cluster is not None:
-            spread = SpreadScores(engine=cluster, folder=bundle, imports=show.IMPORTS)
-        writer = TableWriter(out, raw=raw)
-        table = SlicedTable(data, reading.text(model.schema.text_columns))
+            spread = SpreadScores(engine=cluster, folder=options.bundle, imports=show.IMPORTS)
+        writer = TableWriter(options.out, raw=options.raw)
+        table = SlicedTable(options.data, options.reading.text(model.schema.text_columns))
         scored = score_file(
             model,
             table,
             writer,
-            column=column,
-            logit=logit,
+            column=options.column,
+            logit=options.logit,
             reports=reports,
-            precision=cast(Precision, precision),
+            precision=cast(Precision, options.precision),
             spread=spread,
         )
     columns = ", ".join(scored.columns)
-    show.say(f"{show.counted(scored.rows, 'prediction')} written to {out} ({columns})")
+    show.say(f"{show.counted(scored.rows, 'prediction')} written to {options.out} ({columns})")
     show.say_guarded(writer)
     _say_unseen(scored, model, table)
     if scored.rows:
-        words = ["--data", data, "--row", 0, *reading.options()]
-        show.suggest("explain the prediction of the first row", "explain", bundle, *words)
+        words = ["--data", options.data, "--row", 0, *options.reading.options()]
+        show.suggest("explain the prediction of the first row", "explain", options.bundle, *words)
 
 
 def _say_unseen(scored: "ScoredFile", model: "Bundle", table: "SlicedTable") -> None:

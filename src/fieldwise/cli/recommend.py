@@ -1,6 +1,7 @@
 """`fieldwise recommend`: write the best items for every user of a log."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,31 +14,35 @@ from fieldwise.scoring import seen_words
 from fieldwise.storage.files import check_output
 
 
-def run(
-    *,
-    bundle: opt.BundleFolder,
+@dataclass(frozen=True, kw_only=True)
+class RecommendOptions:
+    """Options of `fieldwise recommend`."""
+
+    bundle: opt.BundleFolder
     log: Annotated[
         Path,
         Option(
             help="Events of users with items: the users, their latest contexts, the candidates."
         ),
-    ],
-    out: Annotated[Path, Option(help=f"File to write to: {opt.WRITTEN_FORMATS}.")],
-    k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10,
+    ]
+    out: Annotated[Path, Option(help=f"File to write to: {opt.WRITTEN_FORMATS}.")]
+    k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10
     users: Annotated[
         list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")
-    ] = None,
-    exclude_seen: opt.ExcludeSeen = None,
+    ] = None
+    exclude_seen: opt.ExcludeSeen = None
     title: Annotated[
         str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")
-    ] = None,
-    overwrite: opt.Overwrite = False,
-    raw: opt.Raw = False,
-    reading: opt.Reading,
-    quiet: opt.Quiet = False,
-    progress: opt.Shown = "text",
-    device: opt.BundleDevice = "cpu",
-) -> None:
+    ] = None
+    overwrite: opt.Overwrite = False
+    raw: opt.Raw = False
+    reading: opt.Reading
+    quiet: opt.Quiet = False
+    progress: opt.Shown = "text"
+    device: opt.BundleDevice = "cpu"
+
+
+def run(options: RecommendOptions) -> None:
     """Recommend items to every user of a log.
 
     These are the best by the model, ten for each, without the items of the user's positive rows.
@@ -46,21 +51,28 @@ def run(
     from fieldwise.data.read.table_writer import TableWriter
     from fieldwise.scoring.recommend import Catalogue, recommended_blocks
 
-    check_output(out, overwrite=overwrite, inputs=[bundle, *opt.table_files(log)])
-    model = opt.load_bundle(bundle, device)
-    writer = TableWriter(out, raw=raw)
+    check_output(
+        options.out,
+        overwrite=options.overwrite,
+        inputs=[options.bundle, *opt.table_files(options.log)],
+    )
+    model = opt.load_bundle(options.bundle, options.device)
+    writer = TableWriter(options.out, raw=options.raw)
     row_count = 0
     users_by_source = Counter[str]()
-    with reading.lines(log), opt.reports_for(progress, quiet=quiet) as reports:
-        frame = reading.table(log, model.schema.text_columns)
+    with (
+        options.reading.lines(options.log),
+        opt.reports_for(options.progress, quiet=options.quiet) as reports,
+    ):
+        frame = options.reading.table(options.log, model.schema.text_columns)
         catalogue = Catalogue(
             user=id_column("user", [model.schema], frame.columns),
             item=id_column("item", [model.schema], frame.columns),
-            title=title,
+            title=options.title,
         )
-        seen = opt.seen_rule(exclude_seen)
+        seen = opt.seen_rule(options.exclude_seen)
         blocks = recommended_blocks(
-            model, frame, catalogue, users, n=k, exclude_seen=seen, reports=reports
+            model, frame, catalogue, options.users, n=options.k, exclude_seen=seen, reports=reports
         )
         with writer:
             for block in blocks:
@@ -69,9 +81,7 @@ def run(
                 source_of_each_user = block["source"].filter(block["rank"] == 1)
                 users_by_source.update(source_of_each_user.to_list())
 
-    written = (
-        f"{show.counted(row_count, 'recommendation')} written to {out} ({', '.join(block.columns)})"
-    )
+    written = f"{show.counted(row_count, 'recommendation')} written to {options.out} ({', '.join(block.columns)})"
     by_model = f"{show.counted(users_by_source['model'], 'user')} by the model"
     unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
     show.say(f"{written}: {by_model}, {unknown}")
