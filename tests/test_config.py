@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import tomllib
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
@@ -7,9 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fieldwise import ConfigError, SchemaError, TrainingSettings
+from fieldwise import AFM, ConfigError, SchemaError, TrainingSettings
 from fieldwise.config import given as given_settings
 from fieldwise.config import parse, to_plain, toml_tables
+from fieldwise.layout import Layout
+from fieldwise.runs.default_settings import resolve
+from fieldwise.runs.training_facts import Facts
 
 
 @dataclass(frozen=True)
@@ -214,6 +218,32 @@ def test_given_settings_have_one_order():
     backward = TrainingSettings(patience=1, epochs=2, learning_rate=0.1)
     assert repr(vars(copy.deepcopy(forward))) == repr(vars(forward)) == repr(vars(backward))
     assert given_settings(forward) == {"learning_rate", "epochs", "patience"}
+
+
+def test_replace_gives_what_it_changes_and_leaves_the_others_to_the_data():
+    """The planted case: rules choose the embedding's size from the data, and dropout is changed by hand."""
+    facts = Facts(layout=Layout.of_sizes([500, 300]), rows=9_731, mean=0.93)
+    plain_model = resolve(AFM(), TrainingSettings(), facts)
+    model = dataclasses.replace(AFM(), attention_dropout=0.45)
+    training = dataclasses.replace(TrainingSettings(epochs=3), patience=9)
+    for copied in (copy.copy, copy.deepcopy):
+        assert given_settings(copied(model)) == {"attention_dropout"}
+        assert given_settings(copied(training)) == {"epochs", "patience"}
+    changed = resolve(model, training, facts)
+    expected = resolve(AFM(attention_dropout=0.45), TrainingSettings(epochs=3, patience=9), facts)
+    assert changed == expected
+    assert changed.training.batch_size == plain_model.training.batch_size == 128
+    assert TrainingSettings().batch_size != 128
+    assert changed.model.embedding_std == plain_model.model.embedding_std != AFM().embedding_std
+
+    # also settings that equal their class's defaults stay given
+    epochs = TrainingSettings().epochs
+    again = dataclasses.replace(TrainingSettings(epochs=epochs), l2={"a": 1.0})
+    assert given_settings(again) == {"epochs", "l2"}
+    assert given_settings(dataclasses.replace(again)) == {"epochs", "l2"}
+    assert given_settings(dataclasses.replace(TrainingSettings())) == set()
+    with pytest.raises(ConfigError, match="has no setting 'epoch': did you mean 'epochs'"):
+        dataclasses.replace(TrainingSettings(), epoch=3)
 
 
 N = 100_000

@@ -1,5 +1,6 @@
 """README.md and the pages below docs/: their blocks run, every model has one page, and recipes they name exist."""
 
+import dataclasses
 import re
 import shlex
 import shutil
@@ -176,7 +177,7 @@ def test_every_model_has_a_page_of_one_form_that_names_its_options_and_recipes(s
             formula, _, section = text.partition("## Parameters")[2].partition("## Recipes")
             assert len(formula.split()) > 3
             missing = [
-                option for option in MODELS[name].__dataclass_fields__ if f"`{option}`" not in text
+                f.name for f in dataclasses.fields(MODELS[name]) if f"`{f.name}`" not in text
             ]
             assert not missing, f"options without a word: {missing}"
             named = set(re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", section))

@@ -10,6 +10,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, InitVar, dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from fieldwise.errors import ConfigError, FieldwiseError
@@ -19,7 +20,6 @@ T = TypeVar("T")
 _hints: Callable[[type], dict[str, Any]] = functools.cache(typing.get_type_hints)
 MOST_SHOWN = 32
 MOST_LEVELS = 50  # of tables and arrays in TOML; more is no settings file
-"""Settings that are gone, by dotted name, with what to use instead: the end of the error that names them."""
 LOCAL = {"local": True}
 """Metadata of a dataclass field that belongs to this machine, not to the work: `to_plain` leaves it out."""
 KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
@@ -27,35 +27,53 @@ KEY = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*"""
 LONG_KEY = re.compile(rf"(?<![\w-])(?:{KEY}){{{MOST_LEVELS}}}")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """Base class of settings that remember which values were given.
 
     A recipe or an estimator chooses the others from the data before training
     (`fieldwise.runs.default_settings`). Until then they have the class's defaults, which a network
     built directly from the settings uses. Settings with equal values are equal, whichever were
-    given.
+    given. Copies have the same ones given, and `dataclasses.replace` adds those that it changes.
     """
 
-    def __new__(cls, *unnamed: Any, **settings: Any) -> "Settings":
+    _given: InitVar[tuple[str, ...] | None] = None
+    """For `dataclasses.replace` alone, which passes the attribute of the original, and every setting."""
+
+    def __new__(
+        cls, *unnamed: Any, _given: tuple[str, ...] | None = None, **settings: Any
+    ) -> "Settings":
         """A new object, before `__init__` fills it; a ConfigError for settings without a name, and unknown names."""
-        known = [f.name for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+        defaults = {f.name: _default(f) for f in dataclasses.fields(cls) if f.init}
         if unnamed:
-            example = (
-                f", as in {cls.__name__}({known[0]}={unnamed[0]!r})" if known else ", and has none"
-            )
+            example = ", and has none"
+            if defaults:
+                example = f", as in {cls.__name__}({next(iter(defaults))}={unnamed[0]!r})"
             raise ConfigError(
                 f"{cls.__name__} takes settings by name{example}; found {unnamed[0]!r} without a name"
             )
         for name in settings:
-            if name not in known:
-                raise ConfigError(unknown_setting(cls.__name__, name, known))
+            if name not in defaults:
+                raise ConfigError(unknown_setting(cls.__name__, name, defaults))
+
+        names = sorted(settings)
+        if _given is not None:
+            names = [name for name in names if name in _given or settings[name] != defaults[name]]
         instance = super().__new__(cls)
         # A tuple: a copied set may have another order and hash.
-        object.__setattr__(instance, "_given", tuple(sorted(settings)))
+        object.__setattr__(instance, "_given", tuple(names))
         return instance
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, _given: tuple[str, ...] | None) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Check the settings; a subclass that checks more calls this first."""
         convert_settings(self)
+
+
+def _default(f: dataclasses.Field[Any]) -> Any:
+    return f.default if f.default_factory is MISSING else f.default_factory()
 
 
 def given(settings: Any) -> frozenset[str]:
@@ -65,12 +83,9 @@ def given(settings: Any) -> frozenset[str]:
     >>> sorted(given(FM(embedding_dim=8)))
     ['embedding_dim']
     """
-    names: tuple[str, ...] | None = getattr(settings, "_given", None)
-    return (
-        frozenset(f.name for f in dataclasses.fields(settings) if f.init)
-        if names is None
-        else frozenset(names)
-    )
+    if isinstance(settings, Settings):
+        return frozenset(vars(settings)["_given"])
+    return frozenset(f.name for f in dataclasses.fields(settings) if f.init)
 
 
 def convert_settings(settings: Any) -> None:
@@ -98,9 +113,7 @@ def convert_settings(settings: Any) -> None:
 
 
 def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
-    """A copy of the settings with some values changed; only these become given.
-
-    `dataclasses.replace`, in contrast, marks every setting as given.
+    """A copy of the settings with some values changed, which become given, also where they are the class's defaults.
 
     Errors:
         ConfigError: an unknown name, or a wrong value, below `where`.

@@ -114,8 +114,8 @@ class AutoInt(EmbeddingSettings):
     norm: Norm | None = None
     position_std: Positive | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.attention_dim % self.heads:
             result = f"attention_dim {self.attention_dim} and heads {self.heads}"
             raise ConfigError(f"attention_dim must be divisible by heads, found {result}")

@@ -60,8 +60,8 @@ class COLD(EmbeddingSettings):
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         names = self.fields_kept
         if names is not None and (not names or len(set(names)) < len(names)):
             raise ConfigError(

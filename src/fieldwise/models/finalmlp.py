@@ -91,8 +91,8 @@ class FinalMLP(EmbeddingSettings):
     fusion: Fusion = "bilinear"
     heads: Size = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         size1 = self.stream1_hidden[-1]
         size2 = self.stream2_hidden[-1]
         if size1 % self.heads or size2 % self.heads:

@@ -88,8 +88,8 @@ class FinalNet(EmbeddingSettings):
     factor_activation: FactorActivation = "none"
     distillation_weight: NonNegative = 1.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         sizes = {f"block1_hidden[{i}]": size for i, size in enumerate(self.block1_hidden)}
         if self.blocks == "2B":
             sizes |= {f"block2_hidden[{i}]": size for i, size in enumerate(self.block2_hidden)}

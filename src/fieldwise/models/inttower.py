@@ -135,8 +135,8 @@ class IntTower(EmbeddingSettings):
     dense_inputs: DenseInputs = "embedded"
     init_std: Positive | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         chosen = self.chosen
         if (
             chosen.cir_reads == "heads"

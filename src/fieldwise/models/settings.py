@@ -121,8 +121,8 @@ class EmbeddingSettings(Settings):
     """Base class for settings of models with one embedding table (abstract); every such model has these.
 
     A model declares its own settings and overrides defaults where they differ. Each value is
-    checked by the declared type, such as `Size`, `Rate`, a Literal or bool; a `__post_init__` for
-    what types cannot say calls this one first.
+    checked by the declared type, such as `Size`, `Rate`, a Literal or bool; a `check` for what
+    types cannot say calls this one first.
 
     Args:
         embedding_dim: D, the size of each field's vector.
@@ -141,9 +141,9 @@ class EmbeddingSettings(Settings):
     embedding_dim: Size = 16
     embedding_std: Positive = 0.01
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]
-        for name in self.__dataclass_fields__:
+        for name in [f.name for f in dataclasses.fields(self)]:
             hint = hints[name]
             value = getattr(self, name)
             if type(None) in get_args(hint):
@@ -156,7 +156,7 @@ class EmbeddingSettings(Settings):
                 check_choice(name, value, get_args(hint))
             elif hint is bool and not isinstance(value, bool):  # any text would count as true
                 raise ConfigError(f"{name} must be True or False, found {value!r}")
-        super().__post_init__()
+        super().check()
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
         """The embedding table of the layout's fields, with fresh weights."""

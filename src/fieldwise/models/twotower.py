@@ -79,8 +79,8 @@ class TowerSettings(EmbeddingSettings):
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         if self.similarity == "cosine" and self.output_dim == 1:
             raise ConfigError(
                 "output_dim must be at least 2 for similarity 'cosine', found 1: use 'dot' or a larger output_dim"

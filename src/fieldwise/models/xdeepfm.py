@@ -90,8 +90,8 @@ class XDeepFM(EmbeddingSettings):
     mlp_dropout: Rate = 0.0
     batch_norm: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        super().check()
         for i, size in enumerate(self.cin_layers[:-1]):
             if PRESETS[self.variant].split_half and size % 2:
                 raise ConfigError(

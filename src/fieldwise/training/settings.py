@@ -145,8 +145,9 @@ class TrainingSettings(Settings):
     device: str = field(default="cpu", metadata=LOCAL)
     checkpoint_minutes: float = 2.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Check each setting, and those that exclude each other."""
+        super().check()
         if not DEVICE.fullmatch(self.device):
             raise ConfigError(
                 f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}"
