@@ -1,8 +1,9 @@
 """Checks of settings that Python code gives: types, choices and counts."""
 
 from dataclasses import fields
+from functools import cache
 from numbers import Integral, Real
-from types import UnionType
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from fieldwise.config import check_choice
@@ -16,37 +17,37 @@ _WORDS_OF_TYPES: dict[type, tuple[type, str]] = {
 }
 
 
-def check_choices(settings: Any, what: str) -> None:
-    """Check that every Literal setting has one of its values (guaranteed from TOML, but not from Python)."""
-    for attribute in fields(settings):
-        value = getattr(settings, attribute.name)
-        alternatives = (attribute.type, *get_args(attribute.type))
-        choices = [get_args(hint) for hint in alternatives if get_origin(hint) is Literal]
-        is_omitted = value is None and type(None) in alternatives
-        if choices and not is_omitted:
-            check_choice(f"{what}: {attribute.name}", value, choices[0], SchemaError)
-
-
-def check_types(settings: Any, what: str) -> None:
-    """Check that texts, numbers and truth values are such (guaranteed from TOML, but not from Python).
+def check_types(settings: object, what: str) -> None:
+    """Check that texts, numbers, truth values and choices are such (guaranteed from TOML, but not from Python).
 
     Numbers of NumPy are numbers.
     """
-    for attribute in fields(settings):
-        value = getattr(settings, attribute.name)
-        alternatives = {attribute.type}
-        if isinstance(attribute.type, UnionType):
-            alternatives = set(get_args(attribute.type))
-        types = alternatives - {type(None)}
-        declared = next(iter(types))
-        if len(types) > 1 or declared not in _WORDS_OF_TYPES:
+    for name, declared, may_be_none in _declared(type(settings)):
+        value = getattr(settings, name)
+        if value is None and may_be_none:
             continue
-        if value is None and type(None) in alternatives:
+        if get_origin(declared) is Literal:
+            check_choice(f"{what}: {name}", value, get_args(declared), SchemaError)
             continue
         accepted, words = _WORDS_OF_TYPES[declared]
         is_truth_value = isinstance(value, bool) and declared is not bool
         if not isinstance(value, accepted) or is_truth_value:
-            raise SchemaError(f"{what}: {attribute.name} must be {words}, found {value!r}")
+            raise SchemaError(f"{what}: {name} must be {words}, found {value!r}")
+
+
+@cache
+def _declared(settings: Any) -> list[tuple[str, Any, bool]]:
+    """The settings of a class that are checked, each with its type without None, and whether it may be None."""
+    declared = []
+    for attribute in fields(settings):
+        alternatives = get_args(attribute.type)
+        may_be_none = NoneType in alternatives
+        types = [kind for kind in alternatives if kind is not NoneType]
+        if not may_be_none:
+            types = [attribute.type]
+        if len(types) == 1 and (types[0] in _WORDS_OF_TYPES or get_origin(types[0]) is Literal):
+            declared.append((attribute.name, types[0], may_be_none))
+    return declared
 
 
 def check_count(what: str, count: object) -> None:

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 from fieldwise.errors import SchemaError
-from fieldwise.schema.checks import check_choices, check_count, check_types
+from fieldwise.schema.checks import check_count, check_types
 from fieldwise.schema.number_format import NumberFormat, check_number_format
 
 Role = Literal["user", "item", "context"]
@@ -34,7 +34,6 @@ class Column:
         if not self.column:
             object.__setattr__(self, "column", self.name)
         what = f"field {self.name!r}"
-        check_choices(self, what)
         if hasattr(self, "min_count"):
             check_count(f"{what}: min_count", self.min_count)
             if self.hash_buckets is not None:

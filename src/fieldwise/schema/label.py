@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fieldwise.errors import SchemaError
-from fieldwise.schema.checks import check_choices, check_types
+from fieldwise.schema.checks import check_types
 from fieldwise.schema.number_format import NumberFormat, check_number_format
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ class Label:
         check_number_format(self.number_format, "label")
         if not self.name:
             object.__setattr__(self, "name", self.column)
-        check_choices(self, "label")
         for name in ("drop_values", "positive_values", "range"):
             values = getattr(self, name)
             if values is not None:

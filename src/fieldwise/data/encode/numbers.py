@@ -227,8 +227,7 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
             found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
     else:
         return {}
-    counts = found.alias("mark").value_counts().sort(["count", "mark"], descending=[True, False])
-    return dict(counts.iter_rows())
+    return dict(sorted(found.value_counts().rows(), key=lambda row: (-row[1], row[0])))
 
 
 _NAMED_COLUMNS = 5

@@ -23,7 +23,7 @@ from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels,
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.read.row_numbers import renumbering_rows
-from fieldwise.data.read.table_sample import Sample, sample_table
+from fieldwise.data.read.table_sample import MOST_ROWS, Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import is_position, vector_length
@@ -102,18 +102,6 @@ def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positi
     return ""
 
 
-_MOST_ROWS = 200_000  # of a table in memory; more rows add no evidence
-_RIVAL = "column {!r} may be the label instead of {!r}: give the right one as label"
-_LEAK = "it tells the label, so it is known only after it"
-_NO_IDS = (
-    "the rows have times, as a log has, but no column of user or item ids was found: write user and item in the schema "
-    "if there are any"
-)
-_NO_LABEL = "no column looks like a label ({}) among {}: give it as label"
-_BARE = (
-    "the names of columns look like a row ({}): give the label if they are names, or, if the file has no header line, "
-    "give the names of its columns"
-)
 _OTHER_LABEL = (
     "omitted: another label, by its name, and not known before the label; it may be one of more_labels, or a field if "
     "it is known before"
@@ -305,7 +293,7 @@ def _infer(
 ) -> Inference:
     whole = sample.frame
     _check_given(whole, given)
-    raw = whole if whole.height <= _MOST_ROWS else _drawn_rows(whole)
+    raw = _drawn_rows(whole)
     frame, marks = _without_marks(raw)
     columns = profile_columns(frame)
     raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
@@ -324,7 +312,8 @@ def _infer(
     if not labels:
         _check_events(frame, entities)
     elif raw is not whole:
-        labels[0] = _of_every_row(labels[0], whole, positive)
+        exact = guess_label(whole.get_column(labels[0].label.column), positive)
+        labels[0] = replace(exact, doubt=labels[0].doubt or exact.doubt)
     target = labels[0] if labels else _of_events(columns)
 
     name = target.label.column
@@ -340,9 +329,9 @@ def _infer(
     notes |= _known_after(columns, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
         no_rivals = {*notes, *times, *entities.ids.values()}
-        doubts |= _rivals(columns, labels, name, skip=no_rivals, settled=settled)
+        doubts |= _rivals(columns, name, labels, settled, no_rivals)
 
-    no_times = {column for column in described if column not in times or not _is_time_name(column)}
+    no_times = {c for c in described if c not in times or not name_matches(c, TIMES)}
     time = guess_time(columns, {name, *notes, *no_times})
     doubts |= _mark_times(columns, time, notes)
     guesser = FieldGuesser(columns, entities, y, frame.height / max(1, sample.rows))
@@ -353,11 +342,13 @@ def _infer(
     }
     ids = {side: column for side, column in likely_ids.items() if side in entities.sure}
     _leave_out_displays(columns, fields, notes, reasons, entities)
-    _add_ids_and_marks(notes, likely_ids, ids, marks, fields)
+    for side, column in likely_ids.items():
+        notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
+    for column, counts in marks.items():
+        notes[column] += f"; {_marks_note(counts, fields.get(column))}"
     if time.column is not None:
-        has_no_ids = not likely_ids and _has_many_categories(columns, fields.values())
-        doubt = doubts.get(time.column, _NO_IDS if has_no_ids else "")
-        doubts[time.column] = time.doubt or doubt
+        doubt = "" if likely_ids else _no_ids_doubt(columns, fields.values())
+        doubts[time.column] = time.doubt or doubts.get(time.column, doubt)
 
     drawn = "" if raw is whole else f"{raw.height:,} of {whole.height:,} rows, drawn at random"
     return Inference(
@@ -381,24 +372,6 @@ def _infer(
     )
 
 
-def _add_ids_and_marks(
-    notes: dict[str, str],
-    likely_ids: Mapping[Who, str],
-    ids: Mapping[Who, str],
-    marks: Mapping[str, Mapping[str, int]],
-    fields: Mapping[str, Field],
-) -> None:
-    """Add to the notes of columns which ids they hold, and what is made of their marks of missing values."""
-    for side, column in likely_ids.items():
-        notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
-    for column, counts in marks.items():
-        notes[column] += f"; {_marks_note(counts, fields.get(column))}"
-
-
-def _is_time_name(name: str) -> bool:
-    return name_matches(name, TIMES)
-
-
 def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
     """Check that a table has rows, and the columns of ids that are given."""
     if whole.height == 0:
@@ -413,8 +386,10 @@ def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
 
 
 def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a great table, drawn at random, in its order."""
-    drawn = np.random.default_rng(0).permutation(whole.height)[:_MOST_ROWS]
+    """A table, or rows of a great one, drawn at random, in its order: more rows add no evidence."""
+    if whole.height <= MOST_ROWS:
+        return whole
+    drawn = np.random.default_rng(0).permutation(whole.height)[:MOST_ROWS]
     return whole[np.sort(drawn)]
 
 
@@ -426,49 +401,48 @@ def _check_events(frame: pl.DataFrame, entities: Entities) -> None:
     if len(entities.ids) == 2:
         named = ", ".join(f"{side} may be {column!r}" for side, column in entities.ids.items())
         ask = f"; or, if every row is an event that happened, give the columns of ids as user and item ({named})"
-    raise SchemaError(_NO_LABEL.format(", ".join(LABELS), ", ".join(frame.columns)) + ask)
-
-
-def _of_every_row(
-    candidate: LabelCandidate, whole: pl.DataFrame, positive: Sequence[str]
-) -> LabelCandidate:
-    """The candidate, which was found in a sample, by the labels of all rows."""
-    exact = guess_label(whole.get_column(candidate.label.column), positive)
-    return replace(exact, doubt=candidate.doubt or exact.doubt)
-
-
-def _about_as_likely(labels: Sequence[LabelCandidate]) -> set[str]:
-    """The columns of the next two candidates that are about as likely as the first."""
-    if not labels:
-        return set()
-    least = labels[0].score - CLOSE
-    return {candidate.label.column for candidate in labels[1:3] if candidate.score > least}
+    raise SchemaError(
+        f"no column looks like a label ({', '.join(LABELS)}) among {', '.join(frame.columns)}: give it as label{ask}"
+    )
 
 
 def _rivals(
     columns: Columns,
+    label: str,
     labels: Sequence[LabelCandidate],
-    name: str,
-    *,
-    skip: Set[str],
     settled: Set[str],
+    skip: Set[str],
 ) -> dict[str, str]:
     """A doubt for every column that may be the label instead: about as likely ones, and the last column."""
-    last = {list(columns)[-1]} - {name, *settled}
-    rivals = (_about_as_likely(labels) | last) - skip
-    return {column: _RIVAL.format(column, name) for column in columns if column in rivals}
+    rivals = {list(columns)[-1]} - settled
+    for candidate in labels[1:3]:
+        if candidate.score > labels[0].score - CLOSE:
+            rivals.add(candidate.label.column)
+    return {
+        column: f"column {column!r} may be the label instead of {label!r}: give the right one as label"
+        for column in columns
+        if column in rivals - skip
+    }
 
 
-def _has_many_categories(columns: Columns, fields: Iterable[Field]) -> bool:
-    """Whether some field of categories has many values."""
-    return any(columns[f.column].distinct > _MANY for f in fields if f.cell == "category")
+def _no_ids_doubt(columns: Columns, fields: Iterable[Field]) -> str:
+    """What the user must check of a table with times and without ids, if some field of categories has many values."""
+    if not any(columns[f.column].distinct > _MANY for f in fields if f.cell == "category"):
+        return ""
+    return (
+        "the rows have times, as a log has, but no column of user or item ids was found: write user and item in the "
+        "schema if there are any"
+    )
 
 
 def _check_header(columns: Columns) -> None:
     """Refuse a table whose columns of numbers all have a number as their name: the file has no header line."""
     names = [name for name, column in columns.items() if column.kind.is_numeric()]
     if names and all(_NUMBER.fullmatch(name) for name in names):
-        raise SchemaError(_BARE.format(", ".join(columns)))
+        raise SchemaError(
+            f"the names of columns look like a row ({', '.join(columns)}): give the label if they are names, or, if "
+            "the file has no header line, give the names of its columns"
+        )
 
 
 def _leave_out_displays(
@@ -479,21 +453,12 @@ def _leave_out_displays(
     entities: Entities,
 ) -> None:
     """Remove fields that only rename an id or an earlier field of many values, and complete the notes."""
-    kept: dict[bytes, str] = {}  # by grouping of the rows, the field with many values
+    by_grouping: dict[bytes, str] = {}  # of the rows, the first field with many values
     for column, f in list(fields.items()):
         values = columns[column].distinct if f.cell == "category" else 0
-        key = entities.key_of(column)
-        why = ""
-        if values and key is not None and key in entities.determined.get(column, ()):
-            keys = columns[key].distinct
-            if keys > _MANY and values >= _NAMES * keys:
-                side = next(side for side, column in entities.ids.items() if column == key)
-                why = (
-                    f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
-                    "which already has a field"
-                )
+        why = _display_of_id(columns, column, values, entities) if values else ""
         if values > _MANY and not why:
-            other = kept.setdefault(_grouping(columns[column].cells), column)
+            other = by_grouping.setdefault(_grouping(columns[column].cells), column)
             why = "" if other == column else f"it is one to one with {other!r}"
         if why:
             del fields[column]
@@ -504,6 +469,21 @@ def _leave_out_displays(
         raise SchemaError(
             f"a schema needs at least one field: none of the columns {', '.join(columns)} can be one"
         )
+
+
+def _display_of_id(columns: Columns, column: str, values: int, entities: Entities) -> str:
+    """Why a column of so many values is a name of an id and no field of its own, or an empty text."""
+    for side, key in entities.ids.items():
+        is_one_to_one = key in entities.determined.get(column, ())
+        if key != entities.key_of(column) or not is_one_to_one:
+            continue
+        keys = columns[key].distinct
+        if keys > _MANY and values >= _NAMES * keys:
+            return (
+                f"a display name of the {side}, nearly one to one ({values:,} values for {keys:,} of {key!r}), "
+                "which already has a field"
+            )
+    return ""
 
 
 def _grouping(column: pl.Series) -> bytes:
@@ -586,7 +566,8 @@ def _known_after(
             continue
         why = _filled_for_one_class(column, y) or _told_by_values(column, y)
         if why:
-            results[name] = f"omitted: {_LEAK}{why}; it may be one of more_labels"
+            known_after = "it tells the label, so it is known only after it"
+            results[name] = f"omitted: {known_after}{why}; it may be one of more_labels"
     return results
 
 
@@ -695,7 +676,8 @@ def _fields(
             role, reasons[name], doubt = guesser.entities.role(column.cells, guess.field)
             if doubt:
                 doubts.setdefault(name, doubt)
-        fields[name] = replace(guess.field, role=role)
+        is_guessed_role = role == guess.field.role
+        fields[name] = guess.field if is_guessed_role else replace(guess.field, role=role)
     return fields, reasons
 
 
