@@ -227,7 +227,8 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
             found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
     else:
         return {}
-    return dict(sorted(found.value_counts().rows(), key=lambda row: (-row[1], row[0])))
+    counts = found.alias("mark").value_counts().rows()
+    return dict(sorted(counts, key=lambda row: (-row[1], row[0])))
 
 
 _NAMED_COLUMNS = 5

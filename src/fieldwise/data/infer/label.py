@@ -13,7 +13,9 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
+from fieldwise.data.infer.guess import joined_doubts, thousands_doubt
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
+from fieldwise.data.infer.profile import is_plain
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.errors import Argument, DataError, Row, SchemaError
 from fieldwise.schema import Label
@@ -83,13 +85,10 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
 
 def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     """The marks of missing values in a label's text, if other cells are numbers or words of known meaning."""
-    is_missing = is_mark(column, MISSING_MARKS)
-    if not is_missing.any() or is_missing.all():
-        return {}
-    others = column.filter(~is_missing).drop_nulls()
-    if not len(others):
-        return {}
     marks = marks_in(column, MISSING_MARKS)
+    others = column.filter(~is_mark(column, MISSING_MARKS)).drop_nulls()
+    if not marks or not len(others):
+        return {}
     are_plain_numbers = not others.str.strip_chars().cast(pl.Float64, strict=False).null_count()
     if are_plain_numbers or number_formats(others):
         return marks
@@ -111,7 +110,7 @@ def _without_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidat
     return replace(
         candidate,
         label=replace(candidate.label, drop_values=dropped),
-        doubt=_joined(doubt, candidate.doubt),
+        doubt=joined_doubts(doubt, candidate.doubt),
     )
 
 
@@ -134,7 +133,7 @@ def _check_cells(column: pl.Series) -> None:
 
 def holds_no_label(kind: pl.DataType) -> bool:
     """Whether cells of a type are no label."""
-    return kind.is_nested() or kind.is_temporal() or kind in (pl.Binary, pl.Object)
+    return kind.is_temporal() or not is_plain(kind)
 
 
 def _has_plain_texts(column: pl.Series) -> bool:
@@ -181,12 +180,8 @@ def _of_cells(column: pl.Series) -> LabelCandidate:
     candidate = _of_texts(text) if numbers.null_count() else _of_numbers(numbers)
     if not may_be_thousands(column, budget=NO_LIMIT):
         return candidate
-    example = str(text.filter(text.str.contains(".", literal=True))[0])
-    doubt = (
-        f"the numbers of the label's column {text.name!r} may have a thousands separator, and were taken for "
-        f'fractions, as {example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
-    )
-    return replace(candidate, doubt=_joined(candidate.doubt, doubt))
+    doubt = thousands_doubt(text, f"the label's column {text.name!r}")
+    return replace(candidate, doubt=joined_doubts(candidate.doubt, doubt))
 
 
 def _check_two(name: str, distinct: int, only: str) -> None:
@@ -329,8 +324,15 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
     negative = [value for value in values if meanings[value] is False]
     unknown = [value for value in values if meanings[value] is None]
     if len(values) == 2 and len(unknown) == 1:
-        known = positive[0] if positive else negative[0]
-        return _of_opposites(name, known, unknown[0], is_known_positive=bool(positive))
+        opposite = unknown[0]
+        known, assumed = (positive[0], "negative") if positive else (negative[0], "positive")
+        taken, other = (known, opposite) if positive else (opposite, known)
+        return LabelCandidate(
+            label=Label(name, positive_values=(taken,)),
+            reason=f"label: binary, {taken!r} positive by the meaning of {known!r}",
+            doubt=f"the meaning of {opposite!r} in the label's column {name!r} is unknown: it was assumed {assumed}, "
+            f"the opposite of {known!r}; if it is not, {_or_else(other)}",
+        )
     if len(positive) == len(values):
         raise SchemaError(
             f"a label needs values that are not positive: all of column {name!r}, {_listed(values)}, are words of "
@@ -349,7 +351,7 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
         return LabelCandidate(
             label=Label(name, positive_values=positive),
             reason=f"label: binary, {_listed(positive)} positive by the meaning of the words",
-            doubt=_joined(*doubts),
+            doubt=joined_doubts(*doubts),
         )
     if len(values) == 2:
         rare, common = values
@@ -364,21 +366,6 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
         "give the positive ones with ",
         Argument("positive"),
         "; all others are negative",
-    )
-
-
-def _of_opposites(
-    name: str, known: str, unknown: str, *, is_known_positive: bool
-) -> LabelCandidate:
-    """The label of two words: the unknown one is assumed to be the opposite of the known one."""
-    positive = known if is_known_positive else unknown
-    otherwise_positive = unknown if is_known_positive else known
-    assumed = "negative" if is_known_positive else "positive"
-    return LabelCandidate(
-        label=Label(name, positive_values=(positive,)),
-        reason=f"label: binary, {_listed([positive])} positive by the meaning of {known!r}",
-        doubt=f"the meaning of {unknown!r} in the label's column {name!r} is unknown: it was assumed {assumed}, the "
-        f"opposite of {known!r}; if it is not, {_or_else(otherwise_positive)}",
     )
 
 
@@ -432,11 +419,6 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
         shown = json.dumps(middle[0], ensure_ascii=False)
         reason = f"{reason}; {_middle_note(above, on_middle, rows, shown)}"
     return LabelCandidate(label=Label(text.name, positive_values=positive), reason=reason)
-
-
-def _joined(*doubts: str) -> str:
-    """Doubts in one text, without empty ones."""
-    return "; ".join(filter(None, doubts))
 
 
 def _listed(values: Sequence[str]) -> str:

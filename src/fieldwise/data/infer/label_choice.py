@@ -9,6 +9,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.label import (
     MOST_RATINGS,
     RATING_TOPS,
@@ -64,12 +65,8 @@ def choose_label(
     best = candidates[0]
     if positive:
         best = guess_label(columns[best.label.column].cells, positive)
-    doubt = _doubt_of_choice(candidates)
-    if doubt and best.doubt:
-        doubt = f"{doubt}; {best.doubt}"
-    if doubt:
-        best = replace(best, doubt=doubt)
-    return [best, *candidates[1:]]
+    doubt = joined_doubts(_doubt_of_choice(candidates), best.doubt)
+    return [replace(best, doubt=doubt), *candidates[1:]]
 
 
 def _candidates(columns: Columns, settled: Collection[str]) -> list[LabelCandidate]:

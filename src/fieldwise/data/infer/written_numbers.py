@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
-from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
+from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted, thousands_doubt
 from fieldwise.data.infer.profile import TextFacts
 from fieldwise.schema import Role
 from fieldwise.schema.ids import kind_of_name
@@ -39,14 +39,20 @@ def written_numbers(texts: pl.Series, role: Role, facts: TextFacts) -> Guess | N
         return None
     if facts.may_be_thousands:
         field = binned(name, role, len(texts))
-        return Guess(field, f"numbers with fractions, {IN_BINS}", _thousands_doubt(texts))
+        return Guess(
+            field, f"numbers with fractions, {IN_BINS}", thousands_doubt(texts, f"column {name!r}")
+        )
 
     formats = number_formats(texts)
     unread = texts.clear()
     if not formats:
         formats, unread = likely_formats(texts, MOST_BAD)
     if not formats:
-        return _mixed_units(texts)
+        unit = unit_of(texts)
+        if unit is None or not unit.others:
+            return None
+        units = ", ".join(map(repr, (unit.unit, *unit.others)))
+        return omitted(name, f"its numbers have different units ({units}): convert them to one")
     return _in_format(texts, role, formats, unread)
 
 
@@ -84,23 +90,6 @@ def _in_format(texts: pl.Series, role: Role, formats: list[str], unread: pl.Seri
     without_unit = f", read without the unit {unit!r}" if unit else ""
     note = f"text with numbers such as {example!r}{without_unit}, in quantile bins"
     return Guess(replace(bins, number_format=form), note, "; ".join(doubts))
-
-
-def _thousands_doubt(texts: pl.Series) -> str:
-    example = texts.filter(texts.str.contains(".", literal=True))[0]
-    return (
-        f"the numbers of column {texts.name!r} may have a thousands separator, and were taken for fractions, as "
-        f'{example!r} alone is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
-    )
-
-
-def _mixed_units(texts: pl.Series) -> Guess | None:
-    """No field for numbers whose units differ, if they do."""
-    unit = unit_of(texts)
-    if unit is None or not unit.others:
-        return None
-    units = ", ".join(map(repr, (unit.unit, *unit.others)))
-    return omitted(texts.name, f"its numbers have different units ({units}): convert them to one")
 
 
 def unread_numbers(texts: pl.Series) -> str:
