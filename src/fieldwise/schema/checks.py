@@ -22,7 +22,8 @@ def check_types(settings: object, what: str) -> None:
 
     Numbers of NumPy are numbers.
     """
-    for name, declared, may_be_none in _declared(type(settings)):
+    kind: Any = type(settings)
+    for name, declared, may_be_none in _declared(kind):
         value = getattr(settings, name)
         if value is None and may_be_none:
             continue
@@ -36,13 +37,13 @@ def check_types(settings: object, what: str) -> None:
 
 
 @cache
-def _declared(settings: Any) -> list[tuple[str, Any, bool]]:
+def _declared(kind: Any) -> list[tuple[str, Any, bool]]:
     """The settings of a class that are checked, each with its type without None, and whether it may be None."""
     declared = []
-    for attribute in fields(settings):
+    for attribute in fields(kind):
         alternatives = get_args(attribute.type)
         may_be_none = NoneType in alternatives
-        types = [kind for kind in alternatives if kind is not NoneType]
+        types = [hint for hint in alternatives if hint is not NoneType]
         if not may_be_none:
             types = [attribute.type]
         if len(types) == 1 and (types[0] in _WORDS_OF_TYPES or get_origin(types[0]) is Literal):
