@@ -146,9 +146,9 @@ def _text(
 
 def _legal(text: str, longest: int | None = None) -> str:
     """The text, shortened, with U+FFFD for what XML 1.0 does not allow: control characters, halves of surrogates."""
-    return NOT_XML.sub(
-        "\ufffd", text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
-    )
+    if longest is not None and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return NOT_XML.sub("\ufffd", text)
 
 
 def _rounded(value: float) -> str:
@@ -181,68 +181,62 @@ class Line:
     points: bool = False
 
 
-def line_chart(
-    lines: Sequence[Line],
-    x: str,
-    y: str,
-    *,
-    title: str,
-    x_span: tuple[float, float] | None = None,
-    y_span: tuple[float, float] | None = None,
-    x_mark: float | None = None,
-    y_mark: float | None = None,
-    unit: str = "",
-    diagonal: bool = False,
-) -> Chart:
-    """A line chart with the axes' labels `x` and `y`, and `title` for screen readers.
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """An axis of a line chart.
 
-    An axis without a span holds all points with a margin; `unit` follows the vertical one's
-    numbers. There are dashed lines at marks, and with `diagonal` where y = x.
+    Args:
+        label: what its numbers are.
+        span: its ends; all points with a margin, if omitted.
+        unit: follows the vertical axis's numbers.
+        mark: where a dashed line crosses the chart.
     """
+
+    label: str
+    span: tuple[float, float] | None = None
+    unit: str = ""
+    mark: float | None = None
+
+
+def line_chart(
+    lines: Sequence[Line], x: Axis, y: Axis, *, title: str, diagonal: bool = False
+) -> Chart:
+    """A line chart, with `title` for screen readers; with `diagonal` a dashed line is where y = x."""
     named = [line for line in lines if line.name]
     top = TOP + LEGEND_LINE * len(named) + (4 if named else 0)
     height = HEIGHT + top - TOP
     svg = _root(WIDTH, height, title)
-    x_span = x_span or _span([line.x for line in lines])
-    y_span = y_span or _span(
-        [v for line in lines for v in (line.y, line.low, line.high) if v is not None]
-    )
+    x_span = x.span or _span([line.x for line in lines])
+    y_values = [values for line in lines for values in (line.y, line.low, line.high)]
+    y_span = y.span or _span([values for values in y_values if values is not None])
     right = WIDTH - RIGHT
     bottom = height - BOTTOM
+    middle = (top + bottom) / 2
     across = _scale(x_span, LEFT, right)
     up = _scale(y_span, bottom, top)
     for k, line in enumerate(named):
         level = TOP + LEGEND_LINE * k + 5
         _line(svg, f"line {_colour(line.colour)}", LEFT, LEFT + 18, level, level)
         _text(svg, LEFT + 24, level + 4, _legal(line.name, LONGEST_LEGEND), "legend")
+
     for tick in nice_ticks(*y_span):
+        text = _tick(tick, y_span[1] - y_span[0]) + y.unit
         _line(svg, "grid", LEFT, right, up(tick), up(tick))
-        _text(
-            svg,
-            LEFT - 6,
-            up(tick) + 4,
-            _tick(tick, y_span[1] - y_span[0]) + unit,
-            "tick",
-            anchor="end",
-        )
-    _draw_scale(
-        svg,
-        across,
-        top,
-        bottom,
-        {tick: _tick(tick, x_span[1] - x_span[0]) for tick in nice_ticks(*x_span)},
-    )
-    _text(svg, (LEFT + right) / 2, bottom + BOTTOM - 6, x, "label", anchor="middle")
-    side = _text(svg, 12, (top + bottom) / 2, y, "label", anchor="middle")
-    side.set("transform", f"rotate(-90 12 {_rounded((top + bottom) / 2)})")
+        _text(svg, LEFT - 6, up(tick) + 4, text, "tick", anchor="end")
+    ticks = {tick: _tick(tick, x_span[1] - x_span[0]) for tick in nice_ticks(*x_span)}
+    _draw_scale(svg, across, top, bottom, ticks)
+    _text(svg, (LEFT + right) / 2, bottom + BOTTOM - 6, x.label, "label", anchor="middle")
+    side = _text(svg, 12, middle, y.label, "label", anchor="middle")
+    side.set("transform", f"rotate(-90 12 {_rounded(middle)})")
+
     if diagonal:
         low = max(x_span[0], y_span[0])
         high = min(x_span[1], y_span[1])
         _line(svg, "rule", across(low), across(high), up(low), up(high))
-    if x_mark is not None:
-        _line(svg, "rule", across(x_mark), across(x_mark), top, bottom)
-    if y_mark is not None:
-        _line(svg, "rule", LEFT, right, up(y_mark), up(y_mark))
+    if x.mark is not None:
+        _line(svg, "rule", across(x.mark), across(x.mark), top, bottom)
+    if y.mark is not None:
+        _line(svg, "rule", LEFT, right, up(y.mark), up(y.mark))
     for line in lines:
         _draw(svg, line, across, up)
     return _chart(svg)
@@ -296,10 +290,9 @@ def _thinned(
     if len(x) <= MOST_POINTS:
         return x, y
     way = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))])
-    tick_numbers = np.unique(
-        np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1)
-    )
-    return x[tick_numbers], y[tick_numbers]
+    numbers = np.searchsorted(way, np.linspace(0, way[-1], MOST_POINTS)).clip(max=len(x) - 1)
+    numbers = np.unique(numbers)
+    return x[numbers], y[numbers]
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fieldwise import DataError
-from fieldwise.charts import Line, dot_chart, heat_map, line_chart, nice_ticks, stacked
+from fieldwise.charts import Axis, Line, dot_chart, heat_map, line_chart, nice_ticks, stacked
 from fieldwise.evaluation.slices import Interval
 from fieldwise.report.page import interval_cell, share_cell
 
@@ -15,8 +15,12 @@ def parsed(markup):
     return ElementTree.fromstring(str(markup))
 
 
-def chart(*lines, **more):
-    return parsed(line_chart(lines, "x", "y", title="t", **more))
+X = Axis(label="x")
+Y = Axis(label="y")
+
+
+def chart(*lines, x=X, y=Y, **more):
+    return parsed(line_chart(lines, x, y, title="t", **more))
 
 
 def test_ticks_are_round(subtests):
@@ -33,14 +37,19 @@ def test_ticks_are_round(subtests):
 
 def test_points_lie_where_the_axes_say():
     """The drawing is 320 x 230 with margins of 50, 10, 10 and 40: 260 x 180 are left."""
-    svg = chart(Line(name="", x=[0, 5, 10], y=[0, 1, 4]), x_span=(0, 10), y_span=(0, 4))
+    svg = chart(
+        Line(name="", x=[0, 5, 10], y=[0, 1, 4]),
+        x=Axis(label="x", span=(0, 10)),
+        y=Axis(label="y", span=(0, 4)),
+    )
     assert svg.get("viewBox") == "0 0 320 230"
     assert svg.find("polyline").get("points") == "50,190 180,145 310,10"
 
 
 def test_intervals_diagonal_and_marks():
     line = Line(name="", x=[0.5], y=[0.5], low=[0.25], high=[0.75], joined=False)
-    svg = chart(line, x_span=(0, 1), x_mark=0.5, y_span=(0, 1), y_mark=0.5, diagonal=True)
+    axis = Axis(label="", span=(0, 1), mark=0.5)
+    svg = chart(line, x=axis, y=axis, diagonal=True)
     reach = next(e for e in svg.iter("line") if "reach" in e.get("class"))
     assert (reach.get("x1"), reach.get("y1"), reach.get("y2")) == ("180", "145", "55")
     rules = {
@@ -69,7 +78,14 @@ def test_a_legend_line_each_and_a_seventh_line_is_dashed():
 
 def test_names_are_escaped_and_shortened():
     bad = "<script>alert(1)</script>" + "x" * 60
-    text = str(line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], "<b>", "&", title=f'"{bad}"'))
+    text = str(
+        line_chart(
+            [Line(name=bad, x=[0, 1], y=[0, 1])],
+            Axis(label="<b>"),
+            Axis(label="&"),
+            title=f'"{bad}"',
+        )
+    )
     assert "<script>" not in text
     assert "<b>" not in text
     svg = ElementTree.fromstring(text)
@@ -127,7 +143,7 @@ def test_dots_lie_on_one_scale_with_their_intervals():
 
 
 def test_charts_are_stacked_and_saved_with_their_style(tmp_path):
-    own = line_chart([Line(name="", x=[0, 1], y=[0, 1])], "x", "y", title="<t>")
+    own = line_chart([Line(name="", x=[0, 1], y=[0, 1])], X, Y, title="<t>")
     both = stacked([own, own], "both")
     svg = parsed(both)
     assert svg.get("viewBox") == "0 0 320 460"
@@ -143,14 +159,14 @@ def test_charts_are_stacked_and_saved_with_their_style(tmp_path):
 def test_a_chart_that_cannot_be_saved_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match=r"cannot write .*a\.svg"):
-        line_chart([Line(name="", x=[0, 1], y=[0, 1])], "x", "y", title="t").save(
+        line_chart([Line(name="", x=[0, 1], y=[0, 1])], X, Y, title="t").save(
             tmp_path / "file" / "a.svg"
         )
 
 
 def test_characters_that_xml_does_not_allow_are_replaced(tmp_path):
     bad, good = "a\x00\x1b\ufffe\ud800\tß😀", "a\ufffd\ufffd\ufffd\ufffd\tß😀"
-    one = line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], "x", bad, title=bad)
+    one = line_chart([Line(name=bad, x=[0, 1], y=[0, 1])], X, Axis(label=bad), title=bad)
     tiles = heat_map(np.ones((1, 1)), [bad], [bad], title=bad)
     for k, drawing in enumerate((one, tiles, dot_chart([bad], [0.5], (0.0, 1.0), title=bad))):
         drawing.save(tmp_path / f"{k}.svg")

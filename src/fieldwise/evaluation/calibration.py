@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.charts import Chart, Line, line_chart
+from fieldwise.charts import Axis, Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import (
     labelled_column,
@@ -57,9 +57,9 @@ class Reliability:
         span = 0, self.edge() if edge is None else edge
         of_name = f", {name}" if name else ""
         title = f"Reliability diagram{of_name}: positive rate by mean prediction"
-        x = "mean prediction of a bin"
-        y = "positive rate"
-        return line_chart([line], x, y, title=title, x_span=span, y_span=span, diagonal=True)
+        x = Axis(label="mean prediction of a bin", span=span)
+        y = Axis(label="positive rate", span=span)
+        return line_chart([line], x, y, title=title, diagonal=True)
 
 
 def reliability(

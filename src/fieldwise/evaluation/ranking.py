@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.charts import Chart, Line, line_chart
+from fieldwise.charts import Axis, Chart, Line, line_chart
 from fieldwise.errors import DataError, Row
 from fieldwise.evaluation.binary import (
     labelled_column,
@@ -63,12 +63,9 @@ def auc(y: ArrayLike, score: ArrayLike, *, weight: ArrayLike | None = None) -> f
 def roc_chart(curves: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]) -> Chart:
     """A chart of ROC curves: false and true positive rates by name (without a legend if it is empty)."""
     lines = [Line(name=name, x=x, y=y, colour=k) for k, (name, (x, y)) in enumerate(curves.items())]
-    x = "false positive rate"
-    y = "true positive rate"
-    unit = (0, 1)
-    return line_chart(
-        lines, x, y, title=f"ROC curve: {y} by {x}", x_span=unit, y_span=unit, diagonal=True
-    )
+    x = Axis(label="false positive rate", span=(0, 1))
+    y = Axis(label="true positive rate", span=(0, 1))
+    return line_chart(lines, x, y, title=f"ROC curve: {y.label} by {x.label}", diagonal=True)
 
 
 @dataclass(frozen=True, kw_only=True)

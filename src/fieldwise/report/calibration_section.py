@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from sklearn.metrics import brier_score_loss
 
-from fieldwise.charts import Line, line_chart, wider
+from fieldwise.charts import Axis, Line, line_chart, wider
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
 from fieldwise.evaluation import logloss_from_logits, sigmoid
@@ -242,8 +242,9 @@ def numbers_section(test: Scored) -> Section:
     highest = max(interval.high for interval in intervals)
     span = wider(lowest, highest)
     title = "Mean target by mean prediction"
-    axes = ("mean prediction of a bin", "mean target")
-    drawing = line_chart([line], *axes, title=title, x_span=span, y_span=span, diagonal=True)
+    x = Axis(label="mean prediction of a bin", span=span)
+    y = Axis(label="mean target", span=span)
+    drawing = line_chart([line], x, y, title=title, diagonal=True)
 
     rows = []
     for part, prediction, target in zip(bins, predictions, targets, strict=True):

@@ -9,7 +9,7 @@ import polars as pl
 from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.charts import Chart, Line, dot_chart, heat_map, line_chart, wider
+from fieldwise.charts import Axis, Chart, Line, dot_chart, heat_map, line_chart, wider
 from fieldwise.display import Table, number
 from fieldwise.explain.attention import darkest, uniform_text
 from fieldwise.explain.effects import effects
@@ -127,7 +127,8 @@ def _direction_chart(
     predictions = [factor * prediction for prediction in direction["predictions"]]
     if "numbers" in direction:
         line = Line(x=direction["numbers"], y=predictions, points=True)
-        return line_chart([line], direction["field"], "", title=title, y_span=scale, unit=unit)
+        across = Axis(label=direction["field"])
+        return line_chart([line], across, Axis(label="", span=scale, unit=unit), title=title)
 
     order = np.argsort([-prediction for prediction in predictions], kind="stable")
     names = [direction["values"][k] for k in order]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from fieldwise.charts import Line, line_chart
+from fieldwise.charts import Axis, Line, line_chart
 from fieldwise.display import Table, number
 from fieldwise.evaluation import binary_metrics, regression_metrics, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
@@ -267,12 +267,9 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
     )
     precision_chart = line_chart(
         precision_lines,
-        "recall",
-        "precision",
+        Axis(label="recall", span=(0, 1)),
+        Axis(label="precision", span=(0, 1), mark=positive_rate),
         title="Precision by recall",
-        x_span=(0, 1),
-        y_span=(0, 1),
-        y_mark=positive_rate,
     )
     precision_recall = Figure(
         "Precision and recall",

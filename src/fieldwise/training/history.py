@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from fieldwise.charts import Chart, Line, line_chart, stacked
+from fieldwise.charts import Axis, Chart, Line, line_chart, stacked
 from fieldwise.config import parse, to_plain
 from fieldwise.display import SHOWN_ROWS, Table, counted, pandas_frame
 from fieldwise.errors import BundleError
@@ -177,7 +177,10 @@ def learning_curves(
         if not lines:
             continue
         chart = line_chart(
-            lines, "epoch", title, title=f"{title} by epoch", x_span=span, x_mark=best_epoch
+            lines,
+            Axis(label="epoch", span=span, mark=best_epoch),
+            Axis(label=title),
+            title=f"{title} by epoch",
         )
         charts[title] = (chart, curves)
     return charts
