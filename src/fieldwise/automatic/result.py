@@ -172,14 +172,27 @@ class AutoResult:
 
     def sentences(self) -> list[str]:
         """The leaderboard's conclusions as sentences."""
-        return [
-            self._choice_sentence(),
-            *self._baseline_sentences(),
-            *self._refit_sentences(),
-            *self._doubt_sentences(),
-            *self._training_sentences(),
-            *self._skipped_sentences(),
-        ]
+        line = self.judged
+        sentences = [self._choice_sentence()]
+        for baseline in BASELINES:
+            if baseline in line.against:
+                difference = _difference_words(line.against[baseline], self.metric)
+                sentences.append(f"{line.model} against {_with_article(baseline)}: {difference}")
+        if self.chosen is not line:
+            value = self.chosen.metrics[self.metric].value
+            value_before = line.metrics[self.metric].value
+            sentences.append(
+                f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
+                f"{shown_name(self.metric)} {value:.4f}, not {value_before:.4f}. The other models have learned from "
+                f"the training rows alone: compare them with {line.model}"
+            )
+        sentences += [*self._doubt_sentences(), *self._training_sentences()]
+        sentences += [f"{title} was left out: {why}" for title, why in self.skipped.items()]
+        if self.late:
+            sentences.append(
+                f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too"
+            )
+        return sentences
 
     def _choice_sentence(self) -> str:
         """Why the model was chosen."""
@@ -198,29 +211,6 @@ class AutoResult:
                 "there, which is not significantly better, and is more complex"
             )
         return f"{line.model} {why}; the {self.test_rows:,} test rows were evaluated once, after this choice"
-
-    def _baseline_sentences(self) -> list[str]:
-        """How the model compares with each baseline."""
-        line = self.judged
-        sentences = []
-        for baseline in BASELINES:
-            if baseline in line.against:
-                difference = _difference_words(line.against[baseline], self.metric)
-                sentences.append(f"{line.model} against {_with_article(baseline)}: {difference}")
-        return sentences
-
-    def _refit_sentences(self) -> list[str]:
-        """That the bundle was trained on more rows than the other models."""
-        line = self.judged
-        if self.chosen is line:
-            return []
-        value = self.chosen.metrics[self.metric].value
-        value_before = line.metrics[self.metric].value
-        return [
-            f"the bundle is {line.model} trained again on training and validation rows for as many epochs: "
-            f"{shown_name(self.metric)} {value:.4f}, not {value_before:.4f}. The other models have learned from the "
-            f"training rows alone: compare them with {line.model}"
-        ]
 
     def _doubt_sentences(self) -> list[str]:
         """Warnings that the model learned nothing, less than LightGBM, or could learn more."""
@@ -271,15 +261,6 @@ class AutoResult:
             sentences.append(
                 "its probabilities are calibrated by Platt scaling on validation rows: test logloss "
                 f"{before:.4f} without it, {after:.4f} with it, as in the leaderboard"
-            )
-        return sentences
-
-    def _skipped_sentences(self) -> list[str]:
-        """Which models were not trained, and why."""
-        sentences = [f"{title} was left out: {why}" for title, why in self.skipped.items()]
-        if self.late:
-            sentences.append(
-                f"CHECK {', '.join(self.late)}: left out for time, give more minutes to have them too"
             )
         return sentences
 

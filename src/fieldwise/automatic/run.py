@@ -112,14 +112,12 @@ def auto(
         positive=tuple(positive),
         overwrite=overwrite,
     )
-    note: Note = partial(print, file=sys.stderr, flush=True)
-    if quiet:
-        note = _print_nothing
+
+    def note(message: str) -> None:
+        if not quiet:
+            print(message, file=sys.stderr, flush=True)
+
     return run_auto(data, settings, note)
-
-
-def _print_nothing(message: str) -> None:
-    """A `Note` that drops the message."""
 
 
 def run_auto(data: Any, settings: AutoSettings, note: Note) -> AutoResult:

@@ -77,24 +77,8 @@ def build_task(
     A file's table is read again (`read`) if an inferred schema has text where numbers were taken
     from the file.
     """
+    frame, schema, inferred = _with_schema(frame, settings, note, read)
     seed = settings.seed
-    inferred = None
-    if settings.schema is not None:
-        schema = settings.schema
-    else:
-        inferred = _infer(frame, settings)
-        schema = inferred.schema
-        frame = _read_as_text(frame, schema, settings, read)
-        label = schema.label.column
-        note(f"label: column {label!r}, {_after_colon(inferred.notes[label])}")
-        for column, doubt in inferred.grouped_doubts().items():
-            note(f"CHECK column {column!r}: {doubt}")
-    if schema.more_labels:
-        names = ", ".join(repr(other.name) for other in schema.more_labels)
-        note(f"only the main label is learned: {schema.label.name!r}, not {names}")
-        schema = dataclasses.replace(schema, more_labels=())
-    check_columns(frame.columns, schema)
-
     split = settings.split
     why = "as requested"
     if split is None:
@@ -138,24 +122,37 @@ def build_task(
     )
 
 
-def _infer(frame: pl.DataFrame, settings: AutoSettings) -> Inference:
-    """The inferred schema, without a column that names the part of each row."""
-    if isinstance(settings.split, ColumnSplit):
-        frame = frame.drop(settings.split.column, strict=False)
-    return infer_schema(frame, label=settings.label, positive=settings.positive)
+def _with_schema(
+    frame: pl.DataFrame, settings: AutoSettings, note: Note, read: ReadTable | None
+) -> tuple[pl.DataFrame, Schema, Inference | None]:
+    """The table, its schema with the main label alone, and what that was inferred from, unless it was given."""
+    inferred = None
+    schema = settings.schema
+    if schema is None:
+        without_parts = frame
+        if isinstance(settings.split, ColumnSplit):
+            without_parts = frame.drop(settings.split.column, strict=False)
+        inferred = infer_schema(without_parts, label=settings.label, positive=settings.positive)
+        schema = inferred.schema
 
+        # read again if there is text where numbers were taken from the file
+        named = schema.text_columns
+        if settings.split is not None:
+            named += settings.split.text_columns
+        texts = [column for column in dict.fromkeys(named) if column in frame.columns]
+        if read is not None and any(frame.schema[column].is_numeric() for column in texts):
+            frame = read(texts)
 
-def _read_as_text(
-    frame: pl.DataFrame, schema: Schema, settings: AutoSettings, read: ReadTable | None
-) -> pl.DataFrame:
-    """The table, read again if the schema or the split has text where numbers were taken from the file."""
-    named = schema.text_columns
-    if settings.split is not None:
-        named += settings.split.text_columns
-    texts = [column for column in dict.fromkeys(named) if column in frame.columns]
-    if read is None or not any(frame.schema[column].is_numeric() for column in texts):
-        return frame
-    return read(texts)
+        label = schema.label.column
+        note(f"label: column {label!r}, {_after_colon(inferred.notes[label])}")
+        for column, doubt in inferred.grouped_doubts().items():
+            note(f"CHECK column {column!r}: {doubt}")
+    if schema.more_labels:
+        names = ", ".join(repr(other.name) for other in schema.more_labels)
+        note(f"only the main label is learned: {schema.label.name!r}, not {names}")
+        schema = dataclasses.replace(schema, more_labels=())
+    check_columns(frame.columns, schema)
+    return frame, schema, inferred
 
 
 def _reasons(

@@ -93,7 +93,13 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
             columns.append(number.fill_null(float("nan")).to_numpy())
         else:
             categories.append(len(columns))
-            columns.append(_category_column(local_rows[ids], field_layout))
+            codes = local_rows[ids]
+            column = codes.astype(np.float64)
+            if (
+                field_layout.unknown
+            ):  # missing and unknown values: no training row has an unknown one
+                column[codes < 2] = np.nan
+            columns.append(column)
     matrix = np.column_stack(columns) if columns else np.zeros((len(table), 1))
     return matrix, categories
 
@@ -107,14 +113,6 @@ def _bag_columns(
     cells = bag.segments * field.rows + torch.from_numpy(local_rows)[bag.ids]
     counts = torch.bincount(cells, minlength=len(table) * field.rows)
     yield from counts.view(len(table), field.rows).double().numpy().T
-
-
-def _category_column(codes: np.ndarray, field: FieldLayout) -> np.ndarray:
-    """The codes as numbers, NaN for missing and unknown values: no training row has an unknown one."""
-    column = codes.astype(np.float64)
-    if field.unknown:
-        column[codes < 2] = np.nan
-    return column
 
 
 def fit_trees(

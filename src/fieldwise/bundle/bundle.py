@@ -170,11 +170,9 @@ class Bundle:
     def score_table(self, table: EncodedTable) -> np.ndarray:
         """`score` for rows encoded by the bundle's encoder."""
         score = finite(score_batches(self.network, table.batches(SCORING_BATCH)))
-        return (
-            score
-            if len(score) or not self.schema.more_labels
-            else np.zeros((0, len(self.schema.labels)))
-        )
+        if not len(score) and self.schema.more_labels:
+            return np.zeros((0, len(self.schema.labels)))
+        return score
 
     def score_candidates(
         self, context: Mapping[str, Any] | TableLike, candidates: TableLike
@@ -271,11 +269,9 @@ class Bundle:
         return score if calibration is None else calibration.logit(score)
 
     def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
-        return (
-            sigmoid(self._calibrated(score, label))
-            if label.task == "binary"
-            else label.predicted(score)
-        )
+        if label.task == "binary":
+            return sigmoid(self._calibrated(score, label))
+        return label.predicted(score)
 
     def recommend(
         self,
@@ -375,19 +371,18 @@ class Bundle:
             rows.append(["mean with LR", self.mean_sentence])
         run = self.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
         best = self.about.get("result", {}).get("best", {}).get("metrics", {})
-        for part, metrics in {
-            "validation": run.get("valid", best),
-            "test": run.get("test", {}),
-        }.items():
-            shown = [
-                f"{m} {metrics[m]:.4f}"
-                for m in METRICS
-                if METRICS[m].watched and METRICS[m].measure is not None and m in metrics
+        parts = {"validation": run.get("valid", best), "test": run.get("test", {})}
+        for part, metrics in parts.items():
+            names = [
+                name
+                for name, metric in METRICS.items()
+                if metric.watched and metric.measure is not None and name in metrics
             ]
-            rows += [[f"{part} rows", ", ".join(shown)]] if shown else []
-        return Table(
-            title="Bundle", columns=["", ""], rows=[*rows, ["digest", self.digest[:12]]]
-        )._repr_html_()
+            if names:
+                shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in names)
+                rows.append([f"{part} rows", shown])
+        rows.append(["digest", self.digest[:12]])
+        return Table(title="Bundle", columns=["", ""], rows=rows)._repr_html_()
 
     def save(
         self, folder: Path | str, *, overwrite: bool = False, replaces: str | None = None

@@ -82,11 +82,9 @@ def _cause(unknown: pl.Series, vocabulary: Vocabulary) -> str:
         pl.DataFrame({"given": unknown, "number": numbers}).drop_nulls().join(learned, on="number")
     )
     if not same.height:
-        return (
-            f"the training rows have ids such as {vocabulary.values[0]!r}. If these are not new, write them as there"
-            if vocabulary.values
-            else "the training rows had none that occurs often enough"
-        )
+        if not vocabulary.values:
+            return "the training rows had none that occurs often enough"
+        return f"the training rows have ids such as {vocabulary.values[0]!r}. If these are not new, write them as there"
     given, learned_text = same.select("given", "text").row(0)
     return (
         f"the training rows have {learned_text!r} where this table has {given!r}. Text that was read as numbers loses "

@@ -45,10 +45,10 @@ class WarmStart:
         unkept = " and ".join(name for name, same in same_rows.items() if not same)
         if not unkept:
             return None
+        stopping = "" if self.same_valid_rows else ", and early stopping unreliable"
         return (
             f"warning: the bundle of the warm start did not hold out this run's {unkept} rows: it may have been "
-            f"trained on them, and {unkept} metrics may be too good"
-            + ("" if self.same_valid_rows else ", and early stopping unreliable")
+            f"trained on them, and {unkept} metrics may be too good{stopping}"
         )
 
 
@@ -108,7 +108,10 @@ def warm_start(
 
     report = WarmStart(source=model_name(bundle.settings), taken=taken, fresh=fresh)
     if not taken:
-        raise _nothing_matches(report)
+        raise ConfigError(
+            f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
+            f"{_by_reason(fresh)}; choose another bundle, or the same sizes"
+        )
     return report
 
 
@@ -130,42 +133,30 @@ class _Matching:
         `former_by_field` says whether the bundle's parameter is a field-aware table, and is None
         if it is no table.
         """
-        if name in self.tables:
-            return self._obstacle_of_table(name, tensor, former, former_by_field)
-        if former.shape != tensor.shape:
-            return f"shape {_shape(former)} in the bundle, {_shape(tensor)} here"
-        if not self._same_fields:
-            return "the fields differ"
-        if name in self._by_value and not self._same_vocabularies:
-            return "the vocabularies differ"
-        if name in self._by_value and not torch.equal(self.new_rows, self.former_rows):
-            return "the rows of equal vocabularies differ"  # of a bundle that has grown
-        return None
-
-    def _obstacle_of_table(
-        self, name: str, tensor: Tensor, former: Tensor, former_by_field: bool | None
-    ) -> str | None:
-        by_field = self.tables[name]
-        if by_field != former_by_field:
-            return "a field-aware table and a plain one"
-        if by_field and not self._same_fields:
-            return "the fields differ"
-        if former.shape[1] != tensor.shape[1]:
-            return f"width {former.shape[1]} in the bundle, {tensor.shape[1]} here"
-        if not len(self.new_rows):
-            return "no field in common"
-        return None
+        by_field = self.tables.get(name)
+        obstacle = None
+        if by_field is None:
+            if former.shape != tensor.shape:
+                obstacle = f"shape {_shape(former)} in the bundle, {_shape(tensor)} here"
+            elif not self._same_fields:
+                obstacle = "the fields differ"
+            elif name in self._by_value and not self._same_vocabularies:
+                obstacle = "the vocabularies differ"
+            elif name in self._by_value and not torch.equal(self.new_rows, self.former_rows):
+                obstacle = "the rows of equal vocabularies differ"  # of a bundle that has grown
+        elif by_field != former_by_field:
+            obstacle = "a field-aware table and a plain one"
+        elif by_field and not self._same_fields:
+            obstacle = "the fields differ"
+        elif former.shape[1] != tensor.shape[1]:
+            obstacle = f"width {former.shape[1]} in the bundle, {tensor.shape[1]} here"
+        elif not len(self.new_rows):
+            obstacle = "no field in common"
+        return obstacle
 
 
 def _names_and_roles(encoder: Encoder) -> list[tuple[str, str]]:
     return [(field.name, field.role) for field in encoder.fields]
-
-
-def _nothing_matches(report: WarmStart) -> ConfigError:
-    return ConfigError(
-        f"a warm start needs matching parameters, but a bundle of {report.source} has none for this model: "
-        f"{_by_reason(report.fresh)}; choose another bundle, or the same sizes"
-    )
 
 
 def _new_names(names: Iterable[str], old: Sequence[str], new: Sequence[str]) -> dict[str, str]:

@@ -32,7 +32,10 @@ def inferred_schema(X: Any, y: Any) -> Inference:
             _check_binary(label)
         return inference
 
-    label = label_column(y, _label_name(y, frame), frame.height)
+    name = getattr(y, "name", None)
+    if not isinstance(name, str) or not name or name in frame.columns:
+        name = "y"
+    label = label_column(y, name, frame.height)
     if is_array(X) and all(dtype.is_numeric() or dtype == pl.Boolean for dtype in frame.dtypes):
         _check_binary(label)
         return _numeric_fields(frame, label)
@@ -40,14 +43,6 @@ def inferred_schema(X: Any, y: Any) -> Inference:
     if inference.schema.label.task != "binary":
         _check_binary(label)
     return inference
-
-
-def _label_name(y: Any, frame: pl.DataFrame) -> str:
-    """The name of labels that have one which no column of the table has, else `y`."""
-    name = getattr(y, "name", None)
-    if isinstance(name, str) and name and name not in frame.columns:
-        return name
-    return "y"
 
 
 def _check_binary(label: pl.Series) -> None:

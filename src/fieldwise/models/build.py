@@ -71,9 +71,8 @@ class MultiTaskWithAuxiliary(MultiTask):
         """The logits [B, T], and every head's auxiliary loss on its own label [T]."""
         columns = zip(self.heads, label_BT.unbind(1), strict=True)
         pairs = [head.forward_with_auxiliary(batch, label_B) for head, label_B in columns]  # type: ignore[operator]
-        return torch.stack([logit_B for logit_B, _ in pairs], dim=1), torch.stack(
-            [loss for _, loss in pairs]
-        )
+        logits_B, losses = zip(*pairs, strict=True)
+        return torch.stack(logits_B, dim=1), torch.stack(losses)
 
 
 class MeanWithLR(nn.Module):
@@ -149,8 +148,9 @@ def mean_with_lr(network: nn.Module, layout: Layout, share: float = 1.0) -> Mean
     (0.25, 1.0)
     """
     check_takes_mean(network)
-    kind = MeanWithLRAndAuxiliary if hasattr(network, "forward_with_auxiliary") else MeanWithLR
-    return kind(network, layout, share)
+    if hasattr(network, "forward_with_auxiliary"):
+        return MeanWithLRAndAuxiliary(network, layout, share)
+    return MeanWithLR(network, layout, share)
 
 
 def takes_mean(network: nn.Module) -> bool:
@@ -166,11 +166,9 @@ def check_takes_mean(network: nn.Module) -> None:
     """Check that a network can be in a mean with LR (`takes_mean`); else a ConfigError."""
     if takes_mean(network):
         return
-    why = (
-        "has two towers, whose stored vectors have no place for LR"
-        if isinstance(network, TwoTower)
-        else "has several labels"
-    )
+    why = "has several labels"
+    if isinstance(network, TwoTower):
+        why = "has two towers, whose stored vectors have no place for LR"
     raise ConfigError(
         f"a mean with LR needs one score of a whole row, but {type(network).__name__} {why}: set mean_with_lr to false"
     )
@@ -228,9 +226,9 @@ def build_network(
         return mean_with_lr(networks[0], layout)
     if labels == 1:
         return networks[0]
-    return (
-        MultiTaskWithAuxiliary if hasattr(networks[0], "forward_with_auxiliary") else MultiTask
-    )(networks)
+    if hasattr(networks[0], "forward_with_auxiliary"):
+        return MultiTaskWithAuxiliary(networks)
+    return MultiTask(networks)
 
 
 @contextmanager

@@ -76,7 +76,16 @@ class LargeTable:
 
     def prepared(self, recipe: Recipe, data_dir: Path, folder: Path, scratch: Path) -> Prepared:
         """Prepared data in files of `folder`; later scratch files are in `scratch`. A full disk is a DataError."""
-        self._check_disk(folder)
+        copies = COPIES_ON_DISK
+        if is_begun(folder):  # with the rows of the parts: those as read are not written again
+            copies -= 1
+        written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        lacking = lacking_space(folder, self.size * copies - written)
+        if lacking:
+            raise DataError(
+                f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
+                "another disk"
+            )
 
         def source(source_folder: Path) -> MappedRows:
             if recipe.data.path is None:
@@ -99,19 +108,6 @@ class LargeTable:
                 engine=self.engine,
             )
             return self.bounded(prepared, scratch)
-
-    def _check_disk(self, folder: Path) -> None:
-        """Check that the disk of a folder, where a preparation may have begun, has space for the rest."""
-        copies = COPIES_ON_DISK
-        if is_begun(folder):  # with the rows of the parts: those as read are not written again
-            copies -= 1
-        written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        lacking = lacking_space(folder, self.size * copies - written)
-        if lacking:
-            raise DataError(
-                f"preparing this table needs some {lacking}: free some space, or set FIELDWISE_CACHE to a folder on "
-                "another disk"
-            )
 
 
 def large_table(

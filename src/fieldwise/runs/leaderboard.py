@@ -342,7 +342,8 @@ def _board(
             if None not in by_seed:
                 values[name][m] = np.array(by_seed)
     draws = _draws_of_means(y, scores, metrics, replicates, seed)
-    delong_applies = "auc" in metrics and not _has_rare_class(y, task)
+    # each class needs two rows
+    delong_applies = "auc" in metrics and 2 <= y.sum() <= len(y) - 2
 
     lines = []
     for name, records in runs.items():
@@ -355,7 +356,20 @@ def _board(
                 p = delong(y, scores[name], scores[base]).p
                 differences["auc"] = dataclasses.replace(differences["auc"], delong_p=p)
             line_fields["against"] = differences
-        lines.append(RecipeLine(**line_fields, **_run_fields(records)))
+        epoch_seconds = [record.about.get("seconds_per_epoch") for record in records]
+        timed = [seconds for seconds in epoch_seconds if seconds is not None]
+        shares = [float(record.about.get("network_share", 1.0)) for record in records]
+        line = RecipeLine(
+            **line_fields,
+            seeds=tuple(record["seed"] for record in records),
+            network_shares=tuple(shares),
+            parameters=records[0]["parameters"],
+            epochs=float(np.mean([record["epochs"] for record in records])),
+            seconds=float(np.mean([record["seconds"] for record in records])),
+            seconds_per_epoch=float(np.mean(timed)) if timed else None,
+            runs=tuple(str(record.folder) for record in records),
+        )
+        lines.append(line)
     sign = -1 if METRICS[main_metric].higher else 1
     lines.sort(
         key=lambda line: (
@@ -392,31 +406,6 @@ def _draws_of_means(
     return draws
 
 
-def _has_rare_class(y: np.ndarray, task: str) -> bool:
-    """Whether a class has a single row or none."""
-    if task != "binary":
-        return False
-    positives = int(y.sum())
-    negatives = int(len(y) - y.sum())
-    return min(positives, negatives) < 2
-
-
-def _run_fields(records: Sequence[RunRecord]) -> dict[str, Any]:
-    """What a line has of a recipe's runs besides their metrics."""
-    epoch_seconds = [record.about.get("seconds_per_epoch") for record in records]
-    timed = [seconds for seconds in epoch_seconds if seconds is not None]
-    shares = [float(record.about.get("network_share", 1.0)) for record in records]
-    return {
-        "seeds": tuple(record["seed"] for record in records),
-        "network_shares": tuple(shares),
-        "parameters": records[0]["parameters"],
-        "epochs": float(np.mean([record["epochs"] for record in records])),
-        "seconds": float(np.mean([record["seconds"] for record in records])),
-        "seconds_per_epoch": float(np.mean(timed)) if timed else None,
-        "runs": tuple(str(record.folder) for record in records),
-    }
-
-
 def ranking_boards(
     runs: Mapping[str, Sequence[Ranked]], *, k: int = 10, base: str | None = None
 ) -> list[RankingBoard]:
@@ -445,7 +434,12 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
             of_users = [metrics[metric] for metrics in by_seed]
             values[name][metric] = np.array([value.mean() for value in of_users])
             user_means.append(np.mean(of_users, axis=0))
-    draws = _draws_of_user_means(np.array(user_means), list(ranks))
+    _, replicates = REPLICATES
+    drawn = resampled_means(np.array(user_means), replicates=replicates)
+    drawn = drawn.reshape(replicates, len(ranks), len(TOP_K))
+    draws = {
+        name: dict(zip(TOP_K, drawn[:, number].T, strict=True)) for number, name in enumerate(ranks)
+    }
 
     lines = [RankingLine(**_line_fields(values, draws, name, base)) for name in ranks]
     lines.sort(key=lambda line: line.metrics[MAIN_RANKING_METRIC].value, reverse=True)
@@ -456,16 +450,6 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
         items=int(first.about["items"]),
         candidates=first.about["settings"].get("candidates"),
         base=base,
-        replicates=REPLICATES[1],
+        replicates=replicates,
         lines=tuple(lines),
     )
-
-
-def _draws_of_user_means(user_means: np.ndarray, names: Sequence[str]) -> Values:
-    """Bootstrap replicates of the means over users, by name and metric [R], from users' values [names * metrics, U]."""
-    _, most_replicates = REPLICATES
-    drawn = resampled_means(user_means, replicates=most_replicates)
-    drawn = drawn.reshape(-1, len(names), len(TOP_K))
-    return {
-        name: dict(zip(TOP_K, drawn[:, number].T, strict=True)) for number, name in enumerate(names)
-    }

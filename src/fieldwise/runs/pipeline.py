@@ -305,7 +305,17 @@ def evaluate_on_test(
         "test_digest": rows_digest(prepared.test.frame, recipe.schema),
         "valid_digest": rows_digest(prepared.valid.frame, recipe.schema),
     }
-    test_metrics = _test_metrics(trained, prepared, reporter)
+    test_table = encoded_by(trained.bundle.encoder, prepared.test, prepared.encoder)
+    if reporter is not None:
+        reporter.scoring(len(test_table))
+    test_metrics = evaluate(
+        trained.bundle.network,
+        test_table,
+        Objective.of(*recipe.schema.labels),
+        prepared.test.group,
+        loss=recipe.training.monitor == "loss",
+        scored=None if reporter is None else reporter.scored,
+    )
     best_metrics = None
     if recipe.schema.label.task == "binary":
         best_metrics = best_possible(prepared.test)
@@ -323,27 +333,6 @@ def evaluate_on_test(
         about=_about(evaluated, prepared, digests),
     )
     return dataclasses.replace(evaluated, bundle=bundle)
-
-
-def _test_metrics(
-    trained: TrainingResult, prepared: Prepared, reporter: Reported | None
-) -> Mapping[str, float]:
-    """The metrics of the test rows; the reporter gets the rows scored."""
-    recipe = trained.recipe
-    encoder = trained.bundle.encoder
-    table = encoded_by(encoder, prepared.test, prepared.encoder)
-    scored = None
-    if reporter is not None:
-        reporter.scoring(len(table))
-        scored = reporter.scored
-    return evaluate(
-        trained.bundle.network,
-        table,
-        Objective.of(*recipe.schema.labels),
-        prepared.test.group,
-        loss=recipe.training.monitor == "loss",
-        scored=scored,
-    )
 
 
 def _with_rows_compared(trained: TrainingResult, digests: Mapping[str, str]) -> WarmStart | None:

@@ -135,8 +135,8 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     settings = recipe.to_dict()
     for name in ("description", "benchmark", "protocol", "search"):
         settings.pop(name, None)
-    settings["training"] = _without(settings["training"], "checkpoint_minutes")
-    settings["data"] = _without(settings["data"], "memory")
+    settings["training"].pop("checkpoint_minutes", None)
+    settings["data"].pop("memory", None)
     if "path" in settings["data"]:
         settings["data"]["path"] = "file"
     if recipe.defaults == "data":
@@ -150,10 +150,6 @@ def run_key(recipe: Recipe, inputs: Inputs) -> str:
     facts = {"format": RUN.format, "settings": settings, "files": dict(inputs.files)}
     text = json.dumps(facts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != name}
 
 
 @dataclass(frozen=True)
@@ -265,10 +261,19 @@ def recorded_runs(
     """
     began = time.time()
     commit()  # read now: the checkout may change before a run ends
-    _check_names(recipes)
+    counts = Counter(recipe.name for recipe in recipes)
+    repeated = sorted(name for name, count in counts.items() if count > 1)
+    if repeated:
+        raise ConfigError(
+            f"recipes to compare must differ in name, found {repeated[0]!r} twice: give each once"
+        )
     store.check()
     if ranking is not None:
-        _check_ranking(recipes)
+        for recipe in recipes:
+            try:
+                check_ranking(recipe.schema)
+            except ConfigError as e:
+                raise ConfigError(f"{recipe.name}: {e}") from None
     wanted = _wanted_runs(recipes, seeds, context.data_dir)
     cautions = (sentence for recipe in recipes for sentence in recipe.cautions())
     for sentence in dict.fromkeys(cautions):
@@ -282,23 +287,6 @@ def recorded_runs(
             f"{recipe.name} seed {recipe.seed}: {how}, {len(records)} of {len(wanted)} runs"
         )
     return {recipe.name: [records[recipe.name, seed] for seed in seeds] for recipe in recipes}
-
-
-def _check_names(recipes: Sequence[Recipe]) -> None:
-    counts = Counter(recipe.name for recipe in recipes)
-    repeated = sorted(name for name, count in counts.items() if count > 1)
-    if repeated:
-        raise ConfigError(
-            f"recipes to compare must differ in name, found {repeated[0]!r} twice: give each once"
-        )
-
-
-def _check_ranking(recipes: Sequence[Recipe]) -> None:
-    for recipe in recipes:
-        try:
-            check_ranking(recipe.schema)
-        except ConfigError as e:
-            raise ConfigError(f"{recipe.name}: ", *e.args) from None
 
 
 class WantedRun(NamedTuple):
@@ -417,9 +405,13 @@ class _Runs:
             if caution:
                 note(caution)
 
-        score = _test_scores(trained, prepared)
+        bundle = trained.bundle
+        table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
+        scores = score_batches(bundle.network, table.batches(SCORING_BATCH))
+        of_main_label = scores.reshape(len(scores), -1)[:, 0]
+        score = trained.recipe.schema.label.predicted(of_main_label)
         about = _about(trained, recipe, prepared)
-        ranked = None if task is None else rank_items(trained.bundle, task)
+        ranked = None if task is None else rank_items(bundle, task)
         y = prepared.test.main.astype(np.float64)
         record = self._put(run.key, about, y, score.astype(np.float64), ranked)
         unfinished.remove()
@@ -456,15 +448,6 @@ class _Runs:
             raise DataError(
                 f"{e}. The run was saved as {saved_in / key}: move that folder into {self.store.folder}"
             ) from e
-
-
-def _test_scores(trained: TrainingResult, prepared: Prepared) -> np.ndarray:
-    """The main label's scores of the test rows [N]: logits, or predicted numbers."""
-    bundle = trained.bundle
-    table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
-    scores = score_batches(bundle.network, table.batches(SCORING_BATCH))
-    of_main_label = scores.reshape(len(scores), -1)[:, 0]
-    return trained.recipe.schema.label.predicted(of_main_label)
 
 
 def _about(trained: TrainingResult, recipe: Recipe, prepared: Prepared) -> dict[str, Any]:

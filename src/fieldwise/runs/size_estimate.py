@@ -100,29 +100,24 @@ def _memory_of_rows(recipe: Recipe, prepared: Prepared, program_mib: float) -> d
     if large_table(recipe.data, text_columns=recipe.text_columns) is None:
         raw_bytes = _raw_bytes(prepared)
         encoded_bytes = _encoded_bytes(prepared)
+    texts_by_vocabulary = {  # one that several fields share is counted once
+        id(fitted): fitted.values
+        for fitted in prepared.encoder.fitted
+        if isinstance(fitted, Vocabulary)
+    }
+    vocabulary_bytes = 0
+    for texts in texts_by_vocabulary.values():
+        vocabulary_bytes += sum(map(sys.getsizeof, texts)) + sys.getsizeof(texts)
     train = prepared.train.table
     return {
         "program": (program_mib + FIRST_STEP_MIB) * MIB,
         "raw_rows": raw_bytes,
         "encoded_rows": encoded_bytes,
-        "vocabularies": _vocabulary_bytes(prepared),
+        "vocabularies": vocabulary_bytes,
         "windows_and_order_of_rows": bytes_of_rows(
             train, len(prepared.valid.table), recipe.training
         ),
     }
-
-
-def _vocabulary_bytes(prepared: Prepared) -> int:
-    """Bytes of the texts of vocabularies; one that several fields share is counted once."""
-    texts_by_vocabulary = {
-        id(fitted): fitted.values
-        for fitted in prepared.encoder.fitted
-        if isinstance(fitted, Vocabulary)
-    }
-    total = 0
-    for texts in texts_by_vocabulary.values():
-        total += sum(map(sys.getsizeof, texts)) + sys.getsizeof(texts)
-    return total
 
 
 def _memory_of_solved_lr(
@@ -152,7 +147,7 @@ def _disk(
     if first_lr is not None:
         _, lr_checkpoint_bytes = bytes_of_parameters(first_lr, settings_of_lr(recipe.training))
         checkpoint_bytes += lr_checkpoint_bytes
-        checkpoint_bytes += sum(p.numel() * p.element_size() for p in first_lr.parameters())
+        checkpoint_bytes += _weight_bytes(first_lr.parameters())
 
     raw_bytes = _raw_bytes(prepared)
     encoded_bytes = _encoded_bytes(prepared)

@@ -109,7 +109,13 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCE_CANDIDATES)
     if has_large_vocabulary(train.layout):
         candidates = np.geomspace(LEAST_LAZY_VARIANCE, MOST_VARIANCE, LAZY_VARIANCE_CANDIDATES)
-    return _likeliest_variance(residual[is_seen], information[is_seen], candidates)
+    residual = residual[is_seen]
+    information = information[is_seen]
+    likelihoods = []
+    for candidate in candidates:
+        variance = information + information**2 * candidate
+        likelihoods.append(-np.sum(np.log(variance) + residual**2 / variance))
+    return float(candidates[np.argmax(likelihoods)])
 
 
 def _entries_by_field(
@@ -137,14 +143,3 @@ def _entries_by_field(
         if field.pooling == "mean":
             x = (1 / bag.lengths.numpy().clip(1))[bag_positions]
         yield bag.ids.numpy(), bag_positions, x
-
-
-def _likeliest_variance(
-    residual: np.ndarray, information: np.ndarray, candidates: np.ndarray
-) -> float:
-    """The candidate t under which residuals g of variance i + i^2 t, with the information i, are likeliest."""
-    likelihoods = []
-    for candidate in candidates:
-        variance = information + information**2 * candidate
-        likelihoods.append(-np.sum(np.log(variance) + residual**2 / variance))
-    return float(candidates[np.argmax(likelihoods)])

@@ -95,11 +95,15 @@ def tune(
     _optuna()
     space = search_space(recipe)
     check_space(recipe, space)
-    key = _study_key(recipe, space, context.data_dir)
+    key_parts = [run_key(recipe, data_inputs(recipe, context.data_dir)), to_plain(dict(space))]
+    key = hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
     recipe, _ = resolve_defaults(recipe, prepared.train)  # the search needs complete settings
-    file = store / f"{_short_name(recipe)}-{key[:8]}.journal"
+    name = recipe.name.replace("/", "-")
+    if recipe.name.endswith(".toml"):
+        name = Path(recipe.name).stem
+    file = store / f"{name}-{key[:8]}.journal"
     recipe_file = file.with_suffix(".toml")
     evaluations_file = file.with_suffix(".test.json")
     search = _Search(file, recipe, space, prepared, context, seed)
@@ -142,19 +146,6 @@ def tune(
         runs=tuple(runs[best_recipe.name]),
         test_evaluations=tuple(evaluations),
     )
-
-
-def _study_key(recipe: Recipe, space: Mapping[str, Bounds], data_dir: Path) -> str:
-    """A digest of what makes a study: the recipe's run and the space."""
-    key_parts = [run_key(recipe, data_inputs(recipe, data_dir)), to_plain(dict(space))]
-    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()
-
-
-def _short_name(recipe: Recipe) -> str:
-    """The recipe's name as part of a file's name."""
-    if recipe.name.endswith(".toml"):
-        return Path(recipe.name).stem
-    return recipe.name.replace("/", "-")
 
 
 def _caution(study: "Study") -> str:
@@ -282,7 +273,13 @@ class _Search:
         self.note(f"{recipe.name}: {progress}; searching {', '.join(self.space)}")
         for sentence in recipe.cautions(self.prepared):
             self.note(f"WARNING: {sentence}")
-        self._check_l2_names()
+
+        # every L2 pattern of the space must match parameters of the network
+        patterns = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
+        layout = self.prepared.encoder.layout
+        labels = len(recipe.schema.labels)
+        network = build_network(recipe.model, layout, recipe.seed, labels=labels)
+        l2_strengths(network, dict.fromkeys(patterns, 1.0))
 
         def stop(study: "Study", _: object) -> None:
             if self._ended() >= trials:
@@ -290,15 +287,6 @@ class _Search:
 
         if ended < trials:
             self.study.optimize(self._trial, callbacks=[stop], catch=(TrainingError, ConfigError))
-
-    def _check_l2_names(self) -> None:
-        """Check that every L2 pattern of the space matches parameters of the network."""
-        recipe = self.recipe
-        patterns = [setting_path(path)[2] for path in self.space if path.startswith("training.l2.")]
-        layout = self.prepared.encoder.layout
-        labels = len(recipe.schema.labels)
-        network = build_network(recipe.model, layout, recipe.seed, labels=labels)
-        l2_strengths(network, dict.fromkeys(patterns, 1.0))
 
     def _trial(self, trial: "Trial") -> float:
         """Train with the settings that the study suggests; the value of the best evaluation."""

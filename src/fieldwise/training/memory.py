@@ -14,10 +14,15 @@ from torch.utils._pytree import tree_leaves
 
 from fieldwise.data.shuffled_rows import window_rows
 from fieldwise.data.table import EncodedTable
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FirstOrder
 from fieldwise.layout import Batch, FieldLayout, Layout
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import RunOptimizer, has_spread_l2, row_states
+from fieldwise.training.optimizers import (
+    RunOptimizer,
+    field_embeddings,
+    has_spread_l2,
+    row_states,
+)
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
 from fieldwise.training.stepped_lr import settings_of_lr
@@ -49,7 +54,7 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
     >>> bytes_of_parameters(nn.Linear(10, 1, bias=False), TrainingSettings(optimizer="adagrad"))
     (200, 80)
     """
-    weights = sum(_nbytes(p) for p in network.parameters())
+    weights = sum(p.nbytes for p in network.parameters())
     gradients = 0
     occurrences = 0
     if settings.optimizer == LBFGS:
@@ -65,7 +70,7 @@ def bytes_of_parameters(network: nn.Module, settings: TrainingSettings) -> tuple
         return total, checkpoint
 
     lr_total, lr_checkpoint = bytes_of_parameters(lr, settings_of_lr(settings))
-    lr_weights = sum(_nbytes(p) for p in lr.parameters())
+    lr_weights = sum(p.nbytes for p in lr.parameters())
     # the network has no gradients, states and best weights yet
     while_lr_trains = weights * copies + occurrences + lr_total
     # LR is kept until the mean has a copy of it
@@ -77,7 +82,7 @@ def _bytes_of_optimizer(network: nn.Module, settings: TrainingSettings) -> tuple
     """Bytes of gradients, of the optimizer's states, and of the occurrences of rows."""
     occurrences = None
     if has_spread_l2(settings):
-        table_rows = [len(table) for table in _embedding_tables(network)]
+        table_rows = [len(embedding.weight) for embedding in field_embeddings(network)]
         occurrences = torch.empty(max(table_rows, default=0), device="meta")
     optimizer = RunOptimizer(network, settings, occurrences)
     lazy_tables = set()
@@ -90,28 +95,20 @@ def _bytes_of_optimizer(network: nn.Module, settings: TrainingSettings) -> tuple
         if id(parameter) in lazy_tables:
             table = parameter.detach().to("meta")
             states_of_table = row_states(settings.optimizer, table, 0.0)
-            states += sum(_nbytes(state) for state in states_of_table.values())
+            states += sum(state.nbytes for state in states_of_table.values())
         else:
-            gradients += _nbytes(parameter)
-            states += _nbytes(parameter) * OPTIMIZERS[settings.optimizer].numbers
-    return gradients, states, 0 if occurrences is None else _nbytes(occurrences)
-
-
-def _nbytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _embedding_tables(network: nn.Module) -> list[Tensor]:
-    return [module.weight for module in network.modules() if isinstance(module, FieldEmbedding)]
+            gradients += parameter.nbytes
+            states += parameter.nbytes * OPTIMIZERS[settings.optimizer].numbers
+    return gradients, states, 0 if occurrences is None else occurrences.nbytes
 
 
 def first_lr_of(network: nn.Module, settings: TrainingSettings) -> FirstOrder | None:
     """The LR that is trained by steps before a network, without memory of its own; None if there is none."""
     if not settings.solves_lr or settings.l2_of_lr is None:
         return None
-    rows = max((len(table) for table in _embedding_tables(network)), default=1)
+    table_rows = [len(embedding.weight) for embedding in field_embeddings(network)]
     with torch.device("meta"):
-        return FirstOrder(Layout.of_sizes([rows]))
+        return FirstOrder(Layout.of_sizes([max(table_rows, default=1)]))
 
 
 def bytes_of_rows(train: EncodedTable, valid_rows: int, settings: TrainingSettings) -> int:

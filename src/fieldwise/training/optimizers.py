@@ -203,12 +203,18 @@ class RunOptimizer:
         l2 = {p: strengths[name] for name, p in network.named_parameters()}
         lazy_tables = _choose_lazy_tables(network, settings, l2)
         if any(lazy_tables.values()) and occurrences is None:
-            raise _needs_occurrences(settings)
+            setting = f"optimizer = {settings.optimizer!r}"
+            if settings.embedding_update == "lazy":
+                setting = "embedding_update = 'lazy'"
+            raise ConfigError(
+                f"{setting} updates only the rows of a batch, but l2 applies to all rows of an embedding table: give "
+                "RunOptimizer the `occurrences` of the rows, set l2_rows = 'touched', or remove the table from l2"
+            )
 
         # L2 of the parameters that are not lazy tables
         touched_tables = set[nn.Parameter]()
         if settings.l2_rows == "touched":
-            touched_tables = {embedding.weight for embedding in _embeddings(network)}
+            touched_tables = {embedding.weight for embedding in field_embeddings(network)}
         strengths_of_dense = [
             (p, strength) for p, strength in l2.items() if strength != 0.0 and p not in lazy_tables
         ]
@@ -345,7 +351,8 @@ class RunOptimizer:
         return {}
 
 
-def _embeddings(network: nn.Module) -> list[FieldEmbedding]:
+def field_embeddings(network: nn.Module) -> list[FieldEmbedding]:
+    """The embedding tables of a network."""
     return [module for module in network.modules() if isinstance(module, FieldEmbedding)]
 
 
@@ -353,35 +360,18 @@ def _choose_lazy_tables(
     network: nn.Module, settings: TrainingSettings, l2: Mapping[nn.Parameter, float]
 ) -> dict[nn.Parameter, bool]:
     """Set every embedding to dense or sparse gradients; returns the sparse ones, with whether L2 counts all rows."""
+    optimizer = OPTIMIZERS[settings.optimizer]
+    always = optimizer.rows_only or settings.embedding_update == "lazy"
     lazy_tables = dict[nn.Parameter, bool]()
-    for embedding in _embeddings(network):
+    for embedding in field_embeddings(network):
         table = embedding.weight
         l2_of_all = settings.l2_rows == "all" and l2[table] > 0
-        embedding.sparse = _is_lazy(settings, len(table), l2_of_all=l2_of_all)
+        has_same_result = optimizer.same and not l2_of_all
+        may_choose = settings.embedding_update == "auto" and has_same_result
+        embedding.sparse = always or (may_choose and len(table) >= LARGE_TABLE)
         if embedding.sparse:
             lazy_tables[table] = l2_of_all
     return lazy_tables
-
-
-def _is_lazy(settings: TrainingSettings, table_rows: int, *, l2_of_all: bool) -> bool:
-    """Whether only the rows of a batch are updated in an embedding table; `l2_of_all` if L2 counts all its rows."""
-    optimizer = OPTIMIZERS[settings.optimizer]
-    if optimizer.rows_only or settings.embedding_update == "lazy":
-        return True
-    if settings.embedding_update == "dense":
-        return False
-    has_same_result = optimizer.same and not l2_of_all
-    return has_same_result and table_rows >= LARGE_TABLE
-
-
-def _needs_occurrences(settings: TrainingSettings) -> ConfigError:
-    setting = f"optimizer = {settings.optimizer!r}"
-    if settings.embedding_update == "lazy":
-        setting = "embedding_update = 'lazy'"
-    return ConfigError(
-        f"{setting} updates only the rows of a batch, but l2 applies to all rows of an embedding table: give "
-        "RunOptimizer the `occurrences` of the rows, set l2_rows = 'touched', or remove the table from l2"
-    )
 
 
 def _dense_optimizer(
@@ -428,32 +418,22 @@ def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str
     {'weight': 0.5, 'bias': 0.0}
     """
     in_mean = part_of_mean(network) is not network
-    names_in_settings = {
-        name: _names_in_settings(name, in_mean=in_mean) for name, _ in network.named_parameters()
+    outside_mean = {
+        name: name.removeprefix(NETWORK) if in_mean else name
+        for name, _ in network.named_parameters()
     }
     for pattern in strengths:
-        if not any(_matches(names, pattern) for names in names_in_settings.values()):
-            hint = nearest(pattern, [names[-1] for names in names_in_settings.values()])
+        names = (*outside_mean, *outside_mean.values())
+        if not any(fnmatchcase(name, pattern) for name in names):
+            hint = nearest(pattern, list(outside_mean.values()))
             raise ConfigError(
                 f"l2 names parameter {pattern!r}, which the model does not have: {hint}"
             )
-    return {name: _first_match(strengths, names) for name, names in names_in_settings.items()}
 
-
-def _names_in_settings(name: str, *, in_mean: bool) -> list[str]:
-    """The names by which settings may call a parameter: its own; in a mean with LR also that within the network."""
-    if in_mean and name.startswith(NETWORK):
-        return [name, name.removeprefix(NETWORK)]
-    return [name]
-
-
-def _first_match(strengths: Mapping[str, float], names: Iterable[str]) -> float:
-    """The strength of the first pattern that matches one of a parameter's names; else 0."""
-    for pattern, strength in strengths.items():
-        if _matches(names, pattern):
-            return strength
-    return 0.0
-
-
-def _matches(names: Iterable[str], pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in names)
+    strength_by_name = dict.fromkeys(outside_mean, 0.0)
+    for name, outside in outside_mean.items():
+        for pattern, strength in strengths.items():
+            if fnmatchcase(name, pattern) or fnmatchcase(outside, pattern):
+                strength_by_name[name] = strength
+                break
+    return strength_by_name

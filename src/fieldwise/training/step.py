@@ -197,22 +197,15 @@ def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:
 
 def _check_auxiliary_loss(network: nn.Module, objective: Objective) -> None:
     """Check that an auxiliary loss for binary labels meets no other label; else a ConfigError."""
-    settings = _settings_of_binary_loss(network)
+    settings: tuple[str, ...] = ()  # those that switch it on, by the class of its part
+    for module in network.modules():
+        settings = settings or getattr(module, "binary_settings", ())
     tasks = [label.task for label in objective.labels]
     if settings and "regression" in tasks:
         remedy = " and ".join(f"model.{name} = 0" for name in settings)
         raise ConfigError(
             f"the model has an auxiliary loss for binary labels, but a label is a regression: set {remedy}"
         )
-
-
-def _settings_of_binary_loss(network: nn.Module) -> tuple[str, ...]:
-    """Names of the settings that switch on an auxiliary loss for binary labels; empty if the network has none."""
-    for module in network.modules():
-        names: tuple[str, ...] = getattr(module, "binary_settings", ())
-        if names:
-            return names
-    return ()
 
 
 def _moving_average(network: nn.Module, decay: float) -> AveragedModel:
