@@ -17,11 +17,10 @@ import pytest
 from chunks_lab import assert_equal
 
 from fieldwise import FieldwiseError, Recipe, as_table, load_recipe, prepare_recipe, simulate
-from fieldwise.data.prepare.row_fingerprints import digest_rows
 from fieldwise.data.read.chunk_limits import table_bytes
 from fieldwise.runs.cache_key import PACKAGE, code_digest, preparing_sources
 from fieldwise.runs.inputs import data_files
-from fieldwise.runs.row_digests import rows_digest
+from fieldwise.runs.row_digests import digest_rows, rows_digest
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
 from fieldwise.storage.files import WordSums, one_writer, word_sums

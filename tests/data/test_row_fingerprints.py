@@ -11,13 +11,10 @@ from chunks_lab import prepare
 
 from fieldwise import Bag, Categorical, ColumnSplit, Label, NegativeSampling, Numeric, Schema
 from fieldwise.data.prepare import row_fingerprints
-from fieldwise.data.prepare.row_fingerprints import (
-    RowFingerprints,
-    TrainTestOverlap,
-    count_repeats,
-    digest_rows,
-    repeat_sentences,
-)
+from fieldwise.data.prepare.repeated_rows import count_repeats, repeat_sentences
+from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap
+from fieldwise.runs import row_digests
+from fieldwise.runs.row_digests import digest_rows
 from fieldwise.storage.scratch import MemoryBudget
 
 
@@ -271,5 +268,5 @@ def test_the_size_of_slices_and_chunks_does_not_matter(n, monkeypatch):
     frame = rows(n)
     chunked = pl.concat([frame[: n // 3], frame[n // 3 :]], rechunk=False)
     expected = digest_rows(frame)
-    monkeypatch.setattr(row_fingerprints, "DIGEST_ROWS", 7)
+    monkeypatch.setattr(row_digests, "DIGEST_ROWS", 7)
     assert [digest_rows(frame), digest_rows(chunked)] == [expected] * 2

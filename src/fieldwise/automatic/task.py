@@ -15,7 +15,7 @@ from fieldwise.data.infer.schema import Inference, infer_schema, suggest_split
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.preparation import check_columns
 from fieldwise.data.prepare.prepared import Prepared
-from fieldwise.data.prepare.row_fingerprints import repeat_sentences
+from fieldwise.data.prepare.repeated_rows import repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.runs.data import prepare_recipe

@@ -126,7 +126,7 @@ def _rankings_beside(
 
 def _say_warnings(runs: "Mapping[str, Sequence[RunRecord]]") -> None:
     """Say if runs were trained on several devices, and which rows are repeated."""
-    from fieldwise.data.prepare.row_fingerprints import repeat_sentences
+    from fieldwise.data.prepare.repeated_rows import repeat_sentences
 
     facts = [record.about for records in runs.values() for record in records]
     devices = sorted({str(about.get("environment", {}).get("device", "cpu")) for about in facts})

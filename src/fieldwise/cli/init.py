@@ -356,7 +356,7 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
     These have several values for one item, and no time says which one counts.
     """
     from fieldwise.data.encode.columns import missing_as_null
-    from fieldwise.data.prepare.splits import distinct_rows
+    from fieldwise.data.prepare.rows_by_value import distinct_rows
 
     item_fields = [
         field for field in schema.fields if field.role == "item" and field.column != schema.item
@@ -395,7 +395,7 @@ def _has_times(schema: Schema, frame: "pl.DataFrame") -> bool:
 
 def _say_sample(sample: "Sample") -> None:
     """Say which rows of a table were looked at, if not all, or which of all are copies of others."""
-    from fieldwise.data.prepare.row_fingerprints import copies_sentence
+    from fieldwise.data.prepare.repeated_rows import copies_sentence
 
     if sample.origin:
         say(f"inferred from {sample.origin}")

@@ -102,7 +102,7 @@ def say_dropped(rows: int) -> None:
 def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
     """Say which marks were read as missing, and warn of repeated rows, of features that know labels, and of leaks."""
     from fieldwise.data.encode.numbers import marks_sentences
-    from fieldwise.data.prepare.row_fingerprints import repeat_sentences
+    from fieldwise.data.prepare.repeated_rows import repeat_sentences
 
     for sentence in marks_sentences(prepared.marks):
         say(sentence)

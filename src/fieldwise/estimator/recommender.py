@@ -28,7 +28,7 @@ from fieldwise.data.encode.numbers import marks_sentences
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.preparation import Preparation, check_columns
 from fieldwise.data.prepare.prepared import SplitPart
-from fieldwise.data.prepare.row_fingerprints import repeat_sentences
+from fieldwise.data.prepare.repeated_rows import repeat_sentences
 from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table

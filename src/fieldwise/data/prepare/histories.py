@@ -8,8 +8,8 @@ import polars as pl
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.rows_by_value import group_rows, rank_texts
 from fieldwise.data.prepare.settings import HistorySettings
-from fieldwise.data.prepare.splits import group_rows, rank_texts
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema

@@ -9,8 +9,8 @@ import polars as pl
 from fieldwise.data.encode.columns import missing_as_null
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.rows_by_value import distinct_rows, group_rows
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling
-from fieldwise.data.prepare.splits import distinct_rows, group_rows
 from fieldwise.data.read.mapped_rows import join_rows, take_rows
 from fieldwise.errors import ConfigError, DataError, Row
 from fieldwise.schema import Schema

@@ -37,7 +37,7 @@ from fieldwise.data.prepare.prepared import (
     read_part,
     write_facts,
 )
-from fieldwise.data.prepare.row_fingerprints import count_repeats
+from fieldwise.data.prepare.repeated_rows import count_repeats
 from fieldwise.data.prepare.settings import (
     PARTS,
     HistorySettings,

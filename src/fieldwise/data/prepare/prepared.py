@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.prepare.rows_by_value import rank_texts
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.data.prepare.splits import rank_texts
 from fieldwise.data.read.chunk_limits import table_bytes
 from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks

@@ -9,8 +9,8 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.prepare.rows_by_value import rank_texts
 from fieldwise.data.prepare.settings import TargetEncoding
-from fieldwise.data.prepare.splits import rank_texts
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema import Schema
