@@ -17,10 +17,10 @@ from test_values import FLOATS, LISTS, TEXTS, TYPES
 from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence
 from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.data.encode.encoder import encode_row
-from fieldwise.data.encode.kinds import Cells, Counted, Kind, base, kind_of, registered_kinds
+from fieldwise.data.encode.kinds import KINDS as REGISTERED
+from fieldwise.data.encode.kinds import Cells, Counted, Kind, kind_of, register
 from fieldwise.data.encode.portable import CellEncoder, any_text, cell_texts, marks_of
 from fieldwise.schema.fields import Column
-from fieldwise.schema.number_format import MISSING_MARKS
 
 SRC = Path(__file__).parents[1] / "src" / "fieldwise"
 KINDS = {"Categorical", "Numeric", "Bag", "Sequence"}
@@ -128,7 +128,7 @@ class WeekdayKind(Kind):
     def fit(self, f, values, *, budget):
         return Days(seen=sum(chunk["n"].sum() for chunk in values))
 
-    def column(self, f, fitted, cells, missing=MISSING_MARKS):
+    def column(self, f, fitted, cells, missing):
         dates = as_text(cells).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False, exact=True)
         rows = 1 + dates.dt.weekday().cast(pl.Int32).fill_null(0)
         return Cells(np.where(as_text(cells).is_null(), 0, rows.to_numpy()).astype(np.int32))
@@ -175,7 +175,7 @@ class VectorKind(Kind):
     def fit(self, f, values, *, budget):
         return Positions(length=max(chunk["n"].max() for chunk in values))
 
-    def column(self, f, fitted, cells, missing=MISSING_MARKS):
+    def column(self, f, fitted, cells, missing):
         lists = as_list(cells, f.separator).list.eval(pl.element().cast(pl.Float64)).to_list()
         if {len(numbers) for numbers in lists} - {0, fitted.length}:
             raise DataError(f"{fitted.length} numbers are needed")
@@ -186,12 +186,12 @@ class VectorKind(Kind):
 
 @pytest.fixture(autouse=True, scope="module")
 def _kinds_of_the_test():
-    kinds = dict(base._KINDS)
-    base.register(Weekday)(WeekdayKind)
-    base.register(Vector)(VectorKind)
+    kinds = dict(REGISTERED)
+    register(Weekday)(WeekdayKind)
+    register(Vector)(VectorKind)
     yield
-    base._KINDS.clear()
-    base._KINDS.update(kinds)
+    REGISTERED.clear()
+    REGISTERED.update(kinds)
 
 
 VARIANTS = {
@@ -233,9 +233,7 @@ def encode_whole(encoder, frame):
     return [(row.tolist(), list(number)) for row, number in zip(rows, numbers, strict=True)]
 
 
-@pytest.mark.parametrize(
-    "cls", [*registered_kinds(), Weekday, Vector], ids=lambda cls: cls.__name__
-)
+@pytest.mark.parametrize("cls", [*REGISTERED, Weekday, Vector], ids=lambda cls: cls.__name__)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_cell_is_encoded_as_its_column_in_the_package_and_in_an_export(cls, data, tmp_path):
