@@ -13,15 +13,16 @@ from fieldwise.automatic.trial import ALL_ROWS, CONSTANT, TITLES, TREES, Trial
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart
-from fieldwise.evaluation import logloss_from_logits, rmse, sigmoid
+from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import NORMAL_975, calibration_error
-from fieldwise.evaluation.metrics import shown_name
+from fieldwise.evaluation.metrics import LOSSES, METRICS, scored_rows, shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import Interval
 from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
+from fieldwise.schema.label import Task
 
 BASELINES = (CONSTANT, TITLES["lr"], TREES)
 
@@ -139,7 +140,7 @@ class AutoResult:
     @property
     def metric(self) -> str:
         """Metric of the choice and of the leaderboard's order."""
-        return "logloss" if self.binary else "rmse"
+        return LOSSES[self.schema.label.task]
 
     @property
     def chosen(self) -> Line:
@@ -419,10 +420,11 @@ class _Comparison:
         self, test: SplitPart, scores: Sequence[np.ndarray], *, binary: bool, seed: int
     ) -> None:
         self.y = np.asarray(test.main, dtype=np.float64)
-        self.metric = "logloss" if binary else "rmse"
+        task: Task = "binary" if binary else "regression"
+        self.metric = LOSSES[task]
         self._scores = scores
-        metric_of = logloss_from_logits if binary else rmse
-        self._values = [metric_of(self.y, score) for score in scores]
+        metric = METRICS[self.metric]
+        self._values = [metric.value(scored_rows(self.y, score, task)) for score in scores]
         self._replicates = resampled(
             self.y,
             np.stack(scores),

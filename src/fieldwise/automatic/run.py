@@ -31,7 +31,8 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import Argument, ConfigError, DataError, FieldwiseError
-from fieldwise.evaluation.calibration import Calibration, before_and_after
+from fieldwise.evaluation.calibration import Calibration
+from fieldwise.evaluation.metrics import before_and_after
 from fieldwise.runs.data_settings import IN_MEMORY, DataSettings
 from fieldwise.runs.pipeline import evaluate_on_test
 from fieldwise.runs.raw_table import load_frame

@@ -18,6 +18,7 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.repeated_rows import repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.data.prepare.splits import split_table
+from fieldwise.evaluation.metrics import LOSSES
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
@@ -54,7 +55,7 @@ class AutoTask:
     @property
     def metric(self) -> str:
         """The metric by which models are chosen on validation rows; lower is better."""
-        return "logloss" if self.schema.label.task == "binary" else "rmse"
+        return LOSSES[self.schema.label.task]
 
     def recipe(self, model: dict[str, Any], name: str) -> Recipe:
         """A recipe for these rows with a model's settings; everything else has its default."""

@@ -10,7 +10,8 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.display import counted
 from fieldwise.errors import DataError
-from fieldwise.evaluation.calibration import METHODS, Calibration, Method, before_and_after
+from fieldwise.evaluation.calibration import METHODS, Calibration, Method
+from fieldwise.evaluation.metrics import before_and_after
 from fieldwise.storage.scratch import NO_LIMIT
 
 __all__ = ["calibrate", "without_calibration"]

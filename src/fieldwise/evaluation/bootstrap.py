@@ -15,7 +15,14 @@ from fieldwise.evaluation.binary import finite_column, labels_of, require_both_c
 from fieldwise.evaluation.metrics import METRICS, Metric, ScoredRows
 from fieldwise.evaluation.resampling import MetricOfCounts
 
-__all__ = ["Estimate", "estimate", "resampled", "resampled_groups", "resampled_means"]
+__all__ = [
+    "Estimate",
+    "estimate",
+    "percentile_interval",
+    "resampled",
+    "resampled_groups",
+    "resampled_means",
+]
 
 MAX_RETRIES = 100
 """Consecutive resamples with only one class before giving up."""
@@ -211,3 +218,16 @@ def resampled_means(
         times = np.bincount(rng.integers(0, count, count), minlength=count)
         results[r] = columns @ times / count
     return results
+
+
+def percentile_interval(
+    values: ArrayLike, *, replicates: int = 1000, seed: int = 0
+) -> tuple[float, float]:
+    """Both ends of the 95 % interval of the mean of values [N], such as users' differences of two rankings.
+
+    >>> percentile_interval([0.5, 0.5], replicates=10)
+    (0.5, 0.5)
+    """
+    drawn = np.random.default_rng(seed).choice(values, (replicates, len(np.asarray(values))))
+    low, high = np.quantile(drawn.mean(1), (0.025, 0.975))
+    return float(low), float(high)

@@ -15,10 +15,8 @@ from fieldwise.charts import Axis, Chart, Line, line_chart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import (
     labelled_column,
-    logloss_from_logits,
     probability_column,
     require_both_classes,
-    sigmoid,
     weight_column,
 )
 
@@ -281,27 +279,6 @@ METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {
     "platt": fit_platt,
     "isotonic": fit_isotonic,
 }
-
-
-def before_and_after(
-    y: ArrayLike, logit: ArrayLike, calibration: Calibration
-) -> dict[str, dict[str, float]]:
-    """Metrics of a model's probabilities `before` and `after` calibration."""
-    from sklearn.metrics import brier_score_loss  # here, since metrics do not need scikit-learn
-
-    labels = np.asarray(y, dtype=np.float64)
-    z = np.asarray(logit, dtype=np.float64)
-    figures = {}
-    for when, score in {"before": z, "after": calibration.logit(z)}.items():
-        p = sigmoid(score)
-        figures[when] = {
-            "logloss": logloss_from_logits(labels, score),
-            "brier": brier_score_loss(labels, p),
-            "ece": calibration_error(labels, p),
-            "mean_prediction": float(p.mean()),
-            "positive_rate": float(labels.mean()),
-        }
-    return figures
 
 
 def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -18,7 +18,7 @@ from fieldwise.evaluation.binary import (
     sigmoid,
     weight_column,
 )
-from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.calibration import Calibration, calibration_error
 from fieldwise.evaluation.ranking import (
     GroupAUC,
     NoMixedGroupError,
@@ -149,6 +149,12 @@ class Metric:
         if self.both_classes and not 0 < rows.positive.sum() < len(rows.y):
             return None
         return self.measure(rows)
+
+    def value(self, rows: ScoredRows) -> float:
+        """Its value for rows for which it is defined."""
+        value = self.of(rows)
+        assert value is not None, self.name
+        return value
 
 
 def _group_auc(rows: ScoredRows) -> float | None:
@@ -370,6 +376,10 @@ def main_metrics() -> list[str]:
     return [metric.name for metric in METRICS.values() if metric.watched and metric.compared]
 
 
+LOSSES = {"binary": "logloss", "regression": "rmse"}
+"""By task, the metric by which models and baselines are chosen; lower is better."""
+
+
 def shown_name(name: str) -> str:
     """A metric's name for display; an unknown name is returned unchanged."""
     return METRICS[name].title if name in METRICS else name
@@ -458,6 +468,19 @@ def regression_metrics(
             metrics[metric.name] = value
     metrics["rows"] = len(rows.y) if rows.weight is None else int((rows.weight > 0).sum())
     return metrics
+
+
+def before_and_after(
+    y: ArrayLike, logit: ArrayLike, calibration: Calibration
+) -> dict[str, dict[str, float]]:
+    """Metrics of a model's probabilities `before` and `after` calibration."""
+    figures = {}
+    for when, score in {"before": logit, "after": calibration.logit(logit)}.items():
+        rows = scored_rows(y, score, "binary")
+        figures[when] = {name: METRICS[name].value(rows) for name in ("logloss", "brier", "ece")}
+        figures[when]["mean_prediction"] = rows.mean(rows.probability)
+        figures[when]["positive_rate"] = rows.mean(rows.positive)
+    return figures
 
 
 def scored_rows(

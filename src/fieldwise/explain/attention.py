@@ -1,11 +1,24 @@
 """How maps of attention weights are read: when weights count as uniform, and which weight is the darkest."""
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 UNIFORM_TOLERANCE = 0.1
 """Greatest difference of a uniform weight from the equal weights, as a share of them."""
 DARKEST_MULTIPLE = 3.0
 """Multiple of the equal weights that has the darkest shade, unless a weight is larger."""
+
+
+def pair_square(
+    pairs: Iterable[Sequence[int]], weights: Sequence[float] | np.ndarray, fields: int
+) -> np.ndarray:
+    """The weights of pairs of fields as a symmetric map [fields, fields], NaN where there is no pair."""
+    square = np.full((fields, fields), np.nan)
+    for (i, j), weight in zip(pairs, weights, strict=True):
+        square[i, j] = weight
+        square[j, i] = weight
+    return square
 
 
 def darkest(weights: np.ndarray, equal: float) -> float:

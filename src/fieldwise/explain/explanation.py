@@ -16,7 +16,7 @@ from fieldwise.data.read.tables import TableLike
 from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation import sigmoid
-from fieldwise.explain.attention import darkest, uniform_text
+from fieldwise.explain.attention import darkest, pair_square, uniform_text
 from fieldwise.explain.attribution import (
     has_gradients,
     integrated_gradients,
@@ -293,10 +293,7 @@ class Explanation:
         mean = weights.mean(0) if row is None else weights[row]
         if mean.ndim == 1:  # AFM's, by pair
             equal = 1 / len(subject.pairs)
-            square = np.full((len(fields), len(fields)), np.nan)
-            for weight, (i, j) in zip(mean, subject.pairs, strict=True):
-                square[i, j] = weight
-                square[j, i] = weight
+            square = pair_square(subject.pairs, mean, len(fields))
         else:
             equal = 1 / len(fields)
             square = mean.mean((0, 1))

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 from markupsafe import Markup
-from sklearn.metrics import brier_score_loss
 
 from fieldwise.charts import Axis, Line, line_chart, wider
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
-from fieldwise.evaluation import logloss_from_logits, sigmoid
+from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled
 from fieldwise.evaluation.calibration import (
     BINS,
@@ -20,6 +19,7 @@ from fieldwise.evaluation.calibration import (
     calibration_error,
     reliability,
 )
+from fieldwise.evaluation.metrics import METRICS, scored_rows
 from fieldwise.evaluation.slices import by_quantile, regression_slices
 from fieldwise.report.page import (
     Block,
@@ -98,25 +98,25 @@ def _calibrations_table(
         replicates=replicates_for(len(test.y)),
         seed=seed,
     )
-    uncalibrated_loss = logloss_from_logits(test.y, logits["none"])
+    scored = {name: scored_rows(test.y, z, "binary") for name, z in logits.items()}
     rows: list[list[str | Markup]] = []
-    for k, (name, z) in enumerate(logits.items()):
-        p = sigmoid(z)
+    for k, (name, calibrated) in enumerate(scored.items()):
+        p = calibrated.probability
         title = CALIBRATION_WORDS[name]
         if kept is not None and kept.kind == name:
             title += " (saved in this bundle)"
 
-        loss = logloss_from_logits(test.y, z)
+        loss = calibrated.logloss
         change: str | Markup = ""
         if name != "none":
-            gain = estimate([loss - uncalibrated_loss], replicates[:, k] - replicates[:, 0])
+            gain = estimate([loss - scored["none"].logloss], replicates[:, k] - replicates[:, 0])
             change = measured(gain, "+")
         rows.append(
             [
                 title,
                 measured(estimate([loss], replicates[:, k])),
                 change,
-                number(brier_score_loss(test.y, p)),
+                number(METRICS["brier"].value(calibrated)),
                 number(calibration_error(test.y, p)),
                 number(calibration_error(test.y, p, binning="width")),
                 number(float(p.mean())),

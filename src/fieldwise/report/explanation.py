@@ -1,7 +1,7 @@
 """The section that explains a sample of test rows."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.charts import Axis, Chart, Line, dot_chart, heat_map, line_chart, wider
 from fieldwise.display import Table, number
-from fieldwise.explain.attention import darkest, uniform_text
+from fieldwise.explain.attention import darkest, pair_square, uniform_text
 from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import explain_subject
 from fieldwise.explain.sentence import prediction_text
@@ -50,12 +50,14 @@ def explanation_section(
     subject = Subject.of(bundle, sample, label=label)
     figures = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
     tables = summary_tables(figures, PAIRS_IN_TABLE)
+    sizes = np.array([field["mean_size"] for field in figures["fields"]])
+    largest = sizes.max(initial=0.0) or 1.0
 
     blocks: list[Block] = [
         f"Over {sample_words}, compared with the bundle's {count(len(subject.background))} sample rows. Contributions "
         f"to the score by {METHOD_WORDS[figures['method']]}. Attention shows what a layer reads, not its effect on "
         "the score: `fieldwise explain --faithfulness` tests it.",
-        _with_bars(tables["fields"], _shares_of_largest(figures["fields"]), after=1, words=(2,)),
+        _with_bars(tables["fields"], sizes / largest, after=1, words=(2,)),
         *_direction_blocks(effects(bundle, label=label), subject.settings.task),
     ]
     if figures["pairs"]:
@@ -70,15 +72,8 @@ def explanation_section(
     return Section("Explanation", blocks)
 
 
-def _shares_of_largest(fields: Sequence[dict[str, Any]]) -> list[float]:
-    """The mean absolute contribution of each field, as a share of the largest one."""
-    sizes = [field["mean_size"] for field in fields]
-    largest = max(sizes, default=0.0) or 1.0
-    return [size / largest for size in sizes]
-
-
 def _with_bars(
-    table: Table, shares: Sequence[float], *, after: int, words: Sequence[int], note: str = ""
+    table: Table, shares: Iterable[float], *, after: int, words: Sequence[int], note: str = ""
 ) -> Table:
     """The table with bars of shares after a column."""
 
@@ -175,11 +170,8 @@ def _pair_map(
     most: float | None = None,
 ) -> Figure:
     """A tile for each pair of fields; its table has the heaviest first."""
-    square = np.full((len(fields), len(fields)), np.nan)
-    for pair, weight in zip(pairs, weights, strict=True):
-        i, j = (fields.index(name) for name in pair["fields"])
-        square[i, j] = weight
-        square[j, i] = weight
+    numbers_of_pairs = [[fields.index(name) for name in pair["fields"]] for pair in pairs]
+    square = pair_square(numbers_of_pairs, weights, len(fields))
     drawing = heat_map(
         square, fields, fields, title=f"{title}: a tile for each pair of fields", most=most
     )

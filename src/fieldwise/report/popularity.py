@@ -9,7 +9,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.display import Table
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.evaluation import auc
-from fieldwise.evaluation.popularity import REPLICATES, compare_with_popularity
+from fieldwise.evaluation.bootstrap import percentile_interval
 from fieldwise.evaluation.words import of_100
 from fieldwise.report.page import Block, Caution, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
@@ -18,6 +18,7 @@ from fieldwise.schema import Label
 
 TITLE = "Compared with the popularity baseline"
 K = 10
+REPLICATES = 1000
 MAX_RANKED_ITEMS = 5000
 """Of a user, besides the liked ones."""
 MAX_SCORED_PAIRS = 1_000_000
@@ -100,21 +101,24 @@ def _blocks(
     of_model: np.ndarray, of_popular: np.ndarray, task: RankingTask, seed: int
 ) -> list[Block]:
     """Sentences and a table on the share of each user's positive test items (K at most) among the first K, [U]."""
-    shares = compare_with_popularity(of_model, of_popular, seed=seed)
-    is_better = shares.model > shares.popular
+    low, high = percentile_interval(of_model - of_popular, replicates=REPLICATES, seed=seed)
+    model = float(of_model.mean())
+    popular = float(of_popular.mean())
+    is_better = model > popular
+    is_significant = low > 0 or high < 0
 
     direction = "more" if is_better else "fewer"
-    difference = f"{of_100(abs(shares.model - shares.popular))} of 100 {direction} found"
-    if not shares.significant:
+    difference = f"{of_100(abs(model - popular))} of 100 {direction} found"
+    if not is_significant:
         difference = f"no significant difference ({difference})"
     sentence = (
-        f"{TITLE}: {difference}. Of 100 items that users liked, {of_100(shares.model)} are among the model's first {K} "
-        f"for them, and {of_100(shares.popular)} among the {K} items with the most positive training rows."
+        f"{TITLE}: {difference}. Of 100 items that users liked, {of_100(model)} are among the model's first {K} "
+        f"for them, and {of_100(popular)} among the {K} items with the most positive training rows."
     )
-    if shares.significant and shares.model < shares.popular:
+    if is_significant and model < popular:
         sentence = Caution(sentence)
     blocks: list[Block] = [sentence]
-    if not is_better or not shares.significant:
+    if not is_better or not is_significant:
         blocks.append(
             "A model learns from its log which of the items that were shown or used are positive. It does not learn "
             "which items are shown or used at all, which popularity reflects: a recipe's `negatives` add rows of other "
@@ -125,7 +129,7 @@ def _blocks(
         _row("found of each user's", of_model, of_popular),
         _row("users with one found", of_model > 0, of_popular > 0),
     ]
-    rows[0].append(f"{100 * shares.low:+.1f} to {100 * shares.high:+.1f}")
+    rows[0].append(f"{100 * low:+.1f} to {100 * high:+.1f}")
     rows[1].append("")
     columns = [f"among the first {K}", "model", "popularity", "difference", "95 % interval"]
     blocks.append(Table(columns, rows, note=_note(len(of_model), task)))

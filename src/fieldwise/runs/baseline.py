@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
+from fieldwise.evaluation.metrics import LOSSES
 from fieldwise.models.build import model_name
 from fieldwise.models.registry import as_settings
 from fieldwise.runs.pipeline import TrainingResult, fit_recipe
@@ -50,8 +51,7 @@ def below_baseline(
 
     `rows` is the number of training rows of the baseline's sample; None if it had all.
     """
-    is_binary = trained.recipe.schema.label.task == "binary"
-    metric = "logloss" if is_binary else "rmse"
+    metric = LOSSES[trained.recipe.schema.label.task]
     if round(trained.valid[metric], 4) <= round(baseline[metric], 4):
         return None
     sample = "" if rows is None else f", trained on a sample of {rows:,} rows,"
