@@ -112,6 +112,12 @@ def convert_settings(settings: Any) -> None:
             object.__setattr__(settings, f.name, converted)
 
 
+def check_seed(seed: int, what: str = "seed") -> None:
+    """Check that a seed is valid for NumPy and PyTorch: 0 to 2**32 - 1."""
+    if not 0 <= seed < 2**32:
+        raise ConfigError(f"{what} must lie between 0 and {2**32 - 1}, found {seed}")
+
+
 def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
     """A copy of the settings with some values changed, which become given, also where they are the class's defaults.
 

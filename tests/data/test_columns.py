@@ -24,9 +24,7 @@ from fieldwise.data.encode.portable import WHITE, cell_text, cell_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.storage import machine
 
-
-def category_ids(fitted, column):
-    return kind_of(Categorical("c")).column(Categorical("c"), fitted, column, ()).ids.tolist()
+CATEGORY = kind_of(Categorical("c"))
 
 
 def fnv1a(text: str) -> int:
@@ -291,7 +289,7 @@ def test_keys_that_begin_at_one_place_are_all_found() -> None:
     inverse = pow(int(MULTIPLIER), -1, 2**64)
     keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
     fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
-    assert category_ids(fitted, pl.Series(keys)) == [
+    assert CATEGORY.column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [
         *range(2, 32),
         *[1] * 10,
     ]
@@ -323,7 +321,9 @@ def test_integers_have_the_ids_of_their_texts(kind: type[pl.DataType]) -> None:
     column = pl.Series("c", cells, dtype=kind)
     place = {value: row for row, value in enumerate(VALUES, 2)} | {None: 0}
     wanted = [place.get(None if cell is None else str(cell), 1) for cell in cells]
-    assert category_ids(Vocabulary(values=VALUES), column) == wanted
+    assert (
+        CATEGORY.column(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
+    )
 
 
 def test_many_unfamiliar_integers_are_unknown() -> None:
@@ -333,4 +333,6 @@ def test_many_unfamiliar_integers_are_unknown() -> None:
     place = {int(value): row for row, value in enumerate(values, 2)}
     fitted = Vocabulary(values=tuple(map(str, values)))
     column = pl.Series("c", cells.astype(np.int64))
-    assert category_ids(fitted, column) == [place.get(int(cell), 1) for cell in cells]
+    assert CATEGORY.column(Categorical("c"), fitted, column).ids.tolist() == [
+        place.get(int(cell), 1) for cell in cells
+    ]

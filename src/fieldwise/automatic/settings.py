@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldwise.config import check_seed
 from fieldwise.data.prepare.settings import SplitSettings
 from fieldwise.errors import ConfigError
-from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Schema
 
 Note = Callable[[str], None]

@@ -220,6 +220,8 @@ class Reading:
 
     def lines(self, path: Path | None) -> AbstractContextManager[None]:
         """A context in which errors about a row of a text file name its line; it has no effect without a file."""
+        if path is None:
+            return nullcontext()
         from fieldwise.data.read.row_numbers import naming_lines
 
         return naming_lines(path, self.text())

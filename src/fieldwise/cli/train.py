@@ -16,9 +16,9 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
-from fieldwise.runs.overrides import protocol_of
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import load_recipe
+from fieldwise.runs.setting_paths import protocol_of
 
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared

@@ -22,7 +22,7 @@ from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
-from fieldwise.config import changed, check_choice, nearest, parse, to_plain
+from fieldwise.config import changed, check_choice, check_seed, nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder, missing_marks
 from fieldwise.data.encode.numbers import marks_sentences
 from fieldwise.data.prepare.labels import LabelledRows
@@ -48,7 +48,6 @@ from fieldwise.runs.data_settings import IN_MEMORY, DataSettings
 from fieldwise.runs.default_settings import limit_reached
 from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.recommend import Catalogue, recommend

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fieldwise.config import check_seed
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import ConfigError
-from fieldwise.runs.seeds import check_seed
 from fieldwise.storage.machine import available_memory, parse_bytes
 
 IN_MEMORY = "table-in-memory"

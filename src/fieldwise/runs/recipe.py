@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from fieldwise.config import changed, given_plain, parse, to_plain
+from fieldwise.config import changed, check_seed, given_plain, parse, to_plain
 from fieldwise.data.prepare.settings import (
     HistorySettings,
     NegativeSampling,
@@ -16,7 +16,6 @@ from fieldwise.data.prepare.settings import (
 )
 from fieldwise.runs.bounds import Bounds, parse_space
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.seeds import check_seed
 from fieldwise.schema import Schema
 from fieldwise.training.settings import TrainingSettings
 

@@ -11,13 +11,13 @@ import tomli_w
 from fieldwise.config import nearest, to_plain, toml_tables
 from fieldwise.errors import ConfigError
 from fieldwise.runs.data_settings import DataSettings
-from fieldwise.runs.overrides import (
+from fieldwise.runs.recipe import Recipe, checked_tables
+from fieldwise.runs.setting_paths import (
     check_override,
     make_paths_absolute,
     parse_override,
     protocol_of,
 )
-from fieldwise.runs.recipe import Recipe, checked_tables
 from fieldwise.schema import Schema
 
 RECIPES = Path(__file__).parents[1] / "recipes"

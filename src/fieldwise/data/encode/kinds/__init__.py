@@ -8,7 +8,6 @@ import importlib
 import pkgutil
 
 from fieldwise.data.encode.kinds.base import (
-    KINDS,
     Cells,
     Counted,
     Fitted,
@@ -17,10 +16,10 @@ from fieldwise.data.encode.kinds.base import (
     fit_counted,
     kind_of,
     register,
+    registered_kinds,
 )
 
 __all__ = [
-    "KINDS",
     "Cells",
     "Counted",
     "Fitted",
@@ -29,6 +28,7 @@ __all__ = [
     "fit_counted",
     "kind_of",
     "register",
+    "registered_kinds",
 ]
 
 for _module in pkgutil.iter_modules(__path__, f"{__name__}."):

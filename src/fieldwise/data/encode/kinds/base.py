@@ -77,7 +77,9 @@ class Kind(ABC, Generic[F]):
         """Fit the field on the `values` of all chunks, in order, each of which is read once."""
 
     @abstractmethod
-    def column(self, f: F, fitted: Any, cells: pl.Series, missing: Sequence[str]) -> Cells:
+    def column(
+        self, f: F, fitted: Any, cells: pl.Series, missing: Sequence[str] = MISSING_MARKS
+    ) -> Cells:
         """Encode a column; `missing` has the marks of missing numbers."""
 
     @staticmethod
@@ -101,15 +103,14 @@ class Kind(ABC, Generic[F]):
         return layout
 
 
-KINDS: dict[type[Column], Kind[Any]] = {}
-"""The registered kinds, by the dataclass of their fields."""
+_KINDS: dict[type[Column], Kind[Any]] = {}
 
 
 def register(*fields: type[Column]) -> Callable[[K], K]:
     """Register a kind below as that of these dataclasses of fields."""
 
     def add(kind: K) -> K:
-        KINDS.update(dict.fromkeys(fields, kind()))
+        _KINDS.update(dict.fromkeys(fields, kind()))
         return kind
 
     return add
@@ -117,7 +118,12 @@ def register(*fields: type[Column]) -> Callable[[K], K]:
 
 def kind_of(f: Column) -> Kind[Any]:
     """The kind of a field."""
-    return KINDS[type(f)]
+    return _KINDS[type(f)]
+
+
+def registered_kinds() -> dict[type[Column], Kind[Any]]:
+    """Every registered kind, by the dataclass of its fields."""
+    return dict(_KINDS)
 
 
 def count_column(
