@@ -22,6 +22,9 @@ PREPARING_MODULE = "fieldwise.runs.data"
 IMPORT = re.compile(r"^from (fieldwise[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 """An import of the package at the top level of a module; those for types alone and inside functions are indented."""
 
+IMPORT_OF_ALL = b"pkgutil.iter_modules(__path__"
+"""In the `__init__.py` of a folder of which every file registers something, such as a kind of field."""
+
 
 def data_key(settings: Mapping[str, Any], inputs: Inputs) -> str:
     """The cache key of prepared data: equal only if settings, files, and the code and versions that prepare are."""
@@ -60,18 +63,25 @@ def code_digest(package: Path) -> str:
 def preparing_sources(package: Path) -> dict[str, bytes]:
     """By path, the content of each file that is loaded when `runs/data.py` is imported."""
     sources: dict[str, bytes] = {}
-    modules = [PREPARING_MODULE]  # grows while it is read
-    for module in modules:
-        path = package.joinpath(*module.split(".")[1:])
-        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-        name = file.relative_to(package).as_posix()
-        # a name that a module imports may be a module, or what it defines
-        if not module or name in sources or not file.is_file():
+    modules = [PREPARING_MODULE]
+    seen = {""}
+    while modules:
+        module = modules.pop()
+        if module in seen:
             continue
-        sources[name] = file.read_bytes()
+        seen.add(module)
+        path = package.joinpath(*module.split(".")[1:])
+        is_folder = path.is_dir()
+        file = path / "__init__.py" if is_folder else path.with_suffix(".py")
+        if not file.is_file():  # a name that a folder's `__init__.py` defines
+            continue
+        source = file.read_bytes()
+        sources[file.relative_to(package).as_posix()] = source
         modules.append(module.rpartition(".")[0])
-        for imported, names in IMPORT.findall(sources[name].decode()):
+        for imported, names in IMPORT.findall(source.decode()):
             modules.append(imported)
-            if package.joinpath(*imported.split(".")[1:]).is_dir():
+            if (package / imported.partition(".")[2].replace(".", "/")).is_dir():
                 modules += [f"{imported}.{word}" for word in re.findall(r"\w+", names)]
+        if is_folder and IMPORT_OF_ALL in source:
+            modules += [f"{module}.{inner.stem}" for inner in path.glob("[!_]*.py")]
     return sources
