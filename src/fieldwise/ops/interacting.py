@@ -8,7 +8,7 @@ head.
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -90,6 +90,28 @@ NORMS: tuple[Norm, ...] = ("none", "before_relu", "after_relu")
 Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
+class Choices(NamedTuple):
+    """What `interacting` computes, in the order of the native operator's arguments after the operands and the seed."""
+
+    heads: int
+    residual: Residual
+    norm: Norm
+    relu_on_projections: bool
+    scale: bool
+    output_relu: bool
+    epsilon: float
+    dropout: float
+
+    @property
+    def parts(self) -> int:
+        """How many projections the weight has the rows of."""
+        return 4 if self.residual == "projected" else 3
+
+    def score_factor(self, size: int) -> float:
+        """What the scores of keys of this size are multiplied by."""
+        return 1.0 / math.sqrt(size) if self.scale else 1.0
+
+
 def interacting(
     x_BFD: Tensor,
     weight_ND: Tensor,
@@ -145,18 +167,7 @@ def interacting(
     tensor([0.5000, 0.0000])
     """
     operands: Operands = x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A
-    _check(operands, heads, residual, norm, epsilon)
-    if norm == "none":
-        operands = *operands[:3], None, None  # not used: neither has a gradient
-    seed = draw_seeds(1) if dropout and training else torch.zeros(1, dtype=torch.int64)
-    native = backend_of(*(t for t in operands if t is not None)) == "native" and x_BFD.shape[1] > 0
-    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting if native else _plain
-    narrow = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
-    rate = dropout if training else 0.0
-    last = (rate, NATIVE.bfloat16 and narrow) if native else (rate,)
-    return run(
-        *operands,
-        seed,
+    choices = Choices(
         heads,
         residual,
         norm,
@@ -164,58 +175,68 @@ def interacting(
         scale,
         output_relu,
         epsilon,
-        *last,
+        dropout if training else 0.0,
     )
+    _check(operands, choices)
+    if norm == "none":
+        operands = *operands[:3], None, None  # not used: neither has a gradient
+    seed = draw_seeds(1) if choices.dropout else torch.zeros(1, dtype=torch.int64)
+    if backend_of(*(t for t in operands if t is not None)) != "native" or x_BFD.shape[1] == 0:
+        return _plain(operands, seed, choices)
+    narrow = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    run: Callable[..., Tensor] = torch.ops.fieldwise.interacting
+    return run(*operands, seed, *choices, NATIVE.bfloat16 and narrow)
 
 
 def interacting_plain(
-    x_BFD: Tensor,
-    weight_ND: Tensor,
-    bias_N: Tensor | None,
-    norm_weight_A: Tensor | None,
-    norm_bias_A: Tensor | None,
-    seed: Tensor,
-    heads: int,
-    residual: Residual,
-    norm: Norm,
-    relu_on_projections: bool,
-    scale: bool,
-    output_relu: bool,
-    epsilon: float,
-    dropout: float,
-    *,
-    fused: bool = False,
+    operands: Operands, seed: Tensor, choices: Choices, *, fused: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """The reference implementation of `interacting` in plain PyTorch; it also returns the weights.
 
-    All arguments of `interacting` are required, with the dropout's seed, int64 [1], instead of
-    `training`. With `fused` it is PyTorch's own attention, without dropout, which keeps no weights.
+    The dropout's seed is one int64 [1]. With `fused` it is PyTorch's own attention, without
+    dropout, which keeps no weights.
 
     Shape:
         returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
 
-    >>> x, choices = torch.ones(1, 2, 3), ("none", "none", False, False, True, 1e-5, 0.0)
-    >>> interacting_plain(x, torch.ones(6, 3), None, None, None, torch.zeros(1), 2, *choices)[1][0, 0]
+    >>> operands = torch.ones(1, 2, 3), torch.ones(6, 3), None, None, None
+    >>> choices = Choices(2, "none", "none", False, False, True, 1e-5, 0.0)
+    >>> interacting_plain(operands, torch.zeros(1), choices)[1][0, 0]
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])
     """
+    x_BFD, weight_ND, bias_N, *normed = operands
+    heads = choices.heads
     projected = F.linear(x_BFD, weight_ND, bias_N)
-    if relu_on_projections:
+    if choices.relu_on_projections:
         projected = torch.relu(projected)
-    q, k, v, *rest = projected.chunk(_parts(residual), 2)
+    q, k, v, *rest = projected.chunk(choices.parts, 2)
     weights_BHFF = None
     if fused:
         q, k, v = (x.view(*x.shape[:2], heads, -1).transpose(1, 2) for x in (q, k, v))
-        factor = 1.0 / math.sqrt(q.shape[3]) if scale else 1.0
+        factor = choices.score_factor(q.shape[3])
         y_BFA = F.scaled_dot_product_attention(q, k, v, scale=factor).transpose(1, 2).flatten(2)
     else:
         y_BFA, weights_BHFF = field_attention(
-            q, k, v, heads=heads, scale=scale, dropout=dropout, training=dropout > 0, seed=seed[0]
+            q,
+            k,
+            v,
+            heads=heads,
+            scale=choices.scale,
+            dropout=choices.dropout,
+            training=choices.dropout > 0,
+            seed=seed[0],
         )
-    added = rest[0] if rest else x_BFD if residual == "identity" else None
-    normed = norm_weight_A, norm_bias_A
+    added = x_BFD if choices.residual == "identity" else None
+    if rest:
+        added = rest[0]
     y_BFA = finish_interacting(
-        y_BFA, added, normed, norm=norm, output_relu=output_relu, epsilon=epsilon
+        y_BFA,
+        added,
+        (normed[0], normed[1]),
+        norm=choices.norm,
+        output_relu=choices.output_relu,
+        epsilon=choices.epsilon,
     )
     return y_BFA, weights_BHFF
 
@@ -247,35 +268,34 @@ def finish_interacting(
     return y
 
 
-def _plain(*arguments: Any) -> Tensor:
-    if arguments[0].device.type != "cpu" and not arguments[-1] and not plain_is_set():
-        return interacting_plain(*arguments, fused=True)[0]
-    if arguments[0].device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return interacting_plain(*arguments)[0]
-    single = [float32_under_autocast(t)[0] if isinstance(t, Tensor) else t for t in arguments[:5]]
+def _plain(operands: Operands, seed: Tensor, choices: Choices) -> Tensor:
+    on_cpu = operands[0].device.type == "cpu"
+    if not on_cpu and not choices.dropout and not plain_is_set():
+        return interacting_plain(operands, seed, choices, fused=True)[0]
+    if not on_cpu or not torch.is_autocast_enabled("cpu"):
+        return interacting_plain(operands, seed, choices)[0]
+    single: Any = [None if t is None else float32_under_autocast(t)[0] for t in operands]
     with torch.autocast("cpu", enabled=False):
-        return _plain(*single, *arguments[5:])
+        return _plain(single, seed, choices)
 
 
-def _parts(residual: Residual) -> int:
-    return 4 if residual == "projected" else 3
-
-
-def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsilon: float) -> None:
+def _check(operands: Operands, choices: Choices) -> None:
     """Check the sizes, which the native kernels rely on; the plain backend's errors would be less clear."""
     x, weight, bias, norm_weight, norm_bias = operands
     rows, dim = weight.shape
-    size = rows // _parts(residual)
+    heads = choices.heads
+    norm = choices.norm
+    size = rows // choices.parts
     if x.dim() != 3 or x.shape[2] != dim:
         raise ConfigError(
             f"the fields' vectors must be [B, F, {dim}], like the weight's columns, found {list(x.shape)}"
         )
-    if heads < 1 or rows % (_parts(residual) * heads):
+    if heads < 1 or rows % (choices.parts * heads):
         result = f"{rows} rows and {heads} heads"
         raise ConfigError(
-            f"the weight's rows must be {_parts(residual)} equal parts divisible by heads, found {result}"
+            f"the weight's rows must be {choices.parts} equal parts divisible by heads, found {result}"
         )
-    if residual == "identity" and size != dim:
+    if choices.residual == "identity" and size != dim:
         raise ConfigError(
             f"an identity residual needs as many outputs as inputs, found {size} and {dim}: project it"
         )
@@ -285,8 +305,8 @@ def _check(operands: Operands, heads: int, residual: Residual, norm: Norm, epsil
         )
     if norm != "none" and any(t is None or t.shape != (size,) for t in (norm_weight, norm_bias)):
         raise ConfigError(f"a norm needs a weight and a bias of {size} entries each")
-    if norm != "none" and not epsilon > 0:
-        raise ConfigError(f"LayerNorm's epsilon must be above 0, found {epsilon}")
+    if norm != "none" and not choices.epsilon > 0:
+        raise ConfigError(f"LayerNorm's epsilon must be above 0, found {choices.epsilon}")
 
 
 def _forward(*inputs: Any) -> Tensor:
@@ -300,7 +320,7 @@ def _backward(*inputs: Any) -> tuple[Tensor, ...]:
     operands, described, kind = _described(inputs)
     rest = [t.contiguous() for t in inputs[15:]]
     grads = empty_like(inputs[:5])
-    if inputs[8] == "none":  # without a norm the kernels write no gradient for it
+    if Choices(*inputs[6:14]).norm == "none":  # without a norm the kernels write no gradient for it
         grads = *grads[:3], *(grad.zero_() for grad in grads[3:])
     filled = (grad if grad.numel() else None for grad in grads)
     NATIVE.call(f"fw_interacting_backward_{kind}", *described, *operands, *rest, *filled)
@@ -310,36 +330,33 @@ def _backward(*inputs: Any) -> tuple[Tensor, ...]:
 def _described(inputs: Sequence[Any]) -> tuple[list[Tensor | None], tuple[Any, ...], str]:
     """The contiguous operands; sizes, numbers and the seed in C; the kernel's type."""
     operands = [None if t is None else t.contiguous() for t in inputs[:5]]
-    (
-        seed,
-        heads,
-        residual,
-        norm,
-        relu_on_projections,
-        scale,
-        output_relu,
-        epsilon,
-        dropout,
-        bfloat16,
-    ) = inputs[5:15]
-    x = inputs[0]
-    rows = inputs[1].shape[0]
-    _check(tuple(inputs[:5]), heads, residual, norm, epsilon)
-    size = rows // _parts(residual)
-    flags = RESIDUALS.index(residual), NORMS.index(norm), int(relu_on_projections), int(output_relu)
-    sizes = (*x.shape, size, heads, *flags, keep_threshold(dropout) if dropout else 0)
-    factor = 1.0 / math.sqrt(size // heads) if scale else 1.0
-    numbers = (ctypes.c_double * 3)(factor, epsilon, 1.0 / (1.0 - dropout))
+    x, weight = inputs[:2]
+    seed = int(inputs[5])
+    choices = Choices(*inputs[6:14])
+    is_bfloat16 = inputs[14]
+    _check(tuple(inputs[:5]), choices)
+    size = weight.shape[0] // choices.parts
+    sizes = (
+        *x.shape,
+        size,
+        choices.heads,
+        RESIDUALS.index(choices.residual),
+        NORMS.index(choices.norm),
+        int(choices.relu_on_projections),
+        int(choices.output_relu),
+        keep_threshold(choices.dropout) if choices.dropout else 0,
+    )
+    factor = choices.score_factor(size // choices.heads)
+    numbers = (ctypes.c_double * 3)(factor, choices.epsilon, 1.0 / (1.0 - choices.dropout))
     kind = type_name(*(t for t in operands if t is not None))
-    kind = "bfloat16" if bfloat16 and kind == "float" else kind
-    return operands, (sizes, numbers, ctypes.c_uint64(int(seed))), kind
+    if is_bfloat16 and kind == "float":
+        kind = "bfloat16"
+    return operands, (sizes, numbers, ctypes.c_uint64(seed)), kind
 
 
 def _fake(*inputs: Any) -> Tensor:
-    x = inputs[0]
-    weight = inputs[1]
-    residual = inputs[7]
-    return x.new_empty(x.shape[0], x.shape[1], weight.shape[0] // _parts(residual))
+    x, weight = inputs[:2]
+    return x.new_empty(*x.shape[:2], weight.shape[0] // Choices(*inputs[6:14]).parts)
 
 
 implement_with_gradient(
