@@ -144,12 +144,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     if not options:
         return "none are known"
     close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    shown = (
-        options
-        if len(options) <= MOST_SHOWN
-        else difflib.get_close_matches(word, options, n=5, cutoff=0.0)
-    )
-    listing = ("known: " if shown is options else f"nearest of {len(options)}: ") + ", ".join(shown)
+    listing = f"known: {', '.join(options)}"
+    if len(options) > MOST_SHOWN:
+        nearest_options = difflib.get_close_matches(word, options, n=5, cutoff=0.0)
+        listing = f"nearest of {len(options)}: {', '.join(nearest_options)}"
     return f"did you mean {close[0]!r}? {listing}" if close else listing
 
 
@@ -226,11 +224,10 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """
     results: dict[str, Any] = {}
     for key, value in values.items():
-        results |= (
-            flat(value, f"{above}{key}.")
-            if isinstance(value, Mapping) and value
-            else {f"{above}{key}": value}
-        )
+        if isinstance(value, Mapping) and value:
+            results |= flat(value, f"{above}{key}.")
+        else:
+            results[f"{above}{key}"] = value
     return results
 
 

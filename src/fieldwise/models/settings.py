@@ -5,11 +5,11 @@ import functools
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Protocol, TypeVar, get_args, get_origin
 
 from torch import nn
 
-from fieldwise.config import Settings, check_choice, nearest
+from fieldwise.config import Settings, nearest
 from fieldwise.errors import ConfigError
 from fieldwise.layers import MLP, FieldEmbedding
 from fieldwise.layout import Layout
@@ -143,19 +143,17 @@ class EmbeddingSettings(Settings):
 
     def check(self) -> None:
         hints = _hints(type(self))  # type: ignore[arg-type]
-        for name in [f.name for f in dataclasses.fields(self)]:
-            hint = hints[name]
-            value = getattr(self, name)
+        for f in dataclasses.fields(self):
+            hint = hints[f.name]
+            value = getattr(self, f.name)
             if type(None) in get_args(hint):
                 if value is None:
                     continue
                 hint = get_args(hint)[0]
             if get_origin(hint) is Annotated:
-                hint.__metadata__[0](name, value)
-            elif get_origin(hint) is Literal:
-                check_choice(name, value, get_args(hint))
+                hint.__metadata__[0](f.name, value)
             elif hint is bool and not isinstance(value, bool):  # any text would count as true
-                raise ConfigError(f"{name} must be True or False, found {value!r}")
+                raise ConfigError(f"{f.name} must be True or False, found {value!r}")
         super().check()
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:

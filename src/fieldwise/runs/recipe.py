@@ -92,13 +92,17 @@ class Recipe:
 
     def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
         """Warnings of a protocol that leaks, for comparison with published figures only; counted in prepared rows."""
+        which_rows = ""
+        left_out = ""
+        if prepared is not None:
+            which_rows = f", which are all {prepared.counts['test_rows']:,} test rows"
+            left_out = f", which left out {prepared.counts.get('dropped_by_split', 0):,}"
         sentences = []
         encoding = self.target_encoding
         if encoding is not None and encoding.source != "train":
             sentences.append(
-                f"target_encoding.source = {encoding.source!r} uses the labels of the scored rows"
-                f"{_test_rows_words(prepared)}: metrics are too good, and only comparable with published ones that "
-                "have the same leak"
+                f"target_encoding.source = {encoding.source!r} uses the labels of the scored rows{which_rows}: metrics "
+                "are too good, and only comparable with published ones that have the same leak"
             )
         if not isinstance(self.split, RandomSplit):
             return sentences
@@ -106,7 +110,7 @@ class Recipe:
         rule = self.split.drop_without_positive
         if rule is not None:
             sentences.append(
-                f"split.drop_without_positive = {rule!r} chooses rows by their labels{_dropped_words(prepared)}, "
+                f"split.drop_without_positive = {rule!r} chooses rows by their labels{left_out}, "
                 "also among the test rows: metrics are only comparable with published ones of the same rows"
             )
         column = self.split.valid_last_by
@@ -152,20 +156,6 @@ class Recipe:
             section: getattr(tables, section) for section in SECTIONS if section not in _UNPARSED
         }
         return cls(name=name, schema=schema, model=model, search=search, **other_settings)
-
-
-def _test_rows_words(prepared: "Prepared | None") -> str:
-    """How many test rows there are."""
-    if prepared is None:
-        return ""
-    return f", which are all {prepared.counts['test_rows']:,} test rows"
-
-
-def _dropped_words(prepared: "Prepared | None") -> str:
-    """How many rows the split left out."""
-    if prepared is None:
-        return ""
-    return f", which left out {prepared.counts.get('dropped_by_split', 0):,}"
 
 
 def _unseen_words(column: str, schema: Schema, prepared: "Prepared | None") -> str:

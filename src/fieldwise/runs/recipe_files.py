@@ -21,7 +21,7 @@ from fieldwise.runs.setting_paths import (
 from fieldwise.schema import Schema
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-KEYS_OF_A_CHOICE = ("kind", "name", "task")
+KEYS_OF_A_CHOICE = {"kind", "name", "task"}
 """Tables that differ in one of these are of different classes."""
 
 
@@ -203,7 +203,12 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> tuple[dict[str, Any]
     if file.resolve() in seen:
         names = " -> ".join(path.name for path in (*seen, file))
         raise ConfigError(f"recipe {name}: extends must not be circular, found {names}")
-    settings = _read_tables(file, name)
+    try:
+        settings = toml_tables(file.read_text("utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
+    except OSError as e:
+        raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
     if "fields" in settings:
         raise ConfigError(
             f"a recipe is needed, found the schema {file}: name the recipe that refers to it"
@@ -223,28 +228,16 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> tuple[dict[str, Any]
     return _merge(inherited, settings), [file, *files]
 
 
-def _read_tables(file: Path, name: str) -> dict[str, Any]:
-    try:
-        return toml_tables(file.read_text("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise ConfigError(f"recipe {name} ({file.name}) must be valid TOML in UTF-8: {e}") from None
-    except OSError as e:
-        raise ConfigError(f"recipe {name}: {file.name} cannot be read: {e.strerror or e}") from None
-
-
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """Merge tables over others; a table with another `kind`, `name` or `task` replaces the other as a whole."""
     merged = dict(base)
     for key, value in over.items():
         base_value = merged.get(key)
         merged[key] = value
-        if isinstance(value, Mapping) and isinstance(base_value, Mapping):
-            merged[key] = value if _replaces(value, base_value) else _merge(base_value, value)
+        if not isinstance(value, Mapping) or not isinstance(base_value, Mapping):
+            continue
+        changed = [name for name in value if value[name] != base_value.get(name)]
+        is_path_for_name = "path" in value and "name" in base_value  # of data
+        if not is_path_for_name and KEYS_OF_A_CHOICE.isdisjoint(changed):
+            merged[key] = _merge(base_value, value)
     return merged
-
-
-def _replaces(table: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether a table replaces another as a whole; a path of data replaces the name of a set."""
-    if "path" in table and "name" in base:
-        return True
-    return any(key in table and table[key] != base.get(key) for key in KEYS_OF_A_CHOICE)
