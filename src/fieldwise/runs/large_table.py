@@ -15,7 +15,7 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
 from fieldwise.data.read.file_listing import find_files
-from fieldwise.data.read.formats import estimated_bytes, table_files_of
+from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.load_table import open_files
 from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.reports import NO_REPORTS, Reports
@@ -133,14 +133,14 @@ def large_table(
     files = [path for path in paths if path.is_file()]
     if engine is None and len(files) < len(paths):
         return None  # reading it says so
-    size = estimated_bytes(files)
-    if engine is None:
-        fits = size * PREPARATION_MEMORY_FACTOR <= memory
-        if not fits:
-            size = min(size, table_files_of(files, data.text(text_columns)).probed_bytes())
-            fits = size * PREPARATION_MEMORY_FACTOR <= memory
-        if fits:
-            return None
+    size = 0.0
+    if files:
+        source = table_files_of(files, data.text(text_columns))
+        size = source.estimated_bytes()
+        if engine is None and size * PREPARATION_MEMORY_FACTOR > memory:
+            size = source.probed_bytes()
+    if engine is None and size * PREPARATION_MEMORY_FACTOR <= memory:
+        return None
     try:
         arrow_library()
     except MissingExtraError:

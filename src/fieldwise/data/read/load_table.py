@@ -13,7 +13,7 @@ import polars as pl
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
-from fieldwise.data.read.formats import estimated_bytes, table_files_of
+from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.formats.table_files import TableFiles
 from fieldwise.data.read.mapped_rows import GATHERED_BYTES, MappedRows, RowsWriter, map_rows
 from fieldwise.data.read.text_format import TextFormat
@@ -52,7 +52,7 @@ def open_table(
     """
     files = find_files(Path(data))
     limits = ChunkLimits()
-    if memory is not None and estimated_bytes(files) > memory:
+    if memory is not None and table_files_of(files, text).estimated_bytes() > memory:
         limits = ChunkLimits.within(memory)
     return open_files(files, text or TextFormat(), limits, folder).frame
 
@@ -230,7 +230,7 @@ def whole_table(
     """
     if memory is None:
         memory = available_memory() // _TABLES_PER_MEMORY
-    if estimated_bytes(find_files(Path(data))) > memory:
+    if table_files_of(find_files(Path(data)), text).estimated_bytes() > memory:
         with suppress(MissingExtraError), scratch_folder() as folder:
             arrow_library()
             return open_table(data, text, memory=memory, folder=folder)

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
-from fieldwise.data.read.formats import estimated_bytes, table_files_of
+from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.vectors import (
@@ -47,7 +47,7 @@ class SlicedTable:
         self._frame: pl.DataFrame | None = None
         self._vector_lengths: dict[str, int] = {}
         self._source = table_files_of(self.files, text)
-        if self._source.is_text and estimated_bytes(self.files) <= _WHOLE:
+        if self._source.is_text and self._source.estimated_bytes() <= _WHOLE:
             self._frame = open_table(path, text)
             self.empty = self._frame.clear()
             return

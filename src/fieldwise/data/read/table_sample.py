@@ -9,7 +9,7 @@ import polars as pl
 
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
-from fieldwise.data.read.formats import estimated_bytes, table_files_of
+from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.vectors import with_positions
@@ -47,12 +47,11 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     A larger one is read twice: its rows are counted, then those with the numbers that were drawn
     are kept. Types of text are those that all values decide, not only the sample's.
     """
-    files = find_files(Path(data))
-    if estimated_bytes(files) <= WHOLE:
+    source = table_files_of(find_files(Path(data)), text)
+    if source.estimated_bytes() <= WHOLE:
         frame = open_table(data, text)
         return Sample(frame=frame, rows=frame.height)
 
-    source = table_files_of(files, text)
     rows = source.count()
     numbers = np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False)
     drawn = np.sort(numbers)

@@ -61,7 +61,12 @@ def table_files_of(files: Sequence[Path], text: TextFormat | None = None) -> Tab
     Errors:
         DataError: the name of the first is no table file's.
     """
-    return _known_format(files[0])(files, text or TextFormat())
+    file_format = format_of(files[0])
+    if file_format is None:
+        raise DataError(
+            f"a table file must be one of {READ_SUFFIXES}, found the name {files[0].name!r}; convert or rename it"
+        )
+    return file_format(files, text or TextFormat())
 
 
 def format_written(path: Path) -> type[TableFiles]:
@@ -72,17 +77,3 @@ def format_written(path: Path) -> type[TableFiles]:
     raise DataError(
         f"a table is written as one of {_WRITTEN_SUFFIXES}, found the name {path.name!r}; change its suffix"
     )
-
-
-def estimated_bytes(files: Sequence[Path]) -> float:
-    """The memory that the rows of files take, about; of text, at most about."""
-    return sum(_known_format(path).estimated_bytes(path) for path in files)
-
-
-def _known_format(path: Path) -> type[TableFiles]:
-    file_format = format_of(path)
-    if file_format is None:
-        raise DataError(
-            f"a table file must be one of {READ_SUFFIXES}, found the name {path.name!r}; convert or rename it"
-        )
-    return file_format

@@ -30,16 +30,14 @@ class ArrowIpcFiles(TypedFiles):
     written_suffixes = suffixes
     writing = ArrowIpcWriting
 
-    @classmethod
-    def lazy(cls, path: Path) -> pl.LazyFrame:
+    def lazy(self, path: Path) -> pl.LazyFrame:
         if _is_stream(path):
             return pl.read_ipc_stream(path).lazy()
         return pl.scan_ipc(path, glob=False)
 
-    @classmethod
-    def wide_decimals(cls, path: Path) -> list[str]:
+    def wide_decimals(self, path: Path) -> list[str]:
         if not _is_stream(path):
-            schema = cls.lazy(path).collect_schema()
+            schema = self.lazy(path).collect_schema()
             if not any(has_decimals(dtype) for dtype in schema.dtypes()):
                 return []
         try:
@@ -52,28 +50,24 @@ class ArrowIpcFiles(TypedFiles):
         except arrow.ArrowException:  # polars says what is wrong with the file
             return []
 
-    @classmethod
-    def arrow_table(cls, path: Path) -> Any:
+    def arrow_table(self, path: Path) -> Any:
         with _opened(path, arrow_library().OSFile) as reader:
             return reader.read_all()
 
-    @classmethod
-    def file_schema(cls, path: Path) -> pl.Schema:
-        with cls._explained(path):
-            if _is_stream(path) and not cls.wide_decimals(path):
+    def file_schema(self, path: Path) -> pl.Schema:
+        with self._explained(path):
+            if _is_stream(path) and not self.wide_decimals(path):
                 return pl.read_ipc_stream(path, n_rows=0).schema
         return super().file_schema(path)
 
-    @classmethod
-    def estimated_bytes(cls, path: Path) -> float:
-        with cls._explained(path):
+    def file_bytes(self, path: Path) -> float:
+        with self._explained(path):
             if _is_stream(path):
                 return 2.0 * path.stat().st_size
-        return super().estimated_bytes(path)
+        return super().file_bytes(path)
 
-    @classmethod
     def chunks_by_arrow(
-        cls, path: Path, limits: ChunkLimits, columns: list[str]
+        self, path: Path, limits: ChunkLimits, columns: list[str]
     ) -> Iterator[pl.DataFrame]:
         with _opened(path, arrow_library().memory_map) as reader:
             for batch in _batches(reader, is_stream=_is_stream(path)):

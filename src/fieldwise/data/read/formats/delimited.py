@@ -4,7 +4,6 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -14,6 +13,7 @@ import polars as pl
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.delimited_text import delimited_chunks
 from fieldwise.data.read.formats.table_files import (
+    Chunks,
     RowsWriting,
     TableFiles,
     check_columns,
@@ -98,11 +98,9 @@ class DelimitedFiles(TableFiles):
         if probed_bytes == 0:
             return 0.0
         typed_bytes = TextTypes(self.text.text_columns).add(chunk).estimated_size()
-        return typed_bytes / probed_bytes * text_bytes
+        return min(self.estimated_bytes(), typed_bytes / probed_bytes * text_bytes)
 
-    def _chunks(
-        self, limits: ChunkLimits, columns: Sequence[str] | None
-    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def _chunks(self, limits: ChunkLimits, columns: Sequence[str] | None) -> Chunks:
         """The rows with the columns of the first file in its order."""
         first_file = self.files[0]
         names: list[str] = []
@@ -209,23 +207,21 @@ class DelimitedFiles(TableFiles):
         return None if named is None else named[1]
 
     def separator_of(self, path: Path) -> str:
-        """The delimiter of a file: the given one, else by its first line `sep=;`, the suffix, or the first records."""
-        if self.text.separator:
-            return self.text.separator
-        named = self._named_separator(path)
-        if named is not None:
-            return named
-        if _tells_tab(path):
-            return "\t"
-        return self._divider(path)
+        """The delimiter of a file: the given one, or the one that is detected."""
+        return self.text.separator or self._detected(path)
 
-    def _divider(self, path: Path) -> str:
-        """The delimiter that the first records of a file tell.
+    def _detected(self, path: Path) -> str:
+        """The delimiter of a file by its first line `sep=;`, its suffix, or its first records.
 
         It is the one of tab, semicolon, `|` and comma that divides the header and the next records,
         quoted cells respected, into the same number of fields. If none does, it is the one that
         divides the header into most.
         """
+        named = self._named_separator(path)
+        if named is not None:
+            return named
+        if _tells_tab(path):
+            return "\t"
         lines = [
             line.decode("utf-8-sig", "replace")
             for line in islice(self.source(path).lines(), _PROBED_LINES)
@@ -243,17 +239,16 @@ class DelimitedFiles(TableFiles):
     def detected_separator(self) -> str | None:
         if self.text.separator or _tells_tab(self.files[0]):
             return None
-        separator = self.separator_of(self.files[0])
+        separator = self._detected(self.files[0])
         return None if separator == "," else separator
 
     def better_separator(self) -> tuple[str, str] | None:
         given = self.text.separator
         if given is None or self.text.columns is not None:
             return None
-        file = self.files[0]
-        lines = self.source(file).lines()
+        lines = self.source(self.files[0]).lines()
         header = next((line for line in lines if line.strip()), b"").decode("utf-8-sig", "replace")
-        detected = DelimitedFiles([file], replace(self.text, separator=None)).separator_of(file)
+        detected = self._detected(self.files[0])
         if given in header or detected not in header:
             return None
         return detected, header

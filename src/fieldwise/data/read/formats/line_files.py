@@ -11,7 +11,7 @@ from typing import Protocol
 import polars as pl
 
 from fieldwise.data.read.chunk_limits import ChunkLimits
-from fieldwise.data.read.formats.table_files import TableFiles
+from fieldwise.data.read.formats.table_files import Chunks, TableFiles
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import CHUNK_BYTES, ByteSource
 
@@ -57,9 +57,7 @@ class LineFiles(TableFiles):
     def _read(self, source: ByteSource) -> pl.DataFrame:
         """The rows of some lines, with any columns."""
 
-    def _chunks(
-        self, limits: ChunkLimits, columns: Sequence[str] | None
-    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def _chunks(self, limits: ChunkLimits, columns: Sequence[str] | None) -> Chunks:
         chunks: Iterable[tuple[ByteSource, pl.DataFrame]] = self._read_files(limits.chunk_bytes)
         if self._facts is None and not limits.bounded:
             chunks = list(chunks)

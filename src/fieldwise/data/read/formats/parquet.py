@@ -34,28 +34,24 @@ class ParquetFiles(TypedFiles):
     written_suffixes = suffixes
     writing = ParquetWriting
 
-    @classmethod
-    def lazy(cls, path: Path) -> pl.LazyFrame:
+    def lazy(self, path: Path) -> pl.LazyFrame:
         return pl.scan_parquet(path, glob=False)
 
-    @classmethod
-    def wide_decimals(cls, path: Path) -> list[str]:
-        schema = cls.lazy(path).collect_schema()
+    def wide_decimals(self, path: Path) -> list[str]:
+        schema = self.lazy(path).collect_schema()
         return [name for name, dtype in schema.items() if is_wide(dtype)]
 
-    @classmethod
-    def arrow_table(cls, path: Path) -> Any:
+    def arrow_table(self, path: Path) -> Any:
         import pyarrow.parquet
 
         return pyarrow.parquet.read_table(path, partitioning=None)
 
-    @classmethod
     def chunks_by_arrow(
-        cls, path: Path, limits: ChunkLimits, columns: list[str]
+        self, path: Path, limits: ChunkLimits, columns: list[str]
     ) -> Iterator[pl.DataFrame]:
-        schema = cls.file_schema(path)
+        schema = self.file_schema(path)
         if not columns or not all(_is_cut_by_pyarrow(schema[name]) for name in columns):
-            yield from cls._slices(path, limits, columns)
+            yield from self._slices(path, limits, columns)
             return
         import pyarrow.parquet
 
@@ -66,14 +62,14 @@ class ParquetFiles(TypedFiles):
             unpacked_bytes = sum(group.total_byte_size for group in groups)
             mean_row_bytes = unpacked_bytes / max(1, metadata.num_rows)
             row_bytes_on_disk = max(8 * metadata.num_columns, mean_row_bytes)
-            first_rows = cls.scan(path).head(PROBED_ROWS).collect()
+            first_rows = self.scan(path).head(PROBED_ROWS).collect()
             row_bytes = max(row_bytes_on_disk, bytes_per_row(first_rows))
             rows_at_once = int(min(8 * limits.chunk_bytes, _ROW_GROUPS_BYTES) / row_bytes)
             group_rows = [group.num_rows for group in groups]
             if groups and max(group_rows) <= rows_at_once:
                 file.close()
                 spans = _row_spans(group_rows, rows_at_once)
-                yield from cls._row_groups(path, limits, columns, spans)
+                yield from self._row_groups(path, limits, columns, spans)
                 return
             batch_rows = limits.rows_per_chunk(row_bytes_on_disk)
             for batch in file.iter_batches(batch_size=batch_rows, columns=columns):
@@ -81,25 +77,25 @@ class ParquetFiles(TypedFiles):
                 limits.check(frame, path)
                 yield frame.select(columns)
 
-    @classmethod
-    def _slices(cls, path: Path, limits: ChunkLimits, columns: list[str]) -> Iterator[pl.DataFrame]:
+    def _slices(
+        self, path: Path, limits: ChunkLimits, columns: list[str]
+    ) -> Iterator[pl.DataFrame]:
         """The rows in slices, for each of which Polars reads a row group again."""
-        rows = cls.scan(path).select(columns)
+        rows = self.scan(path).select(columns)
         step = limits.rows_per_chunk(bytes_per_row(rows.head(PROBED_ROWS).collect()))
         start = 0
         while (chunk := rows.slice(start, step).collect()).height:
             yield chunk
             start += chunk.height
 
-    @classmethod
     def _row_groups(
-        cls, path: Path, limits: ChunkLimits, columns: list[str], spans: list[slice]
+        self, path: Path, limits: ChunkLimits, columns: list[str], spans: list[slice]
     ) -> Iterator[pl.DataFrame]:
         """The rows by spans of row groups.
 
         Polars reads them in a quarter of the time that pyarrow takes, one span ahead.
         """
-        rows = cls.scan(path).select(columns)
+        rows = self.scan(path).select(columns)
         slices = (rows.slice(span.start, span.stop - span.start) for span in spans)
         for frame in ahead(span_rows.collect() for span_rows in slices):
             limits.check(frame, path)

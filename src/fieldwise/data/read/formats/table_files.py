@@ -14,6 +14,8 @@ from fieldwise.data.read.text_stream import suffix_of
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.errors import DataError, Row
 
+Chunks = Iterator[tuple[Path, pl.DataFrame]]
+"""Rows, with the file that has them."""
 UNPACKED_PER_PACKED_BYTE = 10
 
 
@@ -50,7 +52,7 @@ class TableFiles(ABC):
     Class attributes:
         name: the format's name in errors.
         suffixes: the suffixes of its files, in lower case.
-        is_text: whether a file is text, which may be packed (`.gz`, `.zst`).
+        is_text: whether a file is text, which may be packed (`.gz`, `.zst`), with a row on every line.
         written_suffixes: the suffixes of the files that it writes; text also with `.gz`.
         writing: what writes a file, if there are such suffixes.
         takes_text_options: whether `separator`, `encoding` and `columns` tell how a file is written.
@@ -100,22 +102,17 @@ class TableFiles(ABC):
     def writes(cls, path: Path) -> bool:
         """Whether a file of this name is written in this format."""
         suffix, packing = suffix_of(path)
-        return suffix in cls.written_suffixes and (
-            not packing or (cls.is_text and packing == ".gz")
-        )
+        return cls.owns(path) and suffix in cls.written_suffixes and packing != ".zst"
 
-    @classmethod
-    def estimated_bytes(cls, path: Path) -> float:
-        """The memory that a file's rows take, about; of text, at most about."""
-        return cls.memory_per_byte * unpacked_bytes(path)
+    def estimated_bytes(self) -> float:
+        """The memory that all rows take, about; of text, at most about."""
+        return self.memory_per_byte * sum(map(unpacked_bytes, self.files))
 
     def probed_bytes(self) -> float:
-        """The memory that all rows take, by the first ones if their bytes tell more than the file's size does."""
-        return sum(map(self.estimated_bytes, self.files))
+        """The same by the first rows, if they tell more."""
+        return self.estimated_bytes()
 
-    def chunks(
-        self, limits: ChunkLimits, columns: Sequence[str] | None = None
-    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def chunks(self, limits: ChunkLimits, columns: Sequence[str] | None = None) -> Chunks:
         """The rows in chunks with the same columns, all or some, each with its file; delimited text as String columns.
 
         A file that has changed meanwhile is an error.
@@ -130,7 +127,7 @@ class TableFiles(ABC):
             raise
         check_unchanged(self.states)
 
-    def whole_chunks(self, limits: ChunkLimits) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def whole_chunks(self, limits: ChunkLimits) -> Chunks:
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
         yield from self.chunks(limits)
         if self.types is not None and self.text.columns is None:
@@ -153,9 +150,7 @@ class TableFiles(ABC):
         return None
 
     @abstractmethod
-    def _chunks(
-        self, limits: ChunkLimits, columns: Sequence[str] | None
-    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def _chunks(self, limits: ChunkLimits, columns: Sequence[str] | None) -> Chunks:
         """`chunks` of the files' own columns: all of them, or at least those of `columns`."""
 
     @abstractmethod

@@ -12,6 +12,7 @@ import polars as pl
 from fieldwise.data.read.arrow_library import arrow_library, with_narrow_decimals
 from fieldwise.data.read.chunk_limits import ChunkLimits, bytes_per_row
 from fieldwise.data.read.formats.table_files import (
+    Chunks,
     RowsWriting,
     TableFiles,
     check_columns,
@@ -29,51 +30,46 @@ class TypedFiles(TableFiles):
     The types are those that hold the values of all files.
     """
 
-    @classmethod
     @abstractmethod
-    def lazy(cls, path: Path) -> pl.LazyFrame:
+    def lazy(self, path: Path) -> pl.LazyFrame:
         """The rows of a file, to be read by Polars when they are collected."""
 
-    @classmethod
     @abstractmethod
-    def wide_decimals(cls, path: Path) -> list[str]:
+    def wide_decimals(self, path: Path) -> list[str]:
         """The columns with decimals that polars cannot read, also within lists and structs."""
 
-    @classmethod
     @abstractmethod
-    def arrow_table(cls, path: Path) -> Any:
+    def arrow_table(self, path: Path) -> Any:
         """The rows of a file as a pyarrow table."""
 
-    @classmethod
     @abstractmethod
     def chunks_by_arrow(
-        cls, path: Path, limits: ChunkLimits, columns: list[str]
+        self, path: Path, limits: ChunkLimits, columns: list[str]
     ) -> Iterator[pl.DataFrame]:
         """The rows of a file in bounded chunks, where pyarrow is installed."""
 
-    @classmethod
-    def file_schema(cls, path: Path) -> pl.Schema:
+    def file_schema(self, path: Path) -> pl.Schema:
         """The columns and types of a file."""
-        with cls._explained(path):
-            return cls.scan(path).collect_schema()
+        with self._explained(path):
+            return self.scan(path).collect_schema()
 
-    @classmethod
-    def count_rows(cls, path: Path) -> int:
+    def count_rows(self, path: Path) -> int:
         """The number of rows of a file, from its metadata where it has them."""
-        with cls._explained(path):
-            return int(cls.scan(path).select(pl.len()).collect().item())
+        with self._explained(path):
+            return int(self.scan(path).select(pl.len()).collect().item())
 
-    @classmethod
-    def estimated_bytes(cls, path: Path) -> float:
-        with cls._explained(path):
-            return cls.count_rows(path) * bytes_per_row(cls.scan(path).head(PROBED_ROWS).collect())
+    def file_bytes(self, path: Path) -> float:
+        """The memory that a file's rows take, by the first ones."""
+        with self._explained(path):
+            return self.count_rows(path) * bytes_per_row(
+                self.scan(path).head(PROBED_ROWS).collect()
+            )
 
-    @classmethod
-    def scan(cls, path: Path) -> pl.LazyFrame:
+    def scan(self, path: Path) -> pl.LazyFrame:
         """The rows of a file, to be read when they are collected, or now if it has decimals of more than 38 digits."""
-        wide_columns = cls.wide_decimals(path)
+        wide_columns = self.wide_decimals(path)
         if not wide_columns:
-            return cls.lazy(path)
+            return self.lazy(path)
         try:
             arrow_library()
         except MissingExtraError as e:
@@ -81,54 +77,53 @@ class TypedFiles(TableFiles):
                 f"column {wide_columns[0]!r} of {path} has decimals of more than 38 digits, which are read through "
                 "pyarrow, and it is not installed: pip install 'fieldwise[large]'"
             ) from e
-        return pl.DataFrame(with_narrow_decimals(cls.arrow_table(path), str(path))).lazy()
+        return pl.DataFrame(with_narrow_decimals(self.arrow_table(path), str(path))).lazy()
 
-    @classmethod
     def file_chunks(
-        cls, path: Path, limits: ChunkLimits, columns: list[str]
+        self, path: Path, limits: ChunkLimits, columns: list[str]
     ) -> Iterator[pl.DataFrame]:
         """The rows of a file in chunks, or without bounds at once.
 
         Without pyarrow Polars reads the chunks, which holds several row groups in memory.
         """
-        with cls._explained(path):
+        with self._explained(path):
             if not limits.bounded:
-                yield cls.scan(path).select(columns).collect()
+                yield self.scan(path).select(columns).collect()
                 return
             try:
                 arrow_library()
             except MissingExtraError:
-                rows = cls.scan(path).select(columns)
+                rows = self.scan(path).select(columns)
                 yield from rows.collect_batches(chunk_size=limits.chunk_rows, maintain_order=True)
                 return
-            if cls.wide_decimals(path):
-                frame = cls.scan(path).select(columns).collect()
+            if self.wide_decimals(path):
+                frame = self.scan(path).select(columns).collect()
                 yield from frame.iter_slices(limits.rows_per_chunk(bytes_per_row(frame)))
             else:
-                yield from cls.chunks_by_arrow(path, limits, columns)
+                yield from self.chunks_by_arrow(path, limits, columns)
 
-    @classmethod
     @contextmanager
-    def _explained(cls, path: Path) -> Iterator[None]:
+    def _explained(self, path: Path) -> Iterator[None]:
         """A context in which errors of the file's reader become a DataError that names the file."""
         if not path.is_file():
             raise DataError(f"the file {path} does not exist; check the path")
         if path.stat().st_size == 0:
-            raise DataError(f"{path} is empty: a {cls.name} file was expected; write it again")
+            raise DataError(f"{path} is empty: a {self.name} file was expected; write it again")
         try:
             yield
         except _reading_errors() as e:
             raise DataError(
-                f"{path} is not a whole {cls.name} file ({str(e).splitlines()[0]}); write or copy it again"
+                f"{path} is not a whole {self.name} file ({str(e).splitlines()[0]}); write or copy it again"
             ) from e
+
+    def estimated_bytes(self) -> float:
+        return sum(map(self.file_bytes, self.files))
 
     def _schema(self) -> pl.Schema:
         """The columns of all files, with types that hold the values of each."""
         return common_schema({path: self.file_schema(path) for path in self.files})
 
-    def _chunks(
-        self, limits: ChunkLimits, columns: Sequence[str] | None
-    ) -> Iterator[tuple[Path, pl.DataFrame]]:
+    def _chunks(self, limits: ChunkLimits, columns: Sequence[str] | None) -> Chunks:
         schema = self._schema()
         read_schema = dict(schema)
         if columns is not None:
