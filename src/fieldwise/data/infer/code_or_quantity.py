@@ -68,27 +68,20 @@ def votes_of_numbers(values: np.ndarray, counts: np.ndarray) -> list[Vote]:
         votes.append(Vote(-1.5, "neighbouring numbers are about as frequent"))
     if is_round(values):
         votes.append(Vote(-1.5, "many are round"))
-    if _have_gaps(values):
+    possible = _possible_numbers(values)
+    if len(values) <= _FEW_VALUES and possible > 3 * len(values):
         votes.append(Vote(1.5, "few values with gaps"))
-    elif _begin_near_0(values, counts):
-        votes.append(Vote(-1.0, "they begin near 0 without gaps"))
+    else:
+        is_most_frequent_low = int(np.argmax(counts)) <= len(values) // 2
+        if values[0] in (0, 1) and possible <= 1.25 * len(values) and is_most_frequent_low:
+            votes.append(Vote(-1.0, "they begin near 0 without gaps"))
     are_nearly_unique = counts.sum() < 1.6 * len(values)
     if are_nearly_unique and ratio <= _STANDS_OUT and is_bent(values):
         votes.append(Vote(-1.0, "they crowd around a middle or one end"))
     return votes
 
 
-def _have_gaps(values: np.ndarray) -> bool:
-    return len(values) <= _FEW_VALUES and _steps(values) > 3 * len(values)
-
-
-def _begin_near_0(values: np.ndarray, counts: np.ndarray) -> bool:
-    """Whether numbers without many gaps begin at 0 or 1, and the most frequent one is among the lower half."""
-    has_few_gaps = _steps(values) <= 1.25 * len(values)
-    return has_few_gaps and values[0] in (0, 1) and int(np.argmax(counts)) <= len(values) // 2
-
-
-def _steps(values: np.ndarray) -> int:
+def _possible_numbers(values: np.ndarray) -> int:
     """How many numbers there would be from the least to the greatest with no gap between them."""
     step = int(np.gcd.reduce(np.diff(values))) if len(values) > 1 else 1
     return int(values[-1] - values[0]) // max(1, step) + 1

@@ -66,6 +66,14 @@ def mixed_units(values: np.ndarray, *, budget: MemoryBudget) -> tuple[str, Row] 
     return units, Row(first_rows[rarest])
 
 
+def check_column(frame: pl.DataFrame, name: str, what: str) -> None:
+    """Check that a table has a column."""
+    if name not in frame.columns:
+        raise DataError(
+            f"{what} {name!r} must be in the table, found only: {', '.join(frame.columns)}"
+        )
+
+
 def order_values(
     frame: pl.DataFrame,
     name: str,
@@ -105,10 +113,7 @@ def _order_values(
     `form` is the format of text with dates; without one the supported formats are tried on all
     cells, which decide together. A cell that holds a mark of a missing value has none.
     """
-    if name not in frame.columns:
-        raise DataError(
-            f"the {what} column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
-        )
+    check_column(frame, name, f"the {what} column")
     column = frame.get_column(name)
     if budget.several(frame.height):
         decide_together = column.dtype == pl.String and form is None

@@ -24,6 +24,13 @@ def _union(first: pl.DataFrame, second: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([first, second]).unique()
 
 
+def shuffled_rows(rows: int, seed: int, *, budget: MemoryBudget) -> np.ndarray:
+    """The numbers of all rows [N] int64, in an order drawn by a seed."""
+    numbers = budget.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
+    np.random.default_rng(seed).shuffle(numbers)
+    return numbers
+
+
 def rank_texts(column: pl.Series, *, budget: MemoryBudget) -> tuple[np.ndarray, np.ndarray]:
     """The rank of each cell's text (see `as_text`) among the column's sorted texts, from 1, and the rows of each rank.
 

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import order_values
-from fieldwise.data.prepare.rows_by_value import group_rows, rank_texts
+from fieldwise.data.prepare.ordering import check_column, order_values
+from fieldwise.data.prepare.rows_by_value import group_rows, rank_texts, shuffled_rows
 from fieldwise.data.prepare.settings import (
     PARTS,
     ColumnSplit,
@@ -57,8 +57,7 @@ def assign_random_split(
     counts = np.array([rows]) if classes is None else np.bincount(classes, minlength=1)
     test = _apportion(counts, shares[1], counts)
     valid = _apportion(counts, shares[0], counts - test)
-    shuffled = budget.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
-    np.random.default_rng(seed).shuffle(shuffled)
+    shuffled = shuffled_rows(rows, seed, budget=budget)
     part = budget.empty(rows, np.int8)
     earlier = np.zeros(len(counts), dtype=np.int64)  # rows of each class before the chunk
     for chunk in budget.chunk_slices(rows):
@@ -226,11 +225,7 @@ def _drop_without_positive(
     frame: pl.DataFrame, name: str, part: np.ndarray, y: np.ndarray, *, budget: MemoryBudget
 ) -> None:
     """Drop each row whose value in a column has no positive row on its side: among the test rows, or the others."""
-    if name not in frame.columns:
-        raise DataError(
-            f"the split's drop_without_positive column {name!r} must be in the table, found only: "
-            f"{', '.join(frame.columns)}"
-        )
+    check_column(frame, name, "the split's drop_without_positive column")
     ranks, counts = rank_texts(frame.get_column(name), budget=budget)
     has_positive = np.zeros((2, len(counts)), dtype=bool)  # by side and value
     for chunk in budget.chunk_slices(len(part)):
@@ -308,10 +303,7 @@ def _by_user(
     values = order_values(
         frame, order, "order", schema.format_of(order), schema.missing, budget=budget
     )
-    if user not in frame.columns:
-        raise DataError(
-            f"the split's user column {user!r} must be in the table, found only: {', '.join(frame.columns)}"
-        )
+    check_column(frame, user, "the split's user column")
     ranks, counts = rank_texts(frame.get_column(user), budget=budget)
     if counts[0]:
         row = int(np.argmin(ranks))
@@ -336,10 +328,7 @@ def _by_column(
 ) -> np.ndarray:
     """The part of each row [N]."""
     name = settings.column
-    if name not in frame.columns:
-        raise DataError(
-            f"the split's column {name!r} must be in the table, found only: {', '.join(frame.columns)}"
-        )
+    check_column(frame, name, "the split's column")
     part = budget.empty(frame.height, np.int8)
     for chunk in budget.chunk_slices(frame.height):
         text = as_text(frame[name][chunk])

@@ -9,7 +9,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.rows_by_value import rank_texts
+from fieldwise.data.prepare.rows_by_value import rank_texts, shuffled_rows
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import DataError, SchemaError
@@ -80,11 +80,10 @@ def add_target_encoding(
 
 def _random_folds(rows: int, folds: int, seed: int, *, budget: MemoryBudget) -> np.ndarray:
     """The fold of each row [N] int64, of nearly equal sizes."""
-    numbers = budget.fill(rows, np.int64, lambda chunk: np.arange(chunk.start, chunk.stop))
-    np.random.default_rng(seed).shuffle(numbers)
+    fold_of_row = shuffled_rows(rows, seed, budget=budget)
     for chunk in budget.chunk_slices(rows):
-        numbers[chunk] %= folds
-    return numbers
+        fold_of_row[chunk] %= folds
+    return fold_of_row
 
 
 def _category_codes(
