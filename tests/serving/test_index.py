@@ -18,7 +18,7 @@ from fieldwise import DSSM, Bundle, BundleError, ConfigError, DataError, Label, 
 from fieldwise.bundle.bundle import BUNDLE
 from fieldwise.serving import Ranker, build_index, open_index
 from fieldwise.serving import index as module
-from fieldwise.serving.index import INDEX, write_heads
+from fieldwise.serving.index import INDEX, with_changed_items, without_items, write_heads
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.artifact import Artifact, writing
 
@@ -411,3 +411,19 @@ def test_a_server_continues_when_another_index_is_copied_over_its_own(tmp_path, 
             shutil.copy(path, tmp_path / "ix" / path.name)
         assert ask() is not None
         assert server.process.poll() is None
+
+
+def test_a_catalogue_is_changed_by_tables():
+    """The oracle is a dictionary of rows by id."""
+    items = pl.DataFrame({"item": [1, 2, 3], "title": ["a", "b", "c"]})
+    changed = pl.DataFrame({"title": ["B", "d"], "item": [2, 4]})
+    results = with_changed_items(items, changed, "item")
+    wanted = dict(items.rows()) | dict(changed.select("item", "title").rows())
+    assert (dict(results.rows()), results.columns) == (wanted, items.columns)
+    assert results["item"].to_list() == [1, 3, 2, 4], "changed rows and new ones come last"
+    assert without_items(results, pl.DataFrame({"item": ["3", "1"]}), "item")["item"].to_list() == [
+        2,
+        4,
+    ]
+    with pytest.raises(DataError, match="found '9', which is not in it"):
+        without_items(items, pl.DataFrame({"item": [9]}), "item")

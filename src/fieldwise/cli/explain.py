@@ -72,7 +72,7 @@ def run(options: ExplainOptions) -> None:
     from fieldwise.explain.effects import effects
     from fieldwise.explain.explanation import explain_subject
     from fieldwise.explain.faithfulness import faithfulness
-    from fieldwise.explain.summary import summary
+    from fieldwise.explain.summary import planted_pairs_found, summary
 
     options.reading.check_used("--data or --background", options.data or options.background)
     bundle = opt.load_bundle(options.bundle, options.device)
@@ -98,7 +98,9 @@ def run(options: ExplainOptions) -> None:
     else:
         plain |= summary(explanation)
         if _is_of_simulated_log(bundle):
-            plain["planted_pairs"] = _planted_pairs(plain["pairs"])
+            pairs = [pair["fields"] for pair in plain["pairs"]]
+            found_count, planted_count = planted_pairs_found(pairs)
+            plain["planted_pairs"] = {"found": found_count, "of": planted_count}
         if options.faithfulness:
             curves = faithfulness(subject)
             plain["faithfulness"] = [_plain_curves(order_curves) for order_curves in curves]
@@ -162,14 +164,6 @@ def _is_of_simulated_log(bundle: "Bundle") -> bool:
     recipe = bundle.about.get("recipe", {})
     settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
     return bool(settings.get("data", {}).get("name") == "simulated")
-
-
-def _planted_pairs(pairs: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """How many of the simulated log's pairs are among the first pairs, and how many there are."""
-    from fieldwise.explain.summary import planted_pairs_found
-
-    found_count, planted_count = planted_pairs_found([pair["fields"] for pair in pairs])
-    return {"found": found_count, "of": planted_count}
 
 
 def _plain_curves(curves: "Curves") -> dict[str, Any]:

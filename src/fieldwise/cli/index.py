@@ -9,7 +9,7 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.config import nearest
-from fieldwise.errors import ConfigError, DataError, Row
+from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_column
 from fieldwise.storage.files import check_folder
 
@@ -51,7 +51,11 @@ def run(options: IndexOptions) -> None:
     An update computes only new and changed items.
     """
     from fieldwise.ops.stored_items import Storage
-    from fieldwise.serving.index import build_index, old_index
+    from fieldwise.serving.index import (
+        build_index,
+        old_index,
+        without_items,
+    )
 
     storage_names = get_args(Storage)
     if options.storage is not None and options.storage not in storage_names:
@@ -80,7 +84,7 @@ def run(options: IndexOptions) -> None:
     items = _items(options, previous, given, column)
     if options.remove is not None:
         removed = options.reading.table(options.remove, text_columns)
-        items = _without(items, removed, column)
+        items = without_items(items, removed, column)
 
     storage = options.storage
     if storage is None:
@@ -145,65 +149,12 @@ def _items(
     column: str,
 ) -> "pl.DataFrame":
     """The catalogue: the given items, those of the existing index, or these with the given changes."""
+    from fieldwise.serving.index import with_changed_items
+
     if previous is not None:
         if given is None:
             return previous.items
         if options.changes:
-            return _with_changes(previous.items, given, column)
+            return with_changed_items(previous.items, given, column)
     assert given is not None, "checked before"
     return given
-
-
-def _without(items: "pl.DataFrame", removed: "pl.DataFrame", column: str) -> "pl.DataFrame":
-    """The catalogue without the items whose ids a table has."""
-    removed_ids = _texts(removed, column, "--remove")
-    ids = _texts(items, column, "--items")
-    unknown = removed_ids.filter(~removed_ids.is_in(ids.implode()))
-    if len(unknown):
-        raise DataError(
-            f"--remove must name items of the index, found {unknown[0]!r}, which is not in it"
-        )
-    return items.filter(~ids.is_in(removed_ids.implode()))
-
-
-def _with_changes(items: "pl.DataFrame", changed: "pl.DataFrame", column: str) -> "pl.DataFrame":
-    """The catalogue with changed rows in place of those of the same ids, and with new ones at the end."""
-    import polars as pl
-
-    changed_ids = _texts(changed, column, "--items").implode()
-    if sorted(changed.columns) != sorted(items.columns):
-        raise DataError(
-            f"changed items must have the columns of the index: {', '.join(items.columns)}; found "
-            f"{', '.join(changed.columns)}"
-        )
-    added = []
-    for name, dtype in items.schema.items():
-        values = changed.get_column(name)
-        # the first id that is no number
-        if name == column and dtype.is_integer() and values.dtype == pl.String:
-            dtype = pl.String()
-            items = items.with_columns(pl.col(name).cast(dtype))
-        cast_values = values.cast(dtype, strict=False)
-        is_same = cast_values.cast(values.dtype, strict=False).eq_missing(values)
-        if not is_same.all():
-            row = int((~is_same).arg_max() or 0)
-            raise DataError(
-                f"changed items must have the types of the index: column {name!r} is {dtype} there, found "
-                f"{values[row]!r} in ",
-                Row(row),
-                "; build the index from the whole catalogue instead",
-            )
-        added.append(cast_values)
-    is_changed = _texts(items, column, "the index").is_in(changed_ids)
-    return pl.concat([items.filter(~is_changed), pl.DataFrame(added)])
-
-
-def _texts(table: "pl.DataFrame", column: str, option: str) -> "pl.Series":
-    """The ids of a table as texts."""
-    from fieldwise.data.encode.columns import as_text
-
-    if column not in table.columns:
-        raise DataError(
-            f"the table of {option} must have the column {column!r} of ids: {nearest(column, table.columns)}"
-        )
-    return as_text(table.get_column(column))

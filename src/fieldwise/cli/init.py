@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from fieldwise.data.infer.label import LabelCandidate
     from fieldwise.data.infer.schema import Inference
-    from fieldwise.data.prepare.settings import SplitSettings
     from fieldwise.data.read.table_sample import Sample
 
 Side = Literal["user", "item"]
@@ -125,10 +124,11 @@ def run(options: InitOptions) -> None:
         with renumbering_rows(sample.kept):
             split, split_reason = suggest_split(sample.frame, schema, only_positives=only_positives)
 
-    settings = {
+    split_options = {name: value for name, value in to_plain(split).items() if value is not False}
+    settings: dict[str, Any] = {
         "schema": _path_from(options.out, schema_file),
         "data": _data_settings(options, separator),
-        "split": _split_settings(split),
+        "split": {"kind": split.kind, **split_options},
     }
     changing_columns: list[str] = []
     if only_positives:
@@ -336,11 +336,6 @@ def _data_settings(options: InitOptions, detected_separator: str | None) -> dict
     if reading["columns"] is not None:
         settings["columns"] = reading["columns"]
     return settings
-
-
-def _split_settings(split: "SplitSettings") -> dict[str, Any]:
-    options = {name: value for name, value in to_plain(split).items() if value is not False}
-    return {"kind": split.kind, **options}
 
 
 def _negatives_settings(item_columns: Sequence[str]) -> dict[str, Any]:

@@ -134,7 +134,8 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     is_interrupted = False
     for recipe in recipes:
         recipe_rows = prepared
-        if not _has_same_rows(recipe, first):
+        row_settings = (recipe.schema, recipe.split, recipe.rows_seed)
+        if row_settings != (first.schema, first.split, first.rows_seed):
             recipe_rows = prepare_recipe(recipe, Path(), frame)
         trained = _train_and_save(recipe, recipe_rows, folders[recipe.name], quiet=quiet)
         trained_models.append(trained)
@@ -151,15 +152,6 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
         raise KeyboardInterrupt
     write_table(frame, log)
     return Demo(bundle=folders[best.recipe.name], log=log)
-
-
-def _has_same_rows(recipe: "Recipe", other: "Recipe") -> bool:
-    """Whether two recipes of one log prepare the same rows."""
-    return (
-        recipe.schema == other.schema
-        and recipe.split == other.split
-        and recipe.rows_seed == other.rows_seed
-    )
 
 
 def _train_and_save(

@@ -3,7 +3,6 @@
 import os
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,6 @@ from fieldwise.runs.setting_paths import protocol_of
 if TYPE_CHECKING:
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.distributed.process_group import ProcessGroup
-    from fieldwise.runs.default_settings import ResolvedSetting
     from fieldwise.runs.pipeline import TrainingResult
     from fieldwise.training.checkpoint import CheckpointFolder
 
@@ -127,7 +125,11 @@ def _train_in_main_process(
         folder, save_error = opt.save_or_keep(save, folder, "The trained bundle")
         is_interrupted = trained.history.stopped == "interrupted"
         if is_interrupted:
-            _say_interrupted(trained, folder, is_resumable=checkpoints.exists())
+            best = f"the best model so far (after epoch {trained.history.best.epoch:.4g})"
+            remedy = "; the same command resumes it" if checkpoints.exists() else ""
+            show.say(
+                f"interrupted in epoch {trained.history.epochs}: {best} is in {folder}{remedy}"
+            )
         elif save_error is None:
             checkpoints.remove()
 
@@ -159,6 +161,7 @@ def _prepare_and_train(
 ) -> "tuple[TrainingResult, Prepared, float]":
     """Prepare the rows and train; also returns the rows and the seconds of preparing them."""
     from fieldwise.runs.data import prepare_recipe
+    from fieldwise.runs.default_settings import sentence_of
     from fieldwise.runs.pipeline import resolve_defaults, train_recipe
     from fieldwise.training.progress import Reported
 
@@ -180,7 +183,9 @@ def _prepare_and_train(
             reports.begin("")  # the callbacks show the epochs
         _, choices = resolve_defaults(recipe, prepared.train)
         if not quiet:
-            _say_rows(recipe, prepared, choices)
+            show.say(f"{recipe.name}: {show.row_counts(prepared.counts)}")
+            if choices:
+                show.say(f"chosen from the data: {sentence_of(choices)}")
         show.say_cautions(recipe, prepared)
         if group is not None and group.size > 1 and not quiet:
             show.say(f"{group.size} processes share this training")
@@ -195,20 +200,6 @@ def _prepare_and_train(
         if caution:
             show.say(caution)
     return trained, prepared, seconds_preparing
-
-
-def _say_rows(recipe: Recipe, prepared: "Prepared", choices: "Sequence[ResolvedSetting]") -> None:
-    from fieldwise.runs.default_settings import sentence_of
-
-    show.say(f"{recipe.name}: {show.row_counts(prepared.counts)}")
-    if choices:
-        show.say(f"chosen from the data: {sentence_of(choices)}")
-
-
-def _say_interrupted(trained: "TrainingResult", folder: Path, *, is_resumable: bool) -> None:
-    best = f"the best model so far (after epoch {trained.history.best.epoch:.4g})"
-    remedy = "; the same command resumes it" if is_resumable else ""
-    show.say(f"interrupted in epoch {trained.history.epochs}: {best} is in {folder}{remedy}")
 
 
 def _say_checks(trained: "TrainingResult", prepared: "Prepared") -> None:

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from fieldwise.scoring.items import ItemIndex, ItemTable, item_table
     from fieldwise.scoring.ranker import Ranker, RankingResult
     from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
-    from fieldwise.serving.index import Changes, build_index, open_index
+    from fieldwise.serving.index import (
+        Changes,
+        build_index,
+        open_index,
+        with_changed_items,
+        without_items,
+    )
 
 __all__ = [
     "CascadeReport",
@@ -23,13 +29,21 @@ __all__ = [
     "evaluate_cascade",
     "item_table",
     "open_index",
+    "with_changed_items",
+    "without_items",
 ]
 
 _HOMES = {
     "fieldwise.scoring.items": ("ItemIndex", "ItemTable", "item_table"),
     "fieldwise.scoring.ranker": ("Ranker", "RankingResult"),
     "fieldwise.serving.evaluate": ("CascadeReport", "evaluate_cascade"),
-    "fieldwise.serving.index": ("Changes", "build_index", "open_index"),
+    "fieldwise.serving.index": (
+        "Changes",
+        "build_index",
+        "open_index",
+        "with_changed_items",
+        "without_items",
+    ),
 }
 
 

@@ -19,9 +19,11 @@ import torch
 from polars.exceptions import PolarsError
 
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError, ConfigError, DataError
+from fieldwise.errors import BundleError, ConfigError, DataError, Row
 from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.devices import device_of
 from fieldwise.ops.stored_items import Storage, StoredItems
@@ -142,6 +144,65 @@ def build_index(
         kept=unchanged,
     )
     return open_index(folder, verify=False), changes
+
+
+def without_items(items: pl.DataFrame, removed: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The items but for those whose ids another table has, for `build_index`.
+
+    Errors:
+        DataError: an id that is not among the items, or no column of ids.
+    """
+    removed_ids = _id_texts(removed, column, "--remove")
+    ids = _id_texts(items, column, "--items")
+    unknown = removed_ids.filter(~removed_ids.is_in(ids.implode()))
+    if len(unknown):
+        raise DataError(
+            f"--remove must name items of the index, found {unknown[0]!r}, which is not in it"
+        )
+    return items.filter(~ids.is_in(removed_ids.implode()))
+
+
+def with_changed_items(items: pl.DataFrame, changed: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The items with changed rows in place of those of the same ids, and with new ones at the end, for `build_index`.
+
+    Errors:
+        DataError: other columns than the items', a value of another type, or no column of ids.
+    """
+    changed_ids = _id_texts(changed, column, "--items").implode()
+    if sorted(changed.columns) != sorted(items.columns):
+        raise DataError(
+            f"changed items must have the columns of the index: {', '.join(items.columns)}; found "
+            f"{', '.join(changed.columns)}"
+        )
+    added = []
+    for name, dtype in items.schema.items():
+        values = changed.get_column(name)
+        # the first id that is no number
+        if name == column and dtype.is_integer() and values.dtype == pl.String:
+            dtype = pl.String()
+            items = items.with_columns(pl.col(name).cast(dtype))
+        cast_values = values.cast(dtype, strict=False)
+        is_same = cast_values.cast(values.dtype, strict=False).eq_missing(values)
+        if not is_same.all():
+            row = int((~is_same).arg_max() or 0)
+            raise DataError(
+                f"changed items must have the types of the index: column {name!r} is {dtype} there, found "
+                f"{values[row]!r} in ",
+                Row(row),
+                "; build the index from the whole catalogue instead",
+            )
+        added.append(cast_values)
+    is_changed = _id_texts(items, column, "the index").is_in(changed_ids)
+    return pl.concat([items.filter(~is_changed), pl.DataFrame(added)])
+
+
+def _id_texts(table: pl.DataFrame, column: str, option: str) -> pl.Series:
+    """The ids of a table as texts."""
+    if column not in table.columns:
+        raise DataError(
+            f"the table of {option} must have the column {column!r} of ids: {nearest(column, table.columns)}"
+        )
+    return as_text(table.get_column(column))
 
 
 def write_heads(writer: Writer, blocks: Iterator[StoredItems], rows: int) -> None:
