@@ -118,17 +118,16 @@ def ray_cluster(say: Callable[[str], None]) -> Iterator[Engine]:
                 "runtime_env": {"env_vars": WORKERS},
             }
             ray.init(address=address, include_dashboard=False if local else None, **about)
-    except (
-        Exception
-    ) as e:  # Ray raises `Exception` itself where a process of its own does not start in time
-        failed = (
-            "Ray could not start a cluster on this machine"
-            if local
-            else f"there is no Ray cluster at {address}"
-        )
+    # Ray raises `Exception` itself where a process of its own does not start in time
+    except Exception as e:
+        failed = f"there is no Ray cluster at {address}"
+        more = ", or unset it to start one here"
+        if local:
+            failed = "Ray could not start a cluster on this machine"
+            more = ""
         raise ConfigError(
             f"{failed} ({type(e).__name__}: {first_line(e)}): set RAY_ADDRESS to HOST:PORT, or to auto on a machine of "
-            f"a cluster that runs{'' if local else ', or unset it to start one here'}"
+            f"a cluster that runs{more}"
         ) from None
     finally:  # Ray's own handler ends the process at once, as with an error
         signal.signal(signal.SIGTERM, handler)
@@ -137,9 +136,8 @@ def ray_cluster(say: Callable[[str], None]) -> Iterator[Engine]:
     try:
         yield _done_by_ray
     except ray.exceptions.RayError as e:
-        why = (
-            [line.strip() for line in str(e).splitlines() if line.strip()] or [type(e).__name__]
-        )[-1]
+        lines = [line.strip() for line in str(e).splitlines() if line.strip()]
+        why = lines[-1] if lines else type(e).__name__
         raise LostProcessError(
             f"Ray could not finish the work ({why}): all machines of the cluster need this version of fieldwise, the "
             "same files by the same paths and enough memory; the same command goes on at the stage that was reached"
@@ -159,7 +157,8 @@ def _done_by_ray(work: Work, tasks: Iterable[Task]) -> Iterator[dict[str, Any]]:
     context.execution_options.preserve_order = True
     ahead = TASKS_AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
     left = iter(tasks)
-    while next_tasks := list(islice(left, len(tasks) if isinstance(tasks, Sequence) else ahead)):
+    tasks_at_once = len(tasks) if isinstance(tasks, Sequence) else ahead
+    while next_tasks := list(islice(left, tasks_at_once)):
         items = [{"task": json.dumps(task)} for task in next_tasks]
         rows = ray.data.from_items(items, override_num_blocks=len(items))
         done = rows.map(lambda row: {"answer": done_here(work, row["task"])}, num_cpus=1)

@@ -27,7 +27,8 @@ class DistributedEnvironment(NamedTuple):
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> "DistributedEnvironment | None":
         """What `torchrun`'s variables say, None for a process alone; a ConfigError if they do not fit together."""
-        if (size := environment.get("WORLD_SIZE", "1")) == "1":
+        size = environment.get("WORLD_SIZE", "1")
+        if size == "1":
             return None
         try:
             result = cls(int(environment["RANK"]), int(size), int(environment["LOCAL_RANK"]))
@@ -43,7 +44,9 @@ class DistributedEnvironment(NamedTuple):
 
 def record_failure(sentence: str) -> bool:
     """Write why this process ends for PyTorch's launcher to read; returns whether the launcher prints it."""
-    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        extra = {"py_callstack": sentence, "timestamp": str(int(time.time()))}
-        Path(path).write_text(json.dumps({"message": {"message": sentence, "extraInfo": extra}}))
-    return bool(path) and LAUNCHED in os.environ
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return False
+    extra = {"py_callstack": sentence, "timestamp": str(int(time.time()))}
+    Path(path).write_text(json.dumps({"message": {"message": sentence, "extraInfo": extra}}))
+    return LAUNCHED in os.environ

@@ -119,7 +119,8 @@ def explained_loss(size: int) -> Iterator[None]:
 @contextlib.contextmanager
 def process_group() -> Iterator[ProcessGroup | None]:
     """A context in which this process is one of several, of which only process 0 prints; None if it is alone."""
-    if (environment := DistributedEnvironment.read()) is None:
+    environment = DistributedEnvironment.read()
+    if environment is None:
         yield None
         return
     with contextlib.ExitStack() as stack:
@@ -194,7 +195,8 @@ def all_gather_rows(x: Tensor) -> Tensor:
 
 def span_of_rows(rows: int) -> tuple[int, int]:
     """How many rows of a batch come before those of this process, which has `rows`, and how many all processes have."""
-    if (group := current_group()) is None:
+    group = current_group()
+    if group is None:
         return 0, rows
     lengths = group.all_gather(torch.tensor(rows)).tolist()
     return sum(lengths[: group.rank]), sum(lengths)

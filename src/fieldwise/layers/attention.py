@@ -98,48 +98,52 @@ class InteractingLayer(nn.Module):
             nn.init.xavier_normal_(part)
         if options.bias:
             nn.init.zeros_(self.projection.bias)
-        self.output = (
-            linear(attention_dim, attention_dim, bias=options.bias)
-            if options.output_projection
-            else None
-        )
-        self.norm = (
-            None
-            if options.norm == "none"
-            else nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
-        )
+        self.output: nn.Linear | None = None
+        if options.output_projection:
+            self.output = linear(attention_dim, attention_dim, bias=options.bias)
+        self.norm: nn.LayerNorm | None = None
+        if options.norm != "none":
+            self.norm = nn.LayerNorm(attention_dim, eps=options.norm_epsilon)
 
     def forward(self, x_BFD: Tensor) -> Tensor:
         weight_ND = self.projection.weight
-        bias = self.projection.bias
+        bias_N = self.projection.bias
         chosen = self.options
-        # An output projection stands between the op's heads and what follows them.
-        ends = self.output is None
-        rows = weight_ND.shape[0] if ends else weight_ND.shape[0] // self.parts * 3
+        if self.output is None:
+            return interacting(
+                x_BFD,
+                weight_ND,
+                bias_N,
+                *self._norm_parameters(),
+                heads=self.heads,
+                residual=self.residual,
+                norm=chosen.norm,
+                relu_on_projections=chosen.relu_on_projections,
+                scale=chosen.scale,
+                output_relu=chosen.output_relu,
+                epsilon=chosen.norm_epsilon,
+                dropout=self.dropout,
+                training=self.training,
+            )
+
+        # the output projection stands between the op's heads and what follows them
+        rows = weight_ND.shape[0] // self.parts * 3
         y_BFA = interacting(
             x_BFD,
             weight_ND[:rows],
-            None if bias is None else bias[:rows],
-            *(
-                (self.norm.weight, self.norm.bias)
-                if ends and self.norm is not None
-                else (None, None)
-            ),
+            None if bias_N is None else bias_N[:rows],
             heads=self.heads,
-            residual=self.residual if ends else "none",
-            norm=chosen.norm if ends else "none",
+            residual="none",
             relu_on_projections=chosen.relu_on_projections,
             scale=chosen.scale,
-            output_relu=chosen.output_relu and ends,
-            epsilon=chosen.norm_epsilon,
+            output_relu=False,
             dropout=self.dropout,
             training=self.training,
         )
-        if ends:
-            return y_BFA
         added_BFA = x_BFD if self.residual == "identity" else None
         if self.residual == "projected":
-            added_BFA = F.linear(x_BFD, weight_ND[rows:], None if bias is None else bias[rows:])
+            bias_A = None if bias_N is None else bias_N[rows:]
+            added_BFA = F.linear(x_BFD, weight_ND[rows:], bias_A)
             if chosen.relu_on_projections:
                 added_BFA = torch.relu(added_BFA)
         return self._finish(y_BFA, added_BFA)
@@ -166,15 +170,17 @@ class InteractingLayer(nn.Module):
     def _finish(self, y: Tensor, added: Tensor | None) -> Tensor:
         """Apply to the concatenated heads y, as configured, output projection, residual, normalization and ReLU."""
         chosen = self.options
-        normed = (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)
         return finish_interacting(
             y if self.output is None else self.output(y),
             added,
-            normed,
+            self._norm_parameters(),
             norm=chosen.norm,
             output_relu=chosen.output_relu,
             epsilon=chosen.norm_epsilon,
         )
+
+    def _norm_parameters(self) -> tuple[Tensor | None, Tensor | None]:
+        return (None, None) if self.norm is None else (self.norm.weight, self.norm.bias)
 
 
 StartOfH = Literal["xavier", "standard_normal"]
