@@ -1,27 +1,9 @@
 """Schemas: the meaning of a table's columns, written in Python or TOML, or inferred (`fieldwise.data.infer.schema`)."""
 
-from fieldwise.schema.fields import (
-    Bag,
-    Categorical,
-    Field,
-    ListField,
-    Numeric,
-    Pooling,
-    Role,
-    Sequence,
-)
+from fieldwise.schema import fields
+from fieldwise.schema.fields import *  # noqa: F403  # every kind of field
 from fieldwise.schema.label import Label
 from fieldwise.schema.schema import Schema
 
-__all__ = [
-    "Bag",
-    "Categorical",
-    "Field",
-    "Label",
-    "ListField",
-    "Numeric",
-    "Pooling",
-    "Role",
-    "Schema",
-    "Sequence",
-]
+__all__ = ["Label", "Schema"]
+__all__ += fields.__all__

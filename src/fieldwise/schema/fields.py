@@ -14,6 +14,8 @@ from fieldwise.errors import SchemaError
 from fieldwise.schema.checks import check_count, check_types
 from fieldwise.schema.number_format import NumberFormat, check_number_format
 
+__all__ = ["Bag", "Categorical", "Field", "ListField", "Numeric", "Pooling", "Role", "Sequence"]
+
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
 

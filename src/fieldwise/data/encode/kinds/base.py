@@ -54,8 +54,8 @@ class Kind(ABC, Generic[F]):
     """All that differs between kinds of field. A kind has no state: a field and its fitted part are arguments.
 
     `cell` must encode a value as `column` encodes it in a column, and `encode.py` runs a copy of
-    its source: a function that uses NumPy, the names of `fieldwise.data.encode.portable`, and
-    `helpers`. `tests/test_kinds.py` compares the three for every registered kind.
+    its source: a module's function that uses `np`, `math`, `re`, `dt` (datetime), the names of
+    `fieldwise.data.encode.portable`, and `helpers`. `tests/test_kinds.py` compares the three.
 
     Attributes:
         forms: the classes of fitted parts.
