@@ -30,11 +30,7 @@ class LabelClasses:
     @property
     def values(self) -> np.ndarray:
         """Both values, ascending [2]."""
-        return np.array(
-            [self.positive, self.negative]
-            if self._positive_is_first
-            else [self.negative, self.positive]
-        )
+        return np.array(sorted([self.negative, self.positive]))
 
     def predicted(self, is_positive: np.ndarray) -> np.ndarray:
         """The class of each row, of its truth values."""

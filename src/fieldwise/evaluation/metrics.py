@@ -1,7 +1,7 @@
 """Metrics as objects, their registry, and all of a task at once, over a whole split. Letters: N rows, G groups."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -226,8 +226,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="brier",
-            title="Brier",
-            long_title="Brier score",
+            title="Brier score",
             tasks=("binary",),
             aspect="probability",
             higher=False,
@@ -424,19 +423,23 @@ def binary_metrics(
     if not one_class:
         require_both_classes(rows.positive, "evaluation of a binary label")
 
-    metrics: dict[str, float] = {}
-    group_metrics: dict[str, float] = {}
-    for metric in metrics_of("binary"):
-        value = metric.of(rows) if metric.evaluated else None
+    metrics = [metric for metric in metrics_of("binary") if metric.evaluated]
+    figures = values_of([metric for metric in metrics if metric.group_values is None], rows)
+    figures["positive_rate"] = rows.mean(rows.positive)
+    figures["mean_prediction"] = rows.mean(rows.probability)
+    figures["rows"] = len(rows.y)
+    figures |= values_of([metric for metric in metrics if metric.group_values is not None], rows)
+    return figures | _group_counts(rows)
+
+
+def values_of(metrics: Iterable[Metric], rows: ScoredRows) -> dict[str, float]:
+    """The values of metrics by name, without those that are undefined for the rows."""
+    values = {}
+    for metric in metrics:
+        value = metric.of(rows)
         if value is not None:
-            values = metrics if metric.group_values is None else group_metrics
             values[metric.name] = value
-    metrics |= {
-        "positive_rate": rows.mean(rows.positive),
-        "mean_prediction": rows.mean(rows.probability),
-        "rows": len(rows.y),
-    }
-    return metrics | group_metrics | _group_counts(rows)
+    return values
 
 
 def _group_counts(rows: ScoredRows) -> dict[str, float]:
@@ -461,13 +464,9 @@ def regression_metrics(
     1.0
     """
     rows = scored_rows(y, prediction, "regression", weight=weight)
-    metrics: dict[str, float] = {}
-    for metric in metrics_of("regression"):
-        value = metric.of(rows) if metric.evaluated else None
-        if value is not None:
-            metrics[metric.name] = value
-    metrics["rows"] = len(rows.y) if rows.weight is None else int((rows.weight > 0).sum())
-    return metrics
+    figures = values_of([metric for metric in metrics_of("regression") if metric.evaluated], rows)
+    figures["rows"] = len(rows.y) if rows.weight is None else int((rows.weight > 0).sum())
+    return figures
 
 
 def before_and_after(
@@ -477,7 +476,7 @@ def before_and_after(
     figures = {}
     for when, score in {"before": logit, "after": calibration.logit(logit)}.items():
         rows = scored_rows(y, score, "binary")
-        figures[when] = {name: METRICS[name].value(rows) for name in ("logloss", "brier", "ece")}
+        figures[when] = values_of([METRICS[name] for name in ("logloss", "brier", "ece")], rows)
         figures[when]["mean_prediction"] = rows.mean(rows.probability)
         figures[when]["positive_rate"] = rows.mean(rows.positive)
     return figures

@@ -148,7 +148,11 @@ def remarks(metrics: Mapping[str, float], rows: str = "these rows") -> list[str]
     prefixes = dict.fromkeys(name.removesuffix("logloss") for name in losses)
     sentences = []
     for prefix in prefixes:
-        of_label = {name: metrics[prefix + name] for name in _USED if prefix + name in metrics}
+        of_label = {
+            name.removeprefix(prefix): value
+            for name, value in metrics.items()
+            if name.startswith(prefix)
+        }
         if "rows" in metrics:
             of_label["rows"] = metrics["rows"]
         subject = f"{rows}, label {prefix.removesuffix('.')!r}," if prefix else rows
@@ -165,16 +169,6 @@ def remarks_on_means(runs: Sequence[Mapping[str, float]], rows: str) -> list[str
 
 MAX_DIGITS = 12
 """Of a logloss that is compared with another, which needs more than four digits to differ."""
-_USED = (
-    "auc",
-    "logloss",
-    "normalized_entropy",
-    "accuracy",
-    "precision",
-    "recall",
-    "positive_rate",
-    "mean_prediction",
-)
 
 
 def _sentences(metrics: Mapping[str, float]) -> list[str]:

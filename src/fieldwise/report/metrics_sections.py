@@ -11,7 +11,14 @@ from fieldwise.display import Table, number
 from fieldwise.evaluation import binary_metrics, regression_metrics, sigmoid
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
 from fieldwise.evaluation.calibration import wilson
-from fieldwise.evaluation.metrics import Aspect, Metric, metrics_of, scored_rows, shown_name
+from fieldwise.evaluation.metrics import (
+    Aspect,
+    Metric,
+    metrics_of,
+    scored_rows,
+    shown_name,
+    values_of,
+)
 from fieldwise.evaluation.ranking import roc_chart
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.calibration_section import picture
@@ -132,11 +139,8 @@ def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, flo
         values["mean_target"] = float(rows.y.mean())
         values["mean_prediction"] = float(rows.score.mean())
     checked_rows = scored_rows(rows.y, rows.score, task, group=group)
-    for metric in metrics_of(task):
-        value = None if metric.evaluated else metric.of(checked_rows)
-        if value is not None:
-            values[metric.name] = value
-    return values
+    others = [metric for metric in metrics_of(task) if not metric.evaluated]
+    return values | values_of(others, checked_rows)
 
 
 def _replicates(
