@@ -171,13 +171,7 @@ class Preparation:
     ) -> tuple[SplitPart, dict[str, float]]:
         """A part with its encoded rows, and the share of unknown values of its fields (none for `train`)."""
         weight = None if part.weight is None else part.weight.astype(np.float32)
-        if self.folder is None:
-            with self._phase(f"encoding {name} rows", part.frame) as budget:
-                table = encode_table(encoder, part.frame, part.y, weight, budget=budget)
-                groups = group_codes(part.frame, self.schema, budget=budget)
-                unseen = {} if name == "train" else encoder.unseen_in(table)
-            return SplitPart(part.frame, table, groups), unseen
-
+        folder = None if self.folder is None else self.folder / name
         facts = self._facts(name)
         if facts is None:
             with self._phase(f"encoding {name} rows", part.frame) as budget:
@@ -185,18 +179,19 @@ class Preparation:
                 if self.engine is not None:
                     rows = self._mapped(name)
                     chunks = encoded_files(rows, self._path(ENCODER), self.engine, budget=budget)
-                folder = self._path(name)
                 table = encode_table(
                     encoder, part.frame, part.y, weight, folder, chunks, budget=budget
                 )
                 groups = group_codes(part.frame, self.schema, budget=budget)
                 unseen = {} if name == "train" else encoder.unseen_in(table)
+                if self.folder is None:
+                    return SplitPart(part.frame, table, groups), unseen
                 if groups is not None:
                     with new_file(self._path(GROUP.format(name))) as file:
                         write_array(file, groups)
             facts = {"unseen": unseen}
             self._finish(name, **facts)
-        return read_part(self.folder, name), facts["unseen"]
+        return read_part(self._path(), name), facts["unseen"]
 
     def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, Any]:
         """Write the rows of each part with all columns, and their targets; returns `Prepared.counts` and `marks`."""
