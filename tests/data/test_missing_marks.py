@@ -29,7 +29,7 @@ from fieldwise import (
 from fieldwise.automatic.audit import audit
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
-from fieldwise.data.encode.numbers import marks_sentences, number_formats
+from fieldwise.data.encode.numbers import marks_in, marks_sentences, number_formats
 from fieldwise.data.prepare.labels import positive_rows, read_label
 from fieldwise.data.prepare.ordering import latest_rows
 from fieldwise.data.prepare.splits import split_table
@@ -338,3 +338,9 @@ def test_slices_and_the_audit_take_the_schemas_marks() -> None:
     assert [one.kind for one in found] == ["id-like"], "a row number but for the marked cells"
     plain = Schema(fields=(Numeric("price"),), label=Label("click"))
     assert audit(frame, frame["click"].to_numpy(), plain, keep=(), seed=0) == []
+
+
+@pytest.mark.parametrize("name", ["", "mark", "count"])
+def test_marks_are_counted_in_a_column_of_any_name_the_most_frequent_first(name):
+    cells = pl.Series(name, ["?", "NULL", "7", "-", "NULL", None])
+    assert list(marks_in(cells, ("null", "-", "?")).items()) == [("NULL", 2), ("-", 1), ("?", 1)]

@@ -46,7 +46,6 @@ _USERS_PER_VISIT = 0.15
 """The minimum ratio of the number of users to that of visits."""
 _BRIEF = 0.3
 """The time between two rows of one visit, relative to two of one user."""
-_LEFT = "only ids of one side were found: if column {!r} holds the other's, write it as user or item in the schema"
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 _MEASURE = r"^(?:\d{1,2}:\d\d(?::\d\d)?|\d[\d.,]* ?[%€$£])$"
 """No id: a time of day, a share, a price."""
@@ -245,7 +244,10 @@ def find_entities(
         (alone,) = ids.values()
         others = [key.column for key in keys if key.column not in {alone.column, *alone.functions}]
         if others:
-            doubts[others[0]] = _LEFT.format(others[0])
+            doubts[others[0]] = (
+                f"only ids of one side were found: if column {others[0]!r} holds the other's, write it as user or item "
+                "in the schema"
+            )
     return Entities(
         ids={side: key.column for side, key in ids.items()},
         sure=frozenset(sure),

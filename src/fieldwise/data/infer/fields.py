@@ -84,7 +84,6 @@ class FieldGuesser:
         self._target = target
         self._sampled = sampled
         self._text_facts = text_facts(columns)
-        self._is_first: dict[str, pl.Series] = {}
 
     def guess(self, column: ColumnProfile, role: Role) -> Guess:
         """The field inferred from a column of the table."""
@@ -183,7 +182,7 @@ class FieldGuesser:
         key = self.entities.key_of(column.name)
         tested = numbers
         if key is not None:  # the rows that show each of its values once
-            first_cells = column.cells.filter(self._first_rows(key))
+            first_cells = column.cells.filter(self.columns[key].is_first)
             tested = first_cells.drop_nulls().cast(pl.Int64)
         if len(tested) > _MOST_TESTED:
             tested = tested.sample(_MOST_TESTED, seed=0)
@@ -194,27 +193,15 @@ class FieldGuesser:
         functions = len(self.entities.functions.get(column.name, set()).difference(ids))
         if functions and (key is None or len(values) < 0.8 * len(tested)):
             votes.append(Vote(1.5, f"{functions} columns are functions of it"))
-        if key is None and len(values) > _FEW_VALUES:
-            lead = self._lead_of_bins(column)
+        if key is None and len(values) > _FEW_VALUES and self._target is not None:
+            has_both = column.is_present & ~np.isnan(self._target)
+            cells = column.cells.cast(pl.Float64).to_numpy()
+            lead = bins_lead(cells[has_both], self._target[has_both])
             if lead > 3:
                 votes.append(Vote(-1.0, "bins predict the label better"))
             elif lead < -3:
                 votes.append(Vote(1.5, "categories predict the label better"))
         return votes
-
-    def _lead_of_bins(self, column: ColumnProfile) -> float:
-        """How much better bins of a column predict the label than categories do, in standard errors."""
-        if self._target is None:
-            return 0.0
-        has_both = column.is_present & ~np.isnan(self._target)
-        numbers = column.cells.cast(pl.Float64).to_numpy()
-        return bins_lead(numbers[has_both], self._target[has_both])
-
-    def _first_rows(self, key: str) -> pl.Series:
-        """Whether each row is the first of its value of a key."""
-        if key not in self._is_first:
-            self._is_first[key] = self.columns[key].cells.is_first_distinct()
-        return self._is_first[key]
 
     def _from_text(self, column: ColumnProfile, role: Role) -> Guess:
         name = column.name
@@ -237,7 +224,10 @@ class FieldGuesser:
         has_many_values = distinct > _LOW_CARDINALITY
         is_code = kind_of_name(name) == "code" or facts.have_leading_zeros
         may_be_numbers = has_many_values and not is_code
-        bad = _no_numbers(texts) if may_be_numbers else texts.clear()
+        bad = texts.clear()
+        if may_be_numbers:
+            numbers_of_texts = texts.str.strip_chars().cast(pl.Float64, strict=False)
+            bad = texts.filter(numbers_of_texts.is_null())
         are_numbers = may_be_numbers and len(bad) <= MOST_BAD * len(texts)
         doubt = unread_numbers(texts) if may_be_numbers and not are_numbers else ""
         if doubt:
@@ -331,11 +321,6 @@ def _whole_number_doubt(
         f"the whole numbers of column {name!r} were taken for {taken}, as {reasons or 'nothing tells'}"
         f'{although}: write kind = "{other}" if they are not'
     )
-
-
-def _no_numbers(texts: pl.Series) -> pl.Series:
-    """The cells that are no plain numbers."""
-    return texts.filter(texts.str.strip_chars().cast(pl.Float64, strict=False).is_null())
 
 
 def _from_separated_text(column: ColumnProfile, role: Role, facts: TextFacts) -> Guess | None:

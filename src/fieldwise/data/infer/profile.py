@@ -94,6 +94,11 @@ class ColumnProfile:
         )
 
     @cached_property
+    def is_first(self) -> pl.Series:
+        """Whether each cell is the first with its value."""
+        return self.cells.is_first_distinct()
+
+    @cached_property
     def distinct(self) -> int:
         """How many different cells there are, of which null may be one."""
         return self.cells.n_unique()
