@@ -151,28 +151,19 @@ def regression_slices(
     for part in slices:
         metrics: dict[str, Interval] = {}
         if len(part.rows) >= LEAST_ROWS:
-            metrics = _regression_intervals(target[part.rows], predicted[part.rows])
+            error = predicted[part.rows] - target[part.rows]
+            square = _mean(error**2)
+            metrics["mean_target"] = _mean(target[part.rows])
+            metrics["mean_prediction"] = _mean(predicted[part.rows])
+            metrics["off"] = _mean(error)
+            metrics["mae"] = _mean(np.abs(error))
+            metrics["rmse"] = Interval(
+                value=math.sqrt(square.value),
+                low=math.sqrt(max(0.0, square.low)),
+                high=math.sqrt(square.high),
+            )
         results.append(SliceMetrics(name=part.name, rows=len(part.rows), metrics=metrics))
     return results
-
-
-def _regression_intervals(
-    target: NDArray[np.float64], predicted: NDArray[np.float64]
-) -> dict[str, Interval]:
-    error = predicted - target
-    square = _mean(error**2)
-    rmse = Interval(
-        value=math.sqrt(square.value),
-        low=math.sqrt(max(0.0, square.low)),
-        high=math.sqrt(square.high),
-    )
-    return {
-        "mean_target": _mean(target),
-        "mean_prediction": _mean(predicted),
-        "off": _mean(error),
-        "mae": _mean(np.abs(error)),
-        "rmse": rmse,
-    }
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:

@@ -152,7 +152,11 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
         facts.append(("parameters", count(run.record["parameters"]), ""))
 
     # In plain words, the comparison with popularity, metrics, training, and then the others.
-    sections.insert(2, _learning(run))
+    objective = Objective.of(*recipe.schema.labels)
+    monitor = monitored(recipe.training, objective, grouped=run.prepared.valid.group is not None)
+    stopped = str(run.record.get("stopped", ""))
+    learning = learning_section(run.history, run.record.get("best_epoch"), stopped, monitor)
+    sections.insert(2, learning)
     sections.insert(1, popularity_section(run, columns, settings.seed))
     sections.append(data_section(run))
     sections.append(recipe_section(run))
@@ -163,15 +167,6 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     if sentence is not None:
         about += f" {sentence}"
     return Chapter(title=run.name, about=about, facts=facts, sections=sections)
-
-
-def _learning(run: ReportedRun) -> Section:
-    """The learning curves."""
-    objective = Objective.of(*run.recipe.schema.labels)
-    is_grouped = run.prepared.valid.group is not None
-    monitor = monitored(run.recipe.training, objective, grouped=is_grouped)
-    stopped = str(run.record.get("stopped", ""))
-    return learning_section(run.history, run.record.get("best_epoch"), stopped, monitor)
 
 
 def _label_sections(
