@@ -14,7 +14,6 @@ from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
 from fieldwise.storage.files import check_not_input
-from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -196,6 +195,7 @@ def _labelled_rows(bundle: "Bundle", table: "pl.DataFrame") -> "LabelledRows":
     """The rows of a table with their labels, without those that the label's rule drops."""
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.storage.scratch import NO_LIMIT
 
     check_table(table, bundle.schema, budget=NO_LIMIT)
     return read_labels(table, bundle.schema.labels, missing=bundle.schema.missing, budget=NO_LIMIT)

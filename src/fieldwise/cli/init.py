@@ -16,7 +16,6 @@ from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.storage.files import check_output, write_atomically
-from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
     import polars as pl
@@ -352,6 +351,7 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
     """
     from fieldwise.data.encode.columns import missing_as_null
     from fieldwise.data.prepare.rows_by_value import distinct_rows
+    from fieldwise.storage.scratch import NO_LIMIT
 
     item_fields = [
         field for field in schema.fields if field.role == "item" and field.column != schema.item
@@ -376,6 +376,7 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
 def _has_times(schema: Schema, frame: "pl.DataFrame") -> bool:
     """Whether the schema's time orders the rows."""
     from fieldwise.data.prepare.ordering import order_values
+    from fieldwise.storage.scratch import NO_LIMIT
 
     if schema.time is None:
         return False

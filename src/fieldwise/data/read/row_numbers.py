@@ -16,8 +16,8 @@ from fieldwise.errors import FieldwiseError, Row
 def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Iterator[None]:
     """A context in which errors about a row of a text file's table name the line where the row begins.
 
-    Rows of a single Parquet or other binary file stay rows, rows of several are named with their
-    file. None: a table that was not read from a file.
+    Rows of a single file that is no text stay rows, rows of several are named with their file.
+    None: a table that was not read from a file.
     """
     try:
         yield
