@@ -121,10 +121,10 @@ def explained_shares(
     """The share of a column's variation that each side's key explains, by the pairs of `key_pairs`.
 
     It is 1 if each key has one value, and about 0 if the key tells nothing. For categories it is 1
-    - P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 - their mean
-      squared difference within a key / that
-    at random, of ranks, so that neither outliers nor the scale count; the greater of both. A side
-    is left out if too few pairs have both cells, and all are if the column does not vary.
+    minus P(two rows of a key differ) / P(two rows at random differ), for numbers also 1 minus their
+    mean squared difference within a key / that at random, of ranks, so that neither outliers nor the
+    scale count; the greater of both. A side is left out if too few pairs have both cells, and all
+    are if the column does not vary.
 
     >>> rng = np.random.default_rng(0)
     >>> key = np.arange(50).repeat(40)

@@ -172,13 +172,7 @@ def split_table(
             f"empty; {remedy}"
         )
     dropped = frame.height - sum(len(numbers) for numbers in rows.values())
-    return Split(
-        train=rows["train"],
-        valid=rows["valid"],
-        test=rows["test"],
-        users_kept_in_train=kept,
-        dropped=dropped,
-    )
+    return Split(**rows, users_kept_in_train=kept, dropped=dropped)
 
 
 def _rows_of_part(part: np.ndarray, number: int, *, budget: MemoryBudget) -> np.ndarray:
