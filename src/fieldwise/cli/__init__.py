@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from fieldwise.cli.invocation import Invocation
 from fieldwise.cli.outcome import INTERRUPTED, ended
 from fieldwise.cli.show import visible
 from fieldwise.cli.signals import as_interrupts, die_by
@@ -48,8 +47,11 @@ def execute(arguments: Sequence[str]) -> int | None:
     # Waiting OpenMP threads sleep instead of spinning: slightly slower on a free machine, much
     # faster on a busy one. The setting has an effect only if it is made before PyTorch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    invocation = Invocation(arguments, began=time.perf_counter(), execute=execute)
+    began = time.perf_counter()
     from fieldwise.cli.app import app
+    from fieldwise.cli.processes import Invocation
+
+    invocation = Invocation(arguments, began=began, execute=execute)
 
     with warnings.catch_warnings():  # restores warnings.showwarning on exit
         warnings.showwarning = partial(_warn, warnings.showwarning)

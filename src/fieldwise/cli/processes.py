@@ -8,13 +8,13 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Option
 
-from fieldwise.cli.invocation import Invocation
 from fieldwise.cli.options import one_of
 from fieldwise.cli.outcome import INTERRUPTED, LOST, is_out_of_memory
 from fieldwise.cli.show import command_again, say
@@ -42,6 +42,22 @@ EngineName = Annotated[
         help="`local`, or `ray`: the cluster in RAY_ADDRESS, else one made here.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """The call of a command.
+
+    Args:
+        arguments: those of the command line, with which further processes of the command start.
+        began: when it began (`time.perf_counter`), so that a time budget includes loading PyTorch.
+        execute: runs another command line here, and raises its errors.
+    """
+
+    arguments: Sequence[str]
+    _: KW_ONLY
+    began: float
+    execute: Callable[[Sequence[str]], int | None]
 
 
 def engine_for(name: str) -> contextlib.AbstractContextManager[Engine | None]:
