@@ -300,7 +300,8 @@ class PageRunner:
             self.close()
             self.serve = words
             return ""
-        if not self.slow and (command in LONG or needs_data(words)):
+        is_too_long = not self.slow and (command in LONG or needs_data(words))
+        if command == "fetch" or is_too_long:  # `fetch` needs a network
             check_recipes(params)
             return ""
         words = [
