@@ -299,7 +299,7 @@ def test_a_file_in_the_package_and_two_lines_are_a_model(tmp_path):
             "from fieldwise.models.nfm",
             "from fieldwise.models.mean import Mean as Mean\n",
         ),
-        ("__init__.py", '"NFM", ', '"Mean", '),
+        ("__init__.py", '    "NFM",\n', '    "Mean",\n'),
     ]:
         text = (copied / file).read_text("utf-8")
         assert text.count(before) == 1
