@@ -24,7 +24,9 @@ from fieldwise.data.encode.portable import WHITE, cell_text, cell_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.storage import machine
 
-CATEGORY = kind_of(Categorical("c"))
+
+def category_ids(fitted, column):
+    return kind_of(Categorical("c")).column(Categorical("c"), fitted, column, ()).ids.tolist()
 
 
 def fnv1a(text: str) -> int:
@@ -289,7 +291,7 @@ def test_keys_that_begin_at_one_place_are_all_found() -> None:
     inverse = pow(int(MULTIPLIER), -1, 2**64)
     keys = np.array([k * inverse % 2**64 for k in range(40)], dtype=np.uint64).view(np.int64)
     fitted = Vocabulary(values=tuple(map(str, keys[:30].tolist())))
-    assert CATEGORY.column(Categorical("c"), fitted, pl.Series(keys)).ids.tolist() == [
+    assert category_ids(fitted, pl.Series(keys)) == [
         *range(2, 32),
         *[1] * 10,
     ]
@@ -321,9 +323,7 @@ def test_integers_have_the_ids_of_their_texts(kind: type[pl.DataType]) -> None:
     column = pl.Series("c", cells, dtype=kind)
     place = {value: row for row, value in enumerate(VALUES, 2)} | {None: 0}
     wanted = [place.get(None if cell is None else str(cell), 1) for cell in cells]
-    assert (
-        CATEGORY.column(Categorical("c"), Vocabulary(values=VALUES), column).ids.tolist() == wanted
-    )
+    assert category_ids(Vocabulary(values=VALUES), column) == wanted
 
 
 def test_many_unfamiliar_integers_are_unknown() -> None:
@@ -333,6 +333,4 @@ def test_many_unfamiliar_integers_are_unknown() -> None:
     place = {int(value): row for row, value in enumerate(values, 2)}
     fitted = Vocabulary(values=tuple(map(str, values)))
     column = pl.Series("c", cells.astype(np.int64))
-    assert CATEGORY.column(Categorical("c"), fitted, column).ids.tolist() == [
-        place.get(int(cell), 1) for cell in cells
-    ]
+    assert category_ids(fitted, column) == [place.get(int(cell), 1) for cell in cells]

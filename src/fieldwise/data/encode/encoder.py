@@ -26,7 +26,7 @@ from fieldwise.data.encode.kinds import (
 )
 from fieldwise.data.encode.numbers import marks_in
 from fieldwise.data.encode.portable import MISSING, UNKNOWN, CellEncoder, encode_rows, marks_of
-from fieldwise.data.encode.serialise import FieldEntry, read_entry, write_entry
+from fieldwise.data.encode.serialise import read_entry, write_entry
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
@@ -157,7 +157,15 @@ class Encoder:
         for f, fitted in zip(self.fields, self.fitted, strict=True):
             if f.cell != "list" or f.shares is None:
                 continue
-            if not _has_known_value(f, fitted, column_of(train, f), budget=budget):
+            first_known_id = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
+            column = column_of(train, f)
+            chunks = (column[rows] for rows in budget.chunk_slices(len(column)))
+            # The first rows are nearly always sufficient, and a whole column of histories is long.
+            for cells in chain([column.head(PROBE_ROWS)], chunks):
+                ids = kind_of(f).column(f, fitted, cells, self.missing).ids
+                if (ids >= first_known_id).any():
+                    break
+            else:
                 raise DataError(
                     f"a field that shares rows needs values of the shared field: no training row's column {f.column!r} "
                     f"(field {f.name!r}) holds a value of field {f.shares!r}; check the column and its separator "
@@ -226,11 +234,20 @@ class Encoder:
     def layout(self) -> Layout:
         """The layout of the fields in the shared embedding table."""
         runs = self._runs_of_rows()
-        fields = [
-            _field_layout(f, fitted, runs[f.shares or f.name])
-            for f, fitted in zip(self.fields, self.fitted, strict=True)
-        ]
-        return Layout(tuple(fields))
+        layouts = []
+        for f, fitted in zip(self.fields, self.fitted, strict=True):
+            (_, offset), *extents = runs[f.shares or f.name]
+            layout = FieldLayout(
+                name=f.name,
+                kind="id",
+                role=f.role,
+                offset=offset,
+                rows=fitted.rows,
+                unknown=isinstance(fitted, Vocabulary),
+                extents=tuple(extents),
+            )
+            layouts.append(kind_of(f).layout(f, fitted, layout))
+        return Layout(tuple(layouts))
 
     def _runs_of_rows(self) -> dict[str, list[tuple[int, int]]]:
         """By field, its runs of rows: the first row of each, within the field and in the shared table.
@@ -334,7 +351,7 @@ class Encoder:
         for index, f in enumerate(bags):
             ids = table.bag(index).ids
             counts[f.name] = (int((ids == f.offset + UNKNOWN).sum()), len(ids))
-        return {name: counts[name] for name in self._vocabulary_names()}
+        return {f.name: counts[f.name] for f in self.layout.fields if f.unknown}
 
     def unknown_fields(self, table: EncodedTable) -> list[list[str]]:
         """For each row, the fields with a vocabulary that have an unknown value, lists also if only one value is.
@@ -356,15 +373,11 @@ class Encoder:
             is_unknown[f.name][bags.segments.numpy()[is_unknown_id]] = True
 
         names_of_row: list[list[str]] = [[] for _ in range(len(table))]
-        for name in self._vocabulary_names():
-            for row in np.flatnonzero(is_unknown[name]):
-                names_of_row[row].append(name)
+        for f in self.layout.fields:
+            if f.unknown:
+                for row in np.flatnonzero(is_unknown[f.name]):
+                    names_of_row[row].append(f.name)
         return names_of_row
-
-    def _vocabulary_names(self) -> list[str]:
-        """The names of the fields with a vocabulary."""
-        pairs = zip(self.fields, self.fitted, strict=True)
-        return [f.name for f, fitted in pairs if isinstance(fitted, Vocabulary)]
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
@@ -388,41 +401,14 @@ class Encoder:
                 read_entry(entry, f"{where}.fields[{index}]")
                 for index, entry in enumerate(data["fields"])
             ]
+            fields = tuple(f for f, _ in entries)
+            fitted = [part for _, part in entries]
             growths = tuple(map(tuple, data.get("growths", ())))
             missing = tuple(map(str, data.get("missing", MISSING_MARKS)))
-            _check_growths(growths, entries)
+            _check_growths(growths, fitted)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as e:
             raise DataError(f"{where} is not an encoder: {e}; save the bundle again") from None
-        fields = tuple(entry.field for entry in entries)
-        fitted = [entry.fitted for entry in entries]
         return cls._assemble(fields, fitted, growths, where, missing=missing)
-
-
-def _has_known_value(f: Field, fitted: Fitted, column: pl.Series, *, budget: MemoryBudget) -> bool:
-    """Whether a column holds a value that has its own row."""
-    first_known_id = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
-    chunks = (column[rows] for rows in budget.chunk_slices(len(column)))
-    # The first rows are nearly always sufficient, and a whole column of histories is long.
-    for cells in chain([column.head(PROBE_ROWS)], chunks):
-        ids = kind_of(f).column(f, fitted, cells).ids
-        if (ids >= first_known_id).any():
-            return True
-    return False
-
-
-def _field_layout(f: Field, fitted: Fitted, runs: Sequence[tuple[int, int]]) -> FieldLayout:
-    """The layout of a field with these runs of rows (`Encoder._runs_of_rows`)."""
-    _, offset = runs[0]
-    layout = FieldLayout(
-        name=f.name,
-        kind="id",
-        role=f.role,
-        offset=offset,
-        rows=fitted.rows,
-        unknown=isinstance(fitted, Vocabulary),
-        extents=tuple(runs[1:]),
-    )
-    return kind_of(f).layout(f, fitted, layout)
 
 
 def _row_major(
@@ -461,13 +447,13 @@ def _single_and_bags(layout: Layout) -> tuple[list[FieldLayout], list[FieldLayou
     return single, bags
 
 
-def _check_growths(growths: Growths, entries: Sequence[FieldEntry]) -> None:
+def _check_growths(growths: Growths, fitted: Sequence[Fitted | None]) -> None:
     """Check that each growth has a count for each field, and that a field has as many values as they add."""
     if not all(type(count) is int and count >= 0 for counts in growths for count in counts):
         raise ValueError("its growths do not fit its fields")
-    counts_by_field = zip(*growths, [0] * len(entries), strict=True)
-    for counts, entry in zip(counts_by_field, entries, strict=True):
-        values = len(entry.fitted.values) if isinstance(entry.fitted, Vocabulary) else 0
+    counts_by_field = zip(*growths, [0] * len(fitted), strict=True)
+    for counts, part in zip(counts_by_field, fitted, strict=True):
+        values = len(part.values) if isinstance(part, Vocabulary) else 0
         if sum(counts) > values:
             raise ValueError("its growths do not fit its fields")
 

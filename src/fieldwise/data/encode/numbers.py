@@ -4,19 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import polars as pl
 
+from fieldwise.data.encode.portable import marks_of, number_pattern
 from fieldwise.schema.ids import WORDS
-from fieldwise.schema.number_format import NUMBER_FORMATS, split_number_format
+from fieldwise.schema.number_format import NUMBER_FORMATS
 
-_BETWEEN_AND_MARK = {  # thousands separator, as a pattern, and decimal mark
-    "1,234.5": (",", "."),
-    "1.234,5": (r"\.", ","),
-    "1 234,5": (r"[ \x{a0}\x{202f}\x{2009}]", ","),
-    "1'234.5": (r"['\x{2019}]", "."),
-}
 CURRENCIES = frozenset(WORDS["currencies"])
 _UNITS = frozenset(WORDS["units"]) | CURRENCIES
 _BEFORE = r"[+-]?\s*(?P<before>[^\d\s+\-.,']*)\s*[+-]?"
@@ -143,9 +137,9 @@ def likely_formats(text: pl.Series, most_bad: float) -> tuple[list[str], pl.Seri
 
 def plain_numbers(text: pl.Series, form: str) -> pl.Series:
     """Cells as plain numbers; those that do not fit the format become a text that is not a number."""
-    between, _ = _BETWEEN_AND_MARK[split_number_format(form)[0]]
-    parts = text.str.extract_groups(_pattern(form)).struct.unnest()
-    whole = pl.col("whole").str.replace_all(between, "")
+    pattern, separator = number_pattern(form)
+    parts = text.str.extract_groups(pattern).struct.unnest()
+    whole = pl.col("whole").str.replace_all(separator, "")
     fraction = pl.concat_str(pl.lit("."), pl.col("fraction")).fill_null("")
     plain = parts.select(
         pl.concat_str("sign", "sign_after", whole, fraction).fill_null("?")
@@ -154,29 +148,8 @@ def plain_numbers(text: pl.Series, form: str) -> pl.Series:
 
 
 def _fits(text: pl.Series, form: str) -> pl.Series:
-    return text.str.contains(_pattern(form)).fill_null(True)
-
-
-@cache
-def _pattern(form: str) -> str:
-    """The pattern of cells in a format: the unit stands before or after the number, or is left out."""
-    plain, unit = split_number_format(form)
-    between, mark = _BETWEEN_AND_MARK[plain]
-    named = f"(?:{re.escape(unit)})?" if unit else ""
-    whole = rf"(?P<whole>\d{{1,3}}(?:{between}\d{{3}})+|\d+)(?:{re.escape(mark)}(?P<fraction>\d+))?"
-    return (
-        rf"(?i)^(?P<sign>[+-]?)\s*{named}\s*(?P<sign_after>[+-]?){whole}\s*{named}$"
-        if unit
-        else (rf"^(?P<sign>[+-]?)(?P<sign_after>){whole}$")
-    )
-
-
-@cache
-def _texts_and_numbers(missing: tuple[str, ...]) -> tuple[list[str], list[float]]:
-    """Marks in lower case, and those that are numbers, such as -999."""
-    texts = [mark.strip().lower() for mark in missing]
-    numbers = pl.Series(texts, dtype=pl.String).cast(pl.Float64, strict=False)
-    return texts, numbers.filter(numbers.is_finite()).to_list()
+    pattern, _ = number_pattern(form)
+    return text.str.contains(pattern).fill_null(True)
 
 
 def is_mark(cells: pl.Series, missing: Sequence[str]) -> pl.Series:
@@ -195,18 +168,18 @@ def is_mark(cells: pl.Series, missing: Sequence[str]) -> pl.Series:
 
 def mark_test(cells: pl.Expr, missing: Sequence[str]) -> pl.Expr:
     """`is_mark` of the columns of text that an expression names."""
-    texts, _ = _texts_and_numbers(tuple(missing))
+    texts = list(marks_of(tuple(missing)).texts)
     return cells.str.strip_chars().str.to_lowercase().is_in(texts).fill_null(False)
 
 
 def marked_numbers(missing: tuple[str, ...]) -> list[float]:
     """The marks that are numbers, such as -999."""
-    return _texts_and_numbers(missing)[1]
+    return list(marks_of(missing).numbers)
 
 
 def without_marked_numbers(number: pl.Series, missing: Sequence[str]) -> pl.Series:
     """Numbers, null where they are marks of a missing value, such as -999."""
-    _, marked = _texts_and_numbers(tuple(missing))
+    marked = marked_numbers(tuple(missing))
     if not marked:
         return number
     return number.set(number.cast(pl.Float64).is_in(marked).fill_null(False), None)
@@ -221,10 +194,8 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
     if column.dtype == pl.String:
         found = column.filter(is_mark(column, missing)).str.strip_chars()
     elif column.dtype.is_numeric():
-        _, marked = _texts_and_numbers(tuple(missing))
-        found = column.clear().cast(pl.String)
-        if marked:
-            found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
+        marked = pl.Series(marked_numbers(tuple(missing)), dtype=pl.Float64)
+        found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
     else:
         return {}
     counts = found.alias("mark").value_counts().rows()

@@ -313,15 +313,27 @@ def text_number(value: str, form: str | None, marks: Marks) -> float:
 
 
 def plain_number(text: str, form: str) -> str:
-    """A number in a format as a plain one; an empty text if it does not fit. Its unit may be left out."""
+    """A number in a format as a plain one; an empty text if it does not fit."""
+    pattern, separator = number_pattern(form)
+    parts = re.fullmatch(pattern, text)
+    if parts is None:
+        return ""
+    whole = re.sub(separator, "", parts["whole"])
+    return f"{parts['sign']}{parts['sign_after']}{whole}.{parts['fraction'] or '0'}"
+
+
+@cache
+def number_pattern(form: str) -> tuple[str, str]:
+    """The pattern of numbers in a format, and that of its thousands separator.
+
+    The unit stands before or after a number, or is left out.
+    """
     plain_form = next(name for name in SEPARATOR_AND_MARK if name in form)
     separator, mark = SEPARATOR_AND_MARK[plain_form]
     unit = re.escape(form.replace(plain_form, "").strip(WHITE))
-    named = rf"(?:{unit})?\s*" if unit else ""
-    space = r"\s*" if unit else ""
-    whole = rf"([0-9]{{1,3}}(?:{separator}[0-9]{{3}})+|[0-9]+)(?:{re.escape(mark)}([0-9]+))?"
-    parts = re.fullmatch(rf"([+-]?){space}{named}([+-]?){whole}{space}{named}", text, re.IGNORECASE)
-    if parts is None:
-        return ""
-    sign, sign_after, digits, fraction = parts.groups()
-    return f"{sign}{sign_after or ''}{re.sub(separator, '', digits)}.{fraction or '0'}"
+    whole = rf"(?P<whole>\d{{1,3}}(?:{separator}\d{{3}})+|\d+)"
+    number = rf"{whole}(?:{re.escape(mark)}(?P<fraction>\d+))?"
+    if not unit:
+        return rf"^(?P<sign>[+-]?)(?P<sign_after>){number}$", separator
+    before = rf"(?P<sign>[+-]?)\s*(?:{unit})?\s*(?P<sign_after>[+-]?)"
+    return rf"(?i)^{before}{number}\s*(?:{unit})?$", separator

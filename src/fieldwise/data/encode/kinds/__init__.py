@@ -8,6 +8,7 @@ import importlib
 import pkgutil
 
 from fieldwise.data.encode.kinds.base import (
+    KINDS,
     Cells,
     Counted,
     Fitted,
@@ -16,10 +17,10 @@ from fieldwise.data.encode.kinds.base import (
     fit_counted,
     kind_of,
     register,
-    registered_kinds,
 )
 
 __all__ = [
+    "KINDS",
     "Cells",
     "Counted",
     "Fitted",
@@ -28,7 +29,6 @@ __all__ = [
     "fit_counted",
     "kind_of",
     "register",
-    "registered_kinds",
 ]
 
 for _module in pkgutil.iter_modules(__path__, f"{__name__}."):

@@ -77,9 +77,7 @@ class Kind(ABC, Generic[F]):
         """Fit the field on the `values` of all chunks, in order, each of which is read once."""
 
     @abstractmethod
-    def column(
-        self, f: F, fitted: Any, cells: pl.Series, missing: Sequence[str] = MISSING_MARKS
-    ) -> Cells:
+    def column(self, f: F, fitted: Any, cells: pl.Series, missing: Sequence[str]) -> Cells:
         """Encode a column; `missing` has the marks of missing numbers."""
 
     @staticmethod
@@ -103,14 +101,15 @@ class Kind(ABC, Generic[F]):
         return layout
 
 
-_KINDS: dict[type[Column], Kind[Any]] = {}
+KINDS: dict[type[Column], Kind[Any]] = {}
+"""The registered kinds, by the dataclass of their fields."""
 
 
 def register(*fields: type[Column]) -> Callable[[K], K]:
     """Register a kind below as that of these dataclasses of fields."""
 
     def add(kind: K) -> K:
-        _KINDS.update(dict.fromkeys(fields, kind()))
+        KINDS.update(dict.fromkeys(fields, kind()))
         return kind
 
     return add
@@ -118,12 +117,7 @@ def register(*fields: type[Column]) -> Callable[[K], K]:
 
 def kind_of(f: Column) -> Kind[Any]:
     """The kind of a field."""
-    return _KINDS[type(f)]
-
-
-def registered_kinds() -> dict[type[Column], Kind[Any]]:
-    """Every registered kind, by the dataclass of its fields."""
-    return dict(_KINDS)
+    return KINDS[type(f)]
 
 
 def count_column(

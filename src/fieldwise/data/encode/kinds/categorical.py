@@ -11,7 +11,6 @@ from fieldwise.data.encode.kinds.texts import TextKind, counts_of_texts
 from fieldwise.data.encode.portable import MISSING, Cell, CellEncoder, any_text
 from fieldwise.data.encode.vocabulary import INTEGERS, Hashing, Vocabulary
 from fieldwise.schema import Categorical
-from fieldwise.schema.number_format import MISSING_MARKS
 
 
 def category_cell(encoder: CellEncoder, value: Any) -> Cell:
@@ -39,7 +38,7 @@ class CategoricalKind(TextKind[Categorical]):
         f: Categorical,
         fitted: Vocabulary | Hashing,
         cells: pl.Series,
-        missing: Sequence[str] = MISSING_MARKS,
+        missing: Sequence[str],
     ) -> Cells:
         """Look up the cells' texts."""
         if cells.dtype == pl.String:

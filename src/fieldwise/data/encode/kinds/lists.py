@@ -15,7 +15,6 @@ from fieldwise.data.encode.vocabulary import Hashing, Vocabulary
 from fieldwise.layout import FieldLayout
 from fieldwise.schema import Bag
 from fieldwise.schema import Sequence as SequenceField
-from fieldwise.schema.number_format import MISSING_MARKS
 
 ListField = Bag | SequenceField
 
@@ -43,7 +42,7 @@ class ListKind(TextKind[ListField]):
         f: ListField,
         fitted: Vocabulary | Hashing,
         cells: pl.Series,
-        missing: Sequence[str] = MISSING_MARKS,
+        missing: Sequence[str],
     ) -> Cells:
         """Look up the texts of the lists; a sequence keeps its newest `max_length`, in order."""
         id_of_value = _ids_of_distinct_values(f, fitted, cells)

@@ -24,7 +24,6 @@ from fieldwise.data.encode.portable import (
 )
 from fieldwise.layout import FieldLayout
 from fieldwise.schema import Numeric
-from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import MemoryBudget
 
 RANGES_BEYOND = 10
@@ -130,16 +129,44 @@ class NumericKind(Kind[Numeric]):
     def fit(
         self, f: Numeric, values: Iterator[pl.DataFrame], *, budget: MemoryBudget
     ) -> Scaling | Bins:
-        """Fit a scaler or bins."""
-        arrays = (chunk.get_column("number").to_numpy() for chunk in values)
-        return fit_numbers(f, budget.concatenate(arrays, np.float64), budget=budget)
+        """Fit a scaler or bins.
+
+        A logarithm alone needs no numbers; a field that is neither transformed nor binned only
+        their least and greatest.
+        """
+        numbers = budget.concatenate(
+            (chunk.get_column("number").to_numpy() for chunk in values), np.float64
+        )
+        if not len(numbers):
+            return Scaling(logarithm=f.transform == "log")
+        if f.transform == "log":
+            for chunk in budget.chunk_slices(len(numbers)):
+                numbers[chunk] = signed_log(numbers[chunk])
+
+        low = float(numbers.min())
+        high = float(numbers.max())
+        if f.encoding == "value" and f.transform == "none":
+            if _is_constant((low + high) / 2, (high - low) / 2, 2):
+                high = low
+            return Scaling(clip=_widened(low, high))
+
+        mean = float(numbers.mean())
+        if _is_constant(mean, (high - low) / 2, len(numbers)):
+            numbers[:] = low
+            high = low
+            mean = low
+        if f.encoding != "value":
+            return _fit_bins(f, numbers, low, high, budget=budget)
+        if f.transform == "minmax":
+            return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
+        return _fit_standard(numbers, mean, low, high)
 
     def column(
         self,
         f: Numeric,
         fitted: Scaling | Bins,
         cells: pl.Series,
-        missing: Sequence[str] = MISSING_MARKS,
+        missing: Sequence[str],
     ) -> Cells:
         """Scale the numbers, or find their bins."""
         numbers = _numbers(f, cells, missing).fill_null(float("nan")).to_numpy()
@@ -164,37 +191,6 @@ def _numbers(f: Numeric, cells: pl.Series, missing: Sequence[str]) -> pl.Series:
 def signed_log(numbers: np.ndarray) -> np.ndarray:
     """The logarithm of 1 + |number| with the number's sign."""
     return np.asarray(np.sign(numbers) * np.log1p(np.abs(numbers)))
-
-
-def fit_numbers(f: Numeric, numbers: np.ndarray, *, budget: MemoryBudget) -> Scaling | Bins:
-    """Fit a field on the numbers of its training rows, which are overwritten.
-
-    A logarithm alone needs none of them; a field that is neither transformed nor binned only their
-    least and greatest.
-    """
-    if not len(numbers):
-        return Scaling(logarithm=f.transform == "log")
-    if f.transform == "log":
-        for chunk in budget.chunk_slices(len(numbers)):
-            numbers[chunk] = signed_log(numbers[chunk])
-
-    low = float(numbers.min())
-    high = float(numbers.max())
-    if f.encoding == "value" and f.transform == "none":
-        if _is_constant((low + high) / 2, (high - low) / 2, 2):
-            high = low
-        return Scaling(clip=_widened(low, high))
-
-    mean = float(numbers.mean())
-    if _is_constant(mean, (high - low) / 2, len(numbers)):
-        numbers[:] = low
-        high = low
-        mean = low
-    if f.encoding != "value":
-        return _fit_bins(f, numbers, low, high, budget=budget)
-    if f.transform == "minmax":
-        return Scaling(shift=low, scale=high - low or 1.0, clip=(0.0, 1.0))
-    return _fit_standard(numbers, mean, low, high)
 
 
 def _fit_bins(
@@ -244,38 +240,28 @@ def quantile_edges(
         return _equal_count_edges(numbers, bins)
 
     numbers.sort()
-    starts, ends = _long_runs(numbers, bins)
+    # A run of more than N / bins equal numbers covers a multiple of N // bins.
+    candidates = np.unique(numbers[:: max(1, len(numbers) // bins)])
+    starts = np.searchsorted(numbers, candidates, side="left")
+    ends = np.searchsorted(numbers, candidates, side="right")
+    is_long = (ends - starts) * bins > len(numbers)
+    starts = starts[is_long]
+    ends = ends[is_long]
     run_numbers = numbers[starts]
     numbers_after_runs = numbers[ends[ends < len(numbers)]]
-    others = _without_runs(numbers, starts, ends, budget=budget)
+
+    length = 0  # of the numbers between the runs, which are moved together in place
+    for start, end in zip([0, *ends], [*starts, len(numbers)], strict=True):
+        for chunk in budget.chunk_slices(int(end - start)):
+            moved = numbers[start + chunk.start : start + chunk.stop]
+            numbers[length + chunk.start : length + chunk.stop] = moved
+        length += int(end - start)
+    others = numbers[:length]
     bins_of_others = max(2, bins - len(starts))
-    edges_of_others = _equal_count_edges(others, bins_of_others) if len(others) else others
+    edges_of_others = _equal_count_edges(others, bins_of_others) if length else others
     return np.concatenate([run_numbers, numbers_after_runs, edges_of_others])
 
 
 def _equal_count_edges(numbers: np.ndarray, bins: int) -> np.ndarray:
     inner = np.linspace(0, 1, bins + 1)[1:-1]
     return np.asarray(np.quantile(numbers, inner, overwrite_input=True))
-
-
-def _long_runs(numbers: np.ndarray, bins: int) -> tuple[np.ndarray, np.ndarray]:
-    """The starts and ends of the runs of more than N / bins equal numbers among N sorted ones."""
-    # Such a run covers a multiple of N // bins.
-    candidates = np.unique(numbers[:: max(1, len(numbers) // bins)])
-    starts = np.searchsorted(numbers, candidates, side="left")
-    ends = np.searchsorted(numbers, candidates, side="right")
-    is_long = (ends - starts) * bins > len(numbers)
-    return starts[is_long], ends[is_long]
-
-
-def _without_runs(
-    numbers: np.ndarray, starts: np.ndarray, ends: np.ndarray, *, budget: MemoryBudget
-) -> np.ndarray:
-    """The numbers that lie between some runs, moved together in place."""
-    length = 0
-    for start, end in zip([0, *ends], [*starts, len(numbers)], strict=True):
-        for chunk in budget.chunk_slices(int(end - start)):
-            moved = numbers[start + chunk.start : start + chunk.stop]
-            numbers[length + chunk.start : length + chunk.stop] = moved
-        length += int(end - start)
-    return numbers[:length]
