@@ -157,7 +157,7 @@ def test_wrong_columns_are_named(bundle, log):
 
 @pytest.mark.parametrize(("exclude", "at_once"), [(True, 1), (False, 15), ("positive", 10_000)])
 def test_many_users_get_what_each_gets_alone(bundle, log, exclude, at_once, monkeypatch):
-    monkeypatch.setattr(module, "PAIRS_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "PAIRS_PER_BLOCK", at_once)
     users = np.array([3, 0, 3, 1, 2])
     result = recommend(bundle, log, CATALOGUE, users=users, n=4, exclude_seen=exclude)
     assert result.equals(
@@ -247,7 +247,7 @@ def test_wrong_users_are_a_sentence(subtests, bundle, log):
     [(AutoInt(embedding_dim=4), True), (LR(), "positive"), (IntTower(), False)],
 )
 def test_everybody_gets_what_a_brute_force_ranking_gives(log, settings, exclude, monkeypatch):
-    monkeypatch.setattr(module, "PAIRS_AT_ONCE", 30)  # two users of twelve items
+    monkeypatch.setattr(module, "PAIRS_PER_BLOCK", 30)  # two users of twelve items
     bundle = random_bundle(settings, SCHEMA, log, std=0.05)
     result = bundle.recommend(
         log=log, catalogue=Catalogue(user="user", item="item"), n=5, exclude_seen=exclude

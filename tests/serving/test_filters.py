@@ -63,8 +63,10 @@ def test_answers_are_kept_within_bounds(monkeypatch):
     assert filters.rows({"one": ["x"]}) is filters.rows({"one": ["x"]})
     for number in range(50):
         filters.rows({"one": ["x"], "number": [str(k) for k in range(10) if k != number % 10]})
-        assert sum(len(rows) for rows in filters._answers.values()) <= module.KEPT * 10
-    monkeypatch.setattr(module, "KEPT_ANSWERS", 3)
+        assert (
+            sum(len(rows) for rows in filters._answers.values()) <= module.CACHED_ROWS_PER_ITEM * 10
+        )
+    monkeypatch.setattr(module, "MAX_CACHED_FILTERS", 3)
     for number in range(10):
         filters.rows({"number": [str(number)]})
     assert len(filters._answers) == 3

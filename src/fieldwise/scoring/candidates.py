@@ -33,7 +33,8 @@ from fieldwise.scoring.items import ItemTable
 
 __all__ = ["CatalogueScorer", "Model", "score_candidates", "shares_context", "split_columns"]
 
-KEPT_BYTES = 1 << 28  # maximum size of the cached vectors of a catalogue, per embedding
+MAX_CACHED_BYTES = 1 << 28
+"""Of the vectors of a catalogue, per embedding."""
 
 
 class Model(Protocol):
@@ -78,17 +79,14 @@ class CatalogueScorer:
         columns = model.schema.columns
         if own is None:
             check_columns_apart(model.schema)
-            own = {f.column for f in model.schema.with_role("item")}
+            own = {field.column for field in model.schema.with_role("item")}
             if not own or len(own) == len(columns):
+                missing_role = "user or context" if own else "item"
                 raise ConfigError(
                     "a bundle that recommends reads items and contexts, found a schema without fields of role "
-                    f"{'user or context' if own else 'item'}: set the roles of its fields"
+                    f"{missing_role}: set the roles of its fields"
                 )
-        missing = [
-            column
-            for column in sorted(own)
-            if column in columns and column not in items.items.columns
-        ]
+        missing = sorted(set(own).intersection(columns).difference(items.items.columns))
         if missing:
             raise DataError(
                 f"the {items.what}'s items must hold every column of the ranking bundle's item fields: {missing[0]!r} "
@@ -99,8 +97,8 @@ class CatalogueScorer:
         self.device = device_of(model.network)
         self.columns = tuple(column for column in columns if column not in own)
         encoder = model.encoder
-        of_context = [k for k, f in enumerate(encoder.fields) if f.column not in own]
-        self.split = Split.of(encoder.layout, of_context)
+        context_fields = [k for k, field in enumerate(encoder.fields) if field.column not in own]
+        self.split = Split.of(encoder.layout, context_fields)
         part = self.split.candidates.layout
 
         def encoded() -> dict[str, np.ndarray]:
@@ -110,7 +108,8 @@ class CatalogueScorer:
         self.table = EncodedTable(
             part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest)
         )
-        self._kept: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = (
+        # by embedding: its weights and their version, and the vectors made of them
+        self._vectors: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = (
             WeakKeyDictionary()
         )
 
@@ -128,12 +127,11 @@ class CatalogueScorer:
             )
         encoder = self.model.encoder
         part = self.split.context.layout
-        result = encode_row(encoder, part, values)
-        if result is None:
-            return encoder.transform(context_row(values, self.columns), part=part).batch(
-                slice(0, 1)
-            )[0]
-        return result
+        encoded = encode_row(encoder, part, values)
+        if encoded is None:
+            table = encoder.transform(context_row(values, self.columns), part=part)
+            encoded, _ = table.batch(slice(0, 1))
+        return encoded
 
     def score(self, contexts: Batch, rows: Tensor, owner: Tensor | None = None) -> np.ndarray:
         """Scores of items [R, T], float64.
@@ -150,8 +148,9 @@ class CatalogueScorer:
             contexts = contexts.to(self.device)
             rows = rows.to(self.device)
             owner = None if owner is None else owner.to(self.device)
-        pair = Part(self.split.context, contexts), CatalogueRows(self, rows)
-        scores = score_candidates(self.model.network, self.split, *pair, owner)
+        context_part = Part(self.split.context, contexts)
+        item_part = CatalogueRows(self, rows)
+        scores = score_candidates(self.model.network, self.split, context_part, item_part, owner)
         return finite(scores.cpu().double().numpy().reshape(len(rows), -1))
 
     def batch(self, rows: slice | Tensor) -> Batch:
@@ -162,43 +161,40 @@ class CatalogueScorer:
         """The vectors of items' fields [R, I, D]; those of all items are cached, up to 256 MiB per embedding."""
         side = self.split.candidates
         weight = embedding.weight
-        if (
-            len(self.items) * len(side.positions) * weight.shape[1] * weight.element_size()
-            > KEPT_BYTES
-        ):
-            result: Tensor = side.reader(embedding)(self.batch(rows))
-            return result
-        kept = self._kept.get(embedding)
-        if kept is None or kept[0] is not weight or kept[1] != weight._version:
-            reader = side.reader(embedding)
-            size = len(self.table)
+        row_bytes = len(side.positions) * weight.shape[1] * weight.element_size()
+        if len(self.items) * row_bytes > MAX_CACHED_BYTES:
+            vectors: Tensor = side.reader(embedding)(self.batch(rows))
+            return vectors
+        cached = self._vectors.get(embedding)
+        if cached is None or cached[0] is not weight or cached[1] != weight._version:
+            is_numpy_memory = self.device.type == "cpu" and weight.dtype == torch.float32
+            # the processes of a server share the vectors of weights that have never changed
+            if cached is None and self.items.shared is not None and is_numpy_memory:
+                all_vectors = self._shared_vectors(embedding)
+            else:
+                all_vectors = self._vectors_of_all(embedding)
+            cached = self._vectors[embedding] = weight, weight._version, all_vectors
+        return cached[2].index_select(0, rows)
 
-            def made() -> Tensor:
-                starts = range(0, size, SCORING_BATCH)
-                return torch.cat(
-                    [reader(self.batch(slice(k, min(k + SCORING_BATCH, size)))) for k in starts]
-                )
+    def _vectors_of_all(self, embedding: FieldEmbedding) -> Tensor:
+        reader = self.split.candidates.reader(embedding)
+        size = len(self.table)
+        starts = range(0, size, SCORING_BATCH)
+        return torch.cat(
+            [reader(self.batch(slice(k, min(k + SCORING_BATCH, size)))) for k in starts]
+        )
 
-            def shared() -> Tensor:
-                name = str(
-                    next(
-                        n for n, one in enumerate(self.model.network.modules()) if one is embedding
-                    )
-                )
-                arrays = self.items.arrays(
-                    "vectors", (name,), lambda: {name: made().numpy()}, lambda: self.model.digest
-                )
-                return torch.from_numpy(arrays[name])
-
-            plain = self.device.type == "cpu" and weight.dtype == torch.float32
-            # processes of a server
-            several = kept is None and self.items.shared is not None and plain
-            kept = self._kept[embedding] = (
-                weight,
-                weight._version,
-                shared() if several else made(),
-            )
-        return kept[2].index_select(0, rows)
+    def _shared_vectors(self, embedding: FieldEmbedding) -> Tensor:
+        """The vectors of all items in a file of the server's processes, named by the embedding's number."""
+        modules = list(self.model.network.modules())
+        name = str(next(k for k, module in enumerate(modules) if module is embedding))
+        arrays = self.items.arrays(
+            "vectors",
+            (name,),
+            lambda: {name: self._vectors_of_all(embedding).numpy()},
+            lambda: self.model.digest,
+        )
+        return torch.from_numpy(arrays[name])
 
 
 class CatalogueRows(Part):
@@ -283,14 +279,14 @@ def split_columns(
                 "context and candidates together must hold every column of the schema's fields, found "
                 f"{f.column!r} (field {f.name!r}, role {f.role}) in neither: give it to the {side}"
             )
-    own = [i for i, f in enumerate(encoder.fields) if f.column in context]
-    if not own or len(own) == len(encoder.fields):
-        side = "candidates" if own else "context"
+    context_fields = [k for k, field in enumerate(encoder.fields) if field.column in context]
+    if not context_fields or len(context_fields) == len(encoder.fields):
+        side = "candidates" if context_fields else "context"
         raise DataError(
             f"context and candidates must each hold columns of the schema's fields, found none in the {side}: to score "
             "whole rows, use score"
         )
-    return Split.at(layout, own)
+    return Split.at(layout, context_fields)
 
 
 def score_candidates(
@@ -336,11 +332,8 @@ def score_candidates(
         for start in range(0, max(candidates.size, 1), SCORING_BATCH):
             rows = slice(start, start + SCORING_BATCH)
             block = candidates if candidates.size <= SCORING_BATCH else candidates.rows(rows)
-            parts.append(
-                _score(
-                    network, Pairs(split, contexts, block, None if owner is None else owner[rows])
-                )
-            )
+            block_owner = None if owner is None else owner[rows]
+            parts.append(_score(network, Pairs(split, contexts, block, block_owner)))
         return torch.cat(parts)
 
 
@@ -374,25 +367,28 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
     """The N full rows of candidates, in one context or each in that of `owner_N`, as a batch of the layout."""
     rows = candidates.size
     if owner_N is None:
-        own = context.ids.expand(rows, -1), context.values.expand(rows, -1)
+        context_ids = context.ids.expand(rows, -1)
+        context_values = context.values.expand(rows, -1)
     else:
-        own = context.ids.index_select(0, owner_N), context.values.index_select(0, owner_N)
-    ids = _merged(split, ("id", "value"), own[0], candidates.ids)
-    values = _merged(split, ("value",), own[1], candidates.values)
-    sides = [(context, split.context.num_bags), (candidates, split.candidates.num_bags)]
-    if not any(bags for _, bags in sides):
+        context_ids = context.ids.index_select(0, owner_N)
+        context_values = context.values.index_select(0, owner_N)
+    ids = _merged(split, ("id", "value"), context_ids, candidates.ids)
+    values = _merged(split, ("value",), context_values, candidates.values)
+    context_bags = split.context.num_bags
+    candidate_bags = split.candidates.num_bags
+    if not context_bags + candidate_bags:
         return Batch(
             ids, values, candidates.bag_ids, candidates.bag_segments, candidates.bag_weights
         )
-    side_G, place_G = (x.to(ids.device) for x in split.bags)
+    side_G, position_G = (indices.to(ids.device) for indices in split.bags)
     row_N = torch.arange(rows, device=ids.device)
     owner_N = torch.zeros_like(row_N) if owner_N is None else owner_N
     # All bags of the contexts come first, then the candidates'.
-    first_N2 = torch.stack(
-        [owner_N * sides[0][1], context.size * sides[0][1] + row_N * sides[1][1]], 1
-    )
-    bags = Bags.joined(batch.bags(bags) for batch, bags in sides)
-    return Batch.of_bags(ids, values, bags.take(first_N2[:, side_G] + place_G))
+    first_of_context_N = owner_N * context_bags
+    first_of_candidate_N = context.size * context_bags + row_N * candidate_bags
+    first_N2 = torch.stack([first_of_context_N, first_of_candidate_N], 1)
+    bags = Bags.joined([context.bags(context_bags), candidates.bags(candidate_bags)])
+    return Batch.of_bags(ids, values, bags.take(first_N2[:, side_G] + position_G))
 
 
 class Pairs(Assembled):
@@ -417,13 +413,12 @@ class Pairs(Assembled):
 
     def vectors(self, embedding: FieldEmbedding) -> Tensor:
         """The vectors of all fields [N, F, D]."""
-        own_CD = self.contexts.vectors(embedding)
-        own_NCD = (
-            own_CD.expand(self.size, -1, -1)
-            if self.owner is None
-            else own_CD.index_select(0, self.owner)
-        )
-        x_NFD = torch.cat([own_NCD, self.candidates.vectors(embedding)], 1)
+        context_CD = self.contexts.vectors(embedding)
+        if self.owner is None:
+            context_NCD = context_CD.expand(self.size, -1, -1)
+        else:
+            context_NCD = context_CD.index_select(0, self.owner)
+        x_NFD = torch.cat([context_NCD, self.candidates.vectors(embedding)], 1)
         return x_NFD.index_select(1, self.split.order.to(x_NFD.device))
 
     @cached_property
@@ -461,10 +456,9 @@ def _score(network: nn.Module, pairs: Pairs) -> Tensor:
         ids = context.bag_ids[read]
         segments = context.bag_segments[read]
         weights = context.bag_weights[read]
-        own = Part(
-            split.context, context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights)
-        )
-        items = network.item(cast(Batch, Pairs(split, own, candidates, None)))
+        item_context = context._replace(bag_ids=ids, bag_segments=segments, bag_weights=weights)
+        item_part = Part(split.context, item_context)
+        items = network.item(cast(Batch, Pairs(split, item_part, candidates, None)))
         return network.score(user.expand(pairs.size, *user.shape[1:]), items)
     scores: Tensor = network(pairs)
     return scores
@@ -484,13 +478,8 @@ def _holds_user(split: Split) -> bool:
 
 def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: Tensor) -> Tensor:
     """Columns of both sides in the whole layout's order."""
-    places = [
-        i
-        for side in (split.context, split.candidates)
-        for i in side.positions
-        if split.layout.fields[i].kind in kinds
-    ]
-    order = torch.tensor(
-        sorted(range(len(places)), key=places.__getitem__), dtype=torch.int64, device=context.device
-    )
+    positions = [*split.context.positions, *split.candidates.positions]
+    positions = [k for k in positions if split.layout.fields[k].kind in kinds]
+    columns_in_order = sorted(range(len(positions)), key=positions.__getitem__)
+    order = torch.tensor(columns_in_order, dtype=torch.int64, device=context.device)
     return torch.cat([context, candidates], 1).index_select(1, order)

@@ -26,11 +26,13 @@ from fieldwise.errors import DataError
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.storage.arrays import SharedArrays
 
-CHUNK = 1 << 14
-KEPT = 4  # the cache of filters' results has at most KEPT * N rows
-KEPT_ANSWERS = 256
-KEPT_VALUES = 100  # maximum values of a filter whose result is cached
-NONE = np.empty(0, np.int64)
+TEXTS_HASHED_AT_ONCE = 1 << 14
+CACHED_ROWS_PER_ITEM = 4
+"""The largest size of the cache of filters' results."""
+MAX_CACHED_FILTERS = 256
+MAX_CACHED_VALUES = 100
+"""Of a filter whose result is cached."""
+NO_ROWS = np.empty(0, np.int64)
 
 
 def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
@@ -121,32 +123,34 @@ class ItemTable:
         """
         if self.shared is None:
             return make()
-        made: dict[str, np.ndarray] = {}
+        computed: dict[str, np.ndarray] = {}
 
-        def one(name: str) -> np.ndarray:
-            made.update({} if made else make())
-            return made[name]
+        def array(name: str) -> np.ndarray:
+            if not computed:
+                computed.update(make())
+            return computed[name]
 
         owner = "+".join(filter(None, (of()[:32], self.name)))
         return {
-            name: self.shared.array(f"{what}_{name}-{owner}", partial(one, name)) for name in names
+            name: self.shared.array(f"{what}_{name}-{owner}", partial(array, name))
+            for name in names
         }
 
     def rows_of(self, ids: Iterable[Any]) -> np.ndarray:
         """The rows of items by id, int64; a DataError if one is unknown."""
         try:
-            return np.array([self.places[str(one)] for one in ids], np.int64)
+            return np.array([self.places[str(item)] for item in ids], np.int64)
         except KeyError as e:
             raise DataError(self.unknown(e.args[0])) from None
 
     def known_rows(self, ids: Iterable[Any]) -> np.ndarray:
         """The rows of those items whose ids are known, int64."""
-        result = map(self.places.get, ids)
-        return np.array([row for row in result if row is not None], np.int64)
+        rows = map(self.places.get, ids)
+        return np.array([row for row in rows if row is not None], np.int64)
 
-    def unknown(self, one: str) -> str:
+    def unknown(self, item: str) -> str:
         """The message for an unknown id."""
-        return f"an item must be one of the {self.what}'s {len(self):,}, found {one[:60]!r}"
+        return f"an item must be one of the {self.what}'s {len(self):,}, found {item[:60]!r}"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -178,24 +182,20 @@ class ItemIndex(ItemTable):
     def directions(self) -> StoredItems:
         """The heads with length 1, stored like the heads."""
         stored = self.stored
-        bits = self.stored.storage == "bfloat16"
+        is_bfloat16 = stored.storage == "bfloat16"  # which NumPy lacks: its bits are int16
 
         def make() -> dict[str, np.ndarray]:
-            unit = StoredItems.of(
-                torch.nn.functional.normalize(stored.floats(), dim=2), stored.storage
-            )
-            return {
-                name: (one.view(torch.int16) if bits else one).numpy()
-                for name, one in unit.tensors().items()
-            }
+            normalized = torch.nn.functional.normalize(stored.floats(), dim=2)
+            arrays = {}
+            for name, tensor in StoredItems.of(normalized, stored.storage).tensors().items():
+                arrays[name] = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
+            return arrays
 
-        results = {
-            k: torch.from_numpy(array)
-            for k, array in self.arrays("directions", stored.tensors(), make).items()
-        }
-        return StoredItems.from_tensors(
-            {k: one.view(torch.bfloat16) if bits else one for k, one in results.items()}
-        )
+        tensors = {}
+        for name, array in self.arrays("directions", stored.tensors(), make).items():
+            tensor = torch.from_numpy(array)
+            tensors[name] = tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+        return StoredItems.from_tensors(tensors)
 
 
 def item_table(items: TableLike, id_column: str) -> ItemTable:
@@ -252,21 +252,22 @@ class SharedPlaces(Mapping[str, int]):
     @staticmethod
     def table(texts: pl.Series) -> dict[str, np.ndarray]:
         """The sorted hashes of texts, equal in all processes, and their rows."""
-        # memory holds one
-        parts = (texts[start : start + CHUNK].to_list() for start in range(0, len(texts), CHUNK))
-        hashes = np.fromiter(
-            (_hash(text) for part in parts for text in part), np.uint32, len(texts)
-        )
+
+        def hashes_of_texts() -> Iterator[int]:
+            for start in range(0, len(texts), TEXTS_HASHED_AT_ONCE):
+                yield from map(_hash, texts[start : start + TEXTS_HASHED_AT_ONCE].to_list())
+
+        hashes = np.fromiter(hashes_of_texts(), np.uint32, len(texts))
         rows = np.argsort(hashes).astype(np.int32)
         return {"hashes": hashes[rows], "rows": rows}
 
     def __getitem__(self, text: str) -> int:
-        own = _hash(text) if isinstance(text, str) else 0
-        place = bisect_left(self._hashes, own)
-        while place < len(self._rows) and self._hashes[place] == own:
-            if self._texts[self._rows[place]] == text:
-                return int(self._rows[place])
-            place += 1
+        text_hash = _hash(text) if isinstance(text, str) else 0
+        position = bisect_left(self._hashes, text_hash)
+        while position < len(self._rows) and self._hashes[position] == text_hash:
+            if self._texts[self._rows[position]] == text:
+                return int(self._rows[position])
+            position += 1
         raise KeyError(text)
 
     def __iter__(self) -> Iterator[str]:
@@ -315,18 +316,24 @@ class ItemFilters:
             if key in self._answers:
                 self._answers.move_to_end(key)
                 return self._answers[key]
-            result = np.arange(self.items.height)
-            for number, (column, values) in enumerate(where.items()):
+            rows: np.ndarray | None = None
+            for column, values in where.items():
                 passing = self._passing(column, values)
-                result = np.intersect1d(result, passing, assume_unique=True) if number else passing
-            if sum(map(len, where.values())) <= KEPT_VALUES:
-                self._answers[key] = result
-                while len(self._answers) > 1 and (  # the least recently used are dropped
-                    len(self._answers) > KEPT_ANSWERS
-                    or sum(map(len, self._answers.values())) > KEPT * len(self.items)
-                ):
-                    self._answers.popitem(last=False)
-            return result
+                if rows is not None:
+                    passing = np.intersect1d(rows, passing, assume_unique=True)
+                rows = passing
+            if rows is None:
+                rows = np.arange(self.items.height)
+            if sum(map(len, where.values())) <= MAX_CACHED_VALUES:
+                self._answers[key] = rows
+                while len(self._answers) > 1 and self._cache_is_full():
+                    self._answers.popitem(last=False)  # the least recently used
+            return rows
+
+    def _cache_is_full(self) -> bool:
+        cached_rows = sum(map(len, self._answers.values()))
+        most_rows = CACHED_ROWS_PER_ITEM * len(self.items)
+        return len(self._answers) > MAX_CACHED_FILTERS or cached_rows > most_rows
 
     def texts(self, column: str) -> pl.Series:
         """A column as texts, or lists of texts; a DataError if there is none, or its type is not supported."""
@@ -338,12 +345,14 @@ class ItemFilters:
                 )
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
-            lists = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
+            is_list = isinstance(cells.dtype, (pl.List, pl.Array)) or separator is not None
             try:
                 # responses show it in words, which models do not read
                 if cells.dtype == pl.Duration:
                     raise DataError(f"column {column!r} holds durations")
-                self._texts[column] = as_list(cells, separator or "|") if lists else as_text(cells)
+                self._texts[column] = (
+                    as_list(cells, separator or "|") if is_list else as_text(cells)
+                )
             except (DataError, PolarsError):
                 raise DataError(
                     f"filter columns must have text, numbers, times or lists of these, found column {column!r} of type "
@@ -374,10 +383,8 @@ class ItemFilters:
             places = {value: place for place, value in enumerate(groups["value"].to_list())}
             self._columns[column] = places, groups["row"]
         places, rows = self._columns[column]
-        parts: list[np.ndarray] = [
-            rows[place].to_numpy(writable=True)
-            for place in {places[one] for one in values if one in places}
-        ]
+        known_places = {places[value] for value in values if value in places}
+        parts: list[np.ndarray] = [rows[place].to_numpy(writable=True) for place in known_places]
         if len(parts) == 1:
             return parts[0]
-        return np.unique(np.concatenate([*parts, NONE]))  # a list may have several of the values
+        return np.unique(np.concatenate([*parts, NO_ROWS]))  # a list may have several of the values

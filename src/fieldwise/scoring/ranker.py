@@ -32,14 +32,14 @@ from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import finite, scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
-from fieldwise.scoring.items import NONE, ItemFilters, ItemIndex, ItemTable, top_k_indices
+from fieldwise.scoring.items import NO_ROWS, ItemFilters, ItemIndex, ItemTable, top_k_indices
 
 M = TypeVar("M", bound=Model)
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
-PER_CLUSTER = 64  # sampled heads per cluster for k-means
-MOST = 4096  # maximum number of clusters
-AT_ONCE = 65_536  # heads assigned to clusters at a time
+SAMPLED_HEADS_PER_CLUSTER = 64
+MAX_CLUSTERS = 4096
+HEADS_ASSIGNED_AT_ONCE = 65_536
 
 
 @dataclass(kw_only=True, eq=False)
@@ -67,17 +67,22 @@ class RankingResult:
     scores: dict[str, np.ndarray] = field(default_factory=dict)
     counts: dict[str, int]
     seconds: dict[str, float]
-    preranked: np.ndarray = field(default_factory=lambda: NONE)
+    preranked: np.ndarray = field(default_factory=lambda: NO_ROWS)
     k: int
     prerank: int
     excluded: np.ndarray
     contexts: tuple[Batch | None, Batch | None]
 
+    def keep(self, positions: slice | np.ndarray) -> None:
+        """Keep the rows at some positions, in this order."""
+        self.rows = self.rows[positions]
+        self.scores = {name: values[positions] for name, values in self.scores.items()}
+
     @cached_property
     def items(self) -> pl.DataFrame:
         """The items' rows with all columns, then the scores."""
         return self.index.items[self.rows].with_columns(
-            pl.Series(name, v) for name, v in self.scores.items()
+            pl.Series(name, values) for name, values in self.scores.items()
         )
 
 
@@ -100,43 +105,43 @@ class HeadClusters:
         4,096.
         """
         count, heads, size = stored.heads.shape
-        wanted = (
-            min(MOST, count, max(1, round((10 * count) ** 0.5))) if clusters is None else clusters
-        )
-        if not 1 <= wanted <= count * heads:
+        if clusters is None:
+            clusters = min(MAX_CLUSTERS, count, max(1, round((10 * count) ** 0.5)))
+        if not 1 <= clusters <= count * heads:
             raise ConfigError(
-                f"clusters must be from 1 to the number of heads ({count * heads:,}), found {wanted}"
+                f"clusters must be from 1 to the number of heads ({count * heads:,}), found {clusters}"
             )
         from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
 
         rng = np.random.default_rng(seed)
-        chosen = rng.choice(count, min(count, -(-wanted * PER_CLUSTER // heads)), replace=False)
+        sampled_items = min(count, math.ceil(clusters * SAMPLED_HEADS_PER_CLUSTER / heads))
+        chosen = rng.choice(count, sampled_items, replace=False)
         sample = stored.floats(torch.from_numpy(np.sort(chosen))).reshape(-1, size).numpy()
         means = MiniBatchKMeans(
-            wanted, random_state=seed, n_init=1, batch_size=4096, init="random"
+            clusters, random_state=seed, n_init=1, batch_size=4096, init="random"
         ).fit(sample)
         centres = torch.from_numpy(means.cluster_centers_.astype(np.float32))
-        step = max(1, AT_ONCE // heads)
-        results = []
+        step = max(1, HEADS_ASSIGNED_AT_ONCE // heads)
+        clusters_and_items = []  # as one number each, to sort them fast
         for start in range(0, count, step):
             rows = np.arange(start, min(start + step, count))
             x_MP = stored.floats(slice(start, start + step)).reshape(-1, size)
             nearest = (centres.square().sum(1) - 2 * x_MP @ centres.t()).argmin(1).numpy()
-            results.append(nearest.astype(np.int64) * count + np.repeat(rows, heads))
-        pairs = np.unique(np.concatenate(results))
-        starts = np.searchsorted(pairs, np.arange(wanted + 1) * count)
+            clusters_and_items.append(nearest.astype(np.int64) * count + np.repeat(rows, heads))
+        pairs = np.unique(np.concatenate(clusters_and_items))
+        starts = np.searchsorted(pairs, np.arange(clusters + 1) * count)
         return cls(centres, (pairs % count).astype(np.int32), starts, count)
 
     @classmethod
-    def kept(cls, index: ItemIndex) -> "HeadClusters":
+    def of_index(cls, index: ItemIndex) -> "HeadClusters":
         """The clusters of an index's heads, which the processes of a server share."""
 
         def make() -> dict[str, np.ndarray]:
-            result = cls.of(index.stored)
+            clusters = cls.of(index.stored)
             return {
-                "centres": result.centres.numpy(),
-                "items": result.items,
-                "starts": result.starts,
+                "centres": clusters.centres.numpy(),
+                "items": clusters.items,
+                "starts": clusters.starts,
             }
 
         arrays = index.arrays("clusters", ("centres", "items", "starts"), make)
@@ -151,10 +156,10 @@ class HeadClusters:
         """
         nearness_HC = user_HP @ self.centres.t()
         nearest = torch.topk(nearness_HC, min(nprobe, len(self.centres)), dim=1).indices.numpy()
-        among = np.zeros(self.size, bool)
+        is_candidate = np.zeros(self.size, bool)
         for cluster in np.unique(nearest).tolist():
-            among[self.items[self.starts[cluster] : self.starts[cluster + 1]]] = True
-        return np.flatnonzero(among)
+            is_candidate[self.items[self.starts[cluster] : self.starts[cluster + 1]]] = True
+        return np.flatnonzero(is_candidate)
 
 
 class PreRanker:
@@ -174,11 +179,11 @@ class PreRanker:
             )
         self.network = model.network
         self.nprobe = nprobe
-        one = ItemTable(id_column=index.id_column, items=index.items.head(1))
-        # of a row that completes those of contexts, and is not read
-        self.scorer = CatalogueScorer(model, one)
+        # a row that completes those of contexts, and is not read
+        first_item = ItemTable(id_column=index.id_column, items=index.items.head(1))
+        self.scorer = CatalogueScorer(model, first_item)
         self._stored = index.stored.to(self.scorer.device)
-        self.clusters = None if nprobe is None else HeadClusters.kept(index)
+        self.clusters = None if nprobe is None else HeadClusters.of_index(index)
 
     def user_heads(self, contexts: Batch) -> Tensor:
         """IntTower's user heads of contexts [U, L, H, P]."""
@@ -265,18 +270,22 @@ class Ranker(Generic[M]):
                     "pre-ranking needs the IntTower's index, found a table of items: give the index"
                 )
             self._tower = PreRanker(prerank, items, nprobe)
-        for name in (PRERANK_SCORE, PREDICTION)[prerank is None :]:
+        added_columns = [PREDICTION] if prerank is None else [PRERANK_SCORE, PREDICTION]
+        for name in added_columns:
             if own is None and name in items.items.columns:
                 raise DataError(
                     f"the items must not have a column {name!r}, which is added to results: rename that column"
                 )
         self._scorer = None if bundle is None else CatalogueScorer(bundle, items, own)
         self._all = np.arange(len(items))  # the rows of all items
-        fields = (f for model in (prerank, bundle) if model for f in model.schema.fields)
         # columns with several values are split by the separators of the bundles' fields
-        self.filters = ItemFilters(
-            items.items, {f.column: f.separator for f in fields if f.cell == "list"}
-        )
+        separators: dict[str, str] = {}
+        for model in (prerank, bundle):
+            fields = () if model is None else model.schema.fields
+            separators |= {
+                field.column: field.separator for field in fields if field.cell == "list"
+            }
+        self.filters = ItemFilters(items.items, separators)
 
     def recommend(
         self,
@@ -315,13 +324,14 @@ class Ranker(Generic[M]):
             raise ConfigError(f"k must be at least 1, found {k}")
         if prerank < k:
             raise ConfigError(f"prerank must be at least k, found k {k} and prerank {prerank}")
+        rows = None
+        if candidates is not None:
+            rows = self.index.rows_of(_texts(candidates, "candidates"))
         request = self.prepare(
             context,
             k=k,
             prerank=prerank,
-            candidates=None
-            if candidates is None
-            else self.index.rows_of(_texts(candidates, "candidates")),
+            candidates=rows,
             exclude=self.index.known_rows(_texts(exclude, "exclude")),
             where={
                 column: _texts(values, f"where[{column!r}]") for column, values in where.items()
@@ -336,7 +346,7 @@ class Ranker(Generic[M]):
         k: int,
         prerank: int,
         candidates: np.ndarray | None = None,
-        exclude: np.ndarray = NONE,
+        exclude: np.ndarray = NO_ROWS,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> RankingResult:
         """A request's candidates and encoded context, for `complete`.
@@ -355,19 +365,19 @@ class Ranker(Generic[M]):
             ranking = tower if self._alike and tower is not None else self._scorer.context(context)
         encoded = time.perf_counter()
         rows = self._all if candidates is None else np.unique(candidates)
-        every = len(rows)
+        candidate_count = len(rows)
         if where:  # requests with equal filters share one array
             passing = self.filters.rows(where)
-            rows = (
-                passing if rows is self._all else np.intersect1d(rows, passing, assume_unique=True)
-            )
+            if rows is not self._all:
+                passing = np.intersect1d(rows, passing, assume_unique=True)
+            rows = passing
         excluded = np.unique(exclude)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
         return RankingResult(
             index=self.index,
             rows=rows,
-            counts={"candidates": every, "filtered": len(rows) - len(excluded)},
+            counts={"candidates": candidate_count, "filtered": len(rows) - len(excluded)},
             seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
             k=k,
             prerank=prerank,
@@ -383,38 +393,37 @@ class Ranker(Generic[M]):
         batches.
         """
         began = time.perf_counter()
-        together = [results]
         if self._tower is None:
-            together = [[one] for one in results]
-            for one in results:
-                one.rows = np.delete(one.rows, one.excluded)
+            for result in results:
+                result.rows = np.delete(result.rows, result.excluded)
         else:
             self._prerank(self._tower, results)
         preranked = time.perf_counter()
-        for some in together:
-            if self.bundle is None or self._scorer is None:
-                for one in some:
-                    one.rows, one.scores = (
-                        one.rows[: one.k],
-                        {name: v[: one.k] for name, v in one.scores.items()},
-                    )
-                continue
-            contexts = [one.contexts[1] for one in some if one.contexts[1] is not None]
-            batch = stacked(contexts, self._scorer.split.context.num_bags)
-            ranked = self.rank(batch, [one.rows for one in some], [one.k for one in some])
-            for one, (places, score) in zip(some, ranked, strict=True):
-                one.rows, one.scores = (
-                    one.rows[places],
-                    {name: v[places] for name, v in one.scores.items()},
-                )
-                one.scores[PREDICTION] = self.bundle.main_prediction(score)
-        for one in results:
-            one.counts["ranked"] = len(one.rows)
-            one.contexts = (None, None)
+        if self.bundle is None:
+            for result in results:
+                result.keep(slice(result.k))
+        elif self._tower is None:
+            for result in results:
+                self._rank(self.bundle, [result])
+        else:
+            self._rank(self.bundle, results)
+        for result in results:
+            result.counts["ranked"] = len(result.rows)
+            result.contexts = (None, None)
             if self._tower is not None:
-                one.seconds["prerank"] = preranked - began
-            one.seconds["rank"] = time.perf_counter() - preranked
+                result.seconds["prerank"] = preranked - began
+            result.seconds["rank"] = time.perf_counter() - preranked
         return results
+
+    def _rank(self, bundle: M, results: Sequence[RankingResult]) -> None:
+        """Narrow each request's rows down to the best k by the bundle, best first; all are scored in common batches."""
+        contexts = [result.contexts[1] for result in results if result.contexts[1] is not None]
+        batch = stacked(contexts, self.scorer.split.context.num_bags)
+        rows = [result.rows for result in results]
+        ranked = self.rank(batch, rows, [result.k for result in results])
+        for result, (positions, score) in zip(results, ranked, strict=True):
+            result.keep(positions)
+            result.scores[PREDICTION] = bundle.main_prediction(score)
 
     @cached_property
     def scorer(self) -> CatalogueScorer:
@@ -439,15 +448,14 @@ class Ranker(Generic[M]):
             rows: the items to rank in each context.
             k: maximum number of items in each.
         """
-        lengths = [len(own) for own in rows]
+        lengths = [len(context_rows) for context_rows in rows]
         owner = np.repeat(np.arange(len(rows)), lengths)  # repeat_interleave is slow for few rows
         scores = self.scorer.score(
             contexts, torch.from_numpy(np.concatenate(rows)), torch.from_numpy(owner)
         )[:, 0]
-        for own, most, score in zip(
-            rows, k, np.split(scores, np.cumsum(lengths)[:-1]), strict=True
-        ):
-            best = top_k_indices(score, most, place=own)
+        scores_by_context = np.split(scores, np.cumsum(lengths)[:-1])
+        for context_rows, most, score in zip(rows, k, scores_by_context, strict=True):
+            best = top_k_indices(score, most, place=context_rows)
             yield best, score[best]
 
     @cached_property
@@ -455,49 +463,48 @@ class Ranker(Generic[M]):
         """Whether both bundles encode contexts the same way."""
         if self._tower is None or self._scorer is None:
             return False
-        one = self._tower.scorer
-        other = self._scorer
+        tower = self._tower.scorer
+        ranker = self._scorer
         return (
-            one.columns == other.columns
-            and one.split.context.layout == other.split.context.layout
-            and one.model.encoder.to_json() == other.model.encoder.to_json()
+            tower.columns == ranker.columns
+            and tower.split.context.layout == ranker.split.context.layout
+            and tower.model.encoder.to_json() == ranker.model.encoder.to_json()
         )
 
     def _prerank(self, tower: PreRanker, results: Sequence[RankingResult]) -> None:
         """Narrow each request's rows down to the best k' by IntTower, best first."""
-        contexts = [one.contexts[0] for one in results if one.contexts[0] is not None]
+        contexts = [result.contexts[0] for result in results if result.contexts[0] is not None]
         heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
         groups: dict[int, list[int]] = {}
-        for number, (one, user_LHP) in enumerate(zip(results, heads, strict=True)):
-            passing = one.counts["filtered"]
-            if (
-                tower.clusters is not None
-                and tower.nprobe is not None
-                and 2 * passing > len(self.index)
-            ):
-                # only items near the user's heads, if these are enough
-                candidates = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
-                if one.rows is not self._all:
-                    candidates = np.intersect1d(candidates, one.rows, assume_unique=True)
-                excluded = np.flatnonzero(
-                    np.isin(candidates, one.rows[one.excluded], assume_unique=True)
-                )
-                if len(candidates) - len(excluded) >= min(one.prerank, passing):
-                    one.rows = candidates
-                    one.excluded = excluded
-            groups.setdefault(id(one.rows), []).append(number)
+        for number, (result, user_LHP) in enumerate(zip(results, heads, strict=True)):
+            most_pass = 2 * result.counts["filtered"] > len(self.index)
+            if tower.clusters is not None and tower.nprobe is not None and most_pass:
+                near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+                self._keep_near(result, near)
+            groups.setdefault(id(result.rows), []).append(number)
         for numbers in groups.values():
             rows = results[numbers[0]].rows
             scores = tower.score(heads[numbers], None if rows is self._all else rows)
-            for one, score_R in zip((results[number] for number in numbers), scores, strict=True):
-                own = rows
-                if len(one.excluded):
-                    score_R = np.delete(score_R, one.excluded)
-                    own = np.delete(rows, one.excluded)
-                best = top_k_indices(score_R, one.prerank)
-                one.rows = one.preranked = own[best]
-                one.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
-                one.counts |= {"scored": len(score_R), "preranked": len(best)}
+            for number, score_R in zip(numbers, scores, strict=True):
+                result = results[number]
+                remaining = rows
+                if len(result.excluded):
+                    score_R = np.delete(score_R, result.excluded)
+                    remaining = np.delete(rows, result.excluded)
+                best = top_k_indices(score_R, result.prerank)
+                result.rows = result.preranked = remaining[best]
+                result.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
+                result.counts |= {"scored": len(score_R), "preranked": len(best)}
+
+    def _keep_near(self, result: RankingResult, near: np.ndarray) -> None:
+        """Keep only the items near the user's heads, if these are enough."""
+        if result.rows is not self._all:
+            near = np.intersect1d(near, result.rows, assume_unique=True)
+        excluded_rows = result.rows[result.excluded]
+        excluded = np.flatnonzero(np.isin(near, excluded_rows, assume_unique=True))
+        if len(near) - len(excluded) >= min(result.prerank, result.counts["filtered"]):
+            result.rows = near
+            result.excluded = excluded
 
 
 def _texts(values: Iterable[Any], name: str) -> list[str]:
@@ -505,13 +512,13 @@ def _texts(values: Iterable[Any], name: str) -> list[str]:
     if isinstance(values, (str, bytes, Mapping)):
         raise ConfigError(f"{name} must be a list of values, found {values!r}: put it into a list")
     try:
-        given = [value.item() if isinstance(value, np.generic) else value for value in values]
-        if any(
-            value is None or (isinstance(value, float) and not math.isfinite(value))
-            for value in given
-        ):
-            raise TypeError
-        return [cell_text(value) or "" for value in given]
+        texts = []
+        for given in values:
+            value = given.item() if isinstance(given, np.generic) else given
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                raise TypeError
+            texts.append(cell_text(value) or "")
+        return texts
     except TypeError:
         raise ConfigError(
             f"{name} must hold texts, numbers or booleans, each {ONE_VALUE}"

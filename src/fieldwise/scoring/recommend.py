@@ -30,7 +30,8 @@ RANK = "rank"
 SOURCE = "source"
 MODEL = "model"
 POPULARITY = "popularity"
-PAIRS_AT_ONCE = 131_072  # pairs of users and items per block
+PAIRS_PER_BLOCK = 131_072
+"""Of users and items."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,45 +149,50 @@ def recommended_blocks(
             raise DataError(
                 f"the log must have the column {column!r}, found {', '.join(log.columns)}"
             )
-    if taken := sorted({RANK, PREDICTION, SOURCE}.intersection((user, *shown))):
+    taken = sorted({RANK, PREDICTION, SOURCE}.intersection((user, *shown)))
+    if taken:
         raise DataError(
             f"recommendations have a column {taken[0]!r}: rename the log's column of this name"
         )
     log = empty_as_null(log, user, item)
-    people, own = _people(log, user, users)
+    people, their_rows = _people(log, user, users)
     items = latest_values(log, item, [schema], "item")
-    latest = latest_values(own, user, [schema], "user")
+    latest = latest_values(their_rows, user, [schema], "user")
     contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
-    own_columns = {*shown, *(f.column for f in schema.with_role("item"))}
-    ranker = Ranker(model, ItemTable(id_column=item, items=items), own=own_columns)
+    item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
+    ranker = Ranker(model, ItemTable(id_column=item, items=items), own=item_columns)
     encoded = ranker.encode(contexts)
-    place = np.full(len(people), -1)  # of a user's context, if the model knows the user
-    known = _known(model, contexts[user])
-    place[people.is_in(contexts[user].implode()).to_numpy()] = np.where(
-        known, np.arange(len(known)), -1
-    )
-    seen = _seen(_excluded_rows(own, schema, exclude_seen), people, items, item)
-    popular = np.empty(0) if (place >= 0).all() else _popularity(log, items, item, schema)
+    # the row of each user's context; -1 for a user whom the model does not know
+    context_rows = np.full(len(people), -1)
+    known_contexts = np.where(_is_known(model, contexts[user]), np.arange(contexts.height), -1)
+    context_rows[people.is_in(contexts[user].implode()).to_numpy()] = known_contexts
+    seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
+    popularity = np.empty(0)
+    if (context_rows < 0).any():
+        popularity = _popularity(log, items, item, schema)
     reports.begin("recommendation", len(people) * items.height)
-    size = max(1, PAIRS_AT_ONCE // max(1, items.height))
-    for first in range(0, len(people), size):
-        part = slice(first, min(first + size, len(people)))
-        by_model = place[part] >= 0
-        left = [np.delete(np.arange(items.height), gone) for gone in seen[part]]
-        batch, _ = encoded.batch(torch.from_numpy(place[part][by_model]))
-        of_known = [some for some, is_known in zip(left, by_model, strict=True) if is_known]
-        ranked = ranker.rank(batch, of_known, [n] * len(of_known)) if of_known else iter(())
+    block_users = max(1, PAIRS_PER_BLOCK // max(1, items.height))
+    for first in range(0, len(people), block_users):
+        block = slice(first, min(first + block_users, len(people)))
+        by_model = context_rows[block] >= 0
+        candidates = [np.delete(np.arange(items.height), excluded) for excluded in seen[block]]
+        ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
+        if by_model.any():
+            batch, _ = encoded.batch(torch.from_numpy(context_rows[block][by_model]))
+            of_known = [candidates[position] for position in np.flatnonzero(by_model)]
+            ranked = ranker.rank(batch, of_known, [n] * len(of_known))
         best: list[np.ndarray] = []
-        value: list[np.ndarray] = []
-        for some, is_known in zip(left, by_model, strict=True):
+        predictions: list[np.ndarray] = []
+        for item_rows, is_known in zip(candidates, by_model, strict=True):
             if is_known:
-                places, score = next(ranked)
-                value.append(model.main_prediction(score))
+                positions, score = next(ranked)
+                predictions.append(model.main_prediction(score))
             else:
-                places = top_k_indices(popular[some], n)
-                value.append(np.full(len(places), np.nan))
-            best.append(some[places])
-        yield _as_rows(people[part], items.select(shown), by_model, best, np.concatenate(value))
+                positions = top_k_indices(popularity[item_rows], n)
+                predictions.append(np.full(len(positions), np.nan))
+            best.append(item_rows[positions])
+        prediction = np.concatenate(predictions)
+        yield _as_rows(people[block], items.select(shown), by_model, best, prediction)
         reports.add(len(best) * items.height)
 
 
@@ -202,17 +208,17 @@ def _as_rows(
     items: pl.DataFrame,
     by_model: np.ndarray,
     best: list[np.ndarray],
-    value: np.ndarray,
+    prediction: np.ndarray,
 ) -> pl.DataFrame:
     """A row per user and item, from the numbers of each user's best items."""
-    counts = [len(one) for one in best]
+    counts = [len(item_rows) for item_rows in best]
     results = {
         RANK: np.concatenate([np.arange(1, count + 1) for count in counts]),
-        PREDICTION: pl.Series(value).fill_nan(None),
+        PREDICTION: pl.Series(prediction).fill_nan(None),
         SOURCE: pl.Series([POPULARITY, MODEL])[np.repeat(by_model.astype(int), counts)],
     }
-    who = people[np.repeat(np.arange(len(people)), counts)].to_frame()
-    return pl.concat([who, items[np.concatenate(best)], pl.DataFrame(results)], how="horizontal")
+    users = people[np.repeat(np.arange(len(people)), counts)].to_frame()
+    return pl.concat([users, items[np.concatenate(best)], pl.DataFrame(results)], how="horizontal")
 
 
 def _people(
@@ -242,45 +248,49 @@ def _people(
     names = names.unique(maintain_order=True)
     texts = as_text(ids)
     rows = texts.is_in(names.implode()).fill_null(value=False)
-    own = log.filter(rows)
-    known = pl.DataFrame({"name": texts.filter(rows), "id": own.get_column(column)}).unique("name")
-    result = names.to_frame("name").join(known, on="name", how="left", maintain_order="left")
-    people = result["id"].fill_null(names.cast(ids.dtype, strict=False)).alias(column)
+    their_rows = log.filter(rows)
+    ids_of_names = pl.DataFrame({"name": texts.filter(rows), "id": their_rows.get_column(column)})
+    named = names.to_frame("name").join(
+        ids_of_names.unique("name"), on="name", how="left", maintain_order="left"
+    )
+    people = named["id"].fill_null(names.cast(ids.dtype, strict=False)).alias(column)
     if people.null_count():
         name = names[int(people.is_null().arg_max() or 0)]
         raise DataError(
             f"a user must be a value of the log's column {column!r}, of type {ids.dtype}, found {name!r}: correct it"
         )
-    return people, own
+    return people, their_rows
 
 
-def _known(model: Model, users: pl.Series) -> np.ndarray:
+def _is_known(model: Model, users: pl.Series) -> np.ndarray:
     """Whether the model has learned each user; all are known to a model that has learned no ids of users."""
-    pairs = zip(model.encoder.fields, model.encoder.fitted, strict=True)
-    learned = [
-        result for f, result in pairs if f.column == users.name and isinstance(result, Vocabulary)
-    ]
     texts = as_text(users)
-    known = np.ones(len(users), bool)
-    for result in learned:
-        known &= result.ids(texts) != UNKNOWN
-    return known
+    is_known = np.ones(len(users), bool)
+    for field, fitted in zip(model.encoder.fields, model.encoder.fitted, strict=True):
+        if field.column == users.name and isinstance(fitted, Vocabulary):
+            is_known &= fitted.ids(texts) != UNKNOWN
+    return is_known
 
 
-def _excluded_rows(own: pl.DataFrame, schema: Schema, exclude_seen: Seen) -> pl.DataFrame:
+def _excluded_rows(rows: pl.DataFrame, schema: Schema, exclude_seen: Seen) -> pl.DataFrame:
     """The rows of users whose items are excluded."""
     if exclude_seen is False:
-        return own.clear()
-    if exclude_seen is True:
-        return own
-    positive = positive_rows(own, schema.label)
-    return own if positive is None else own.filter(positive)
+        return rows.clear()
+    return rows if exclude_seen is True else _positive_rows(rows, schema)
 
 
-def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) -> list[np.ndarray]:
+def _positive_rows(rows: pl.DataFrame, schema: Schema) -> pl.DataFrame:
+    """The rows with a positive label; all without a binary one."""
+    is_positive = positive_rows(rows, schema.label)
+    return rows if is_positive is None else rows.filter(is_positive)
+
+
+def _seen(
+    rows: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str
+) -> list[np.ndarray]:
     """The numbers of the items in some rows of each user."""
     user = people.name
-    pairs = own.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
+    pairs = rows.select(pl.col(user).alias("user"), pl.col(item).alias("item")).unique()
     pairs = pairs.join(pl.DataFrame({"user": people}).with_row_index("u"), on="user")
     pairs = pairs.join(pl.DataFrame({"item": items[item]}).with_row_index("i"), on="item").sort(
         "u", "i"
@@ -291,13 +301,11 @@ def _seen(own: pl.DataFrame, people: pl.Series, items: pl.DataFrame, item: str) 
 
 def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> np.ndarray:
     """The number of rows that count for each item."""
-    positive = positive_rows(log, schema.label)
-    rows = log if positive is None else log.filter(positive)
-    counts = rows.get_column(item).drop_nulls().value_counts(name="rows")
+    counts = _positive_rows(log, schema).get_column(item).drop_nulls().value_counts(name="rows")
     of_items = (
         items.select(item)
         .join(counts, on=item, how="left", maintain_order="left")["rows"]
         .fill_null(0)
     )
-    result: np.ndarray = of_items.to_numpy().astype(np.float64)
-    return result
+    popularity: np.ndarray = of_items.to_numpy().astype(np.float64)
+    return popularity
