@@ -122,6 +122,7 @@ def _refuse_constant(word: str) -> NoReturn:
 class _JsonColumns:
     """The columns of JSON Lines: every key of any line, with the type that holds all of its values.
 
+    >>> from pathlib import Path
     >>> columns = _JsonColumns()
     >>> first, second = pl.DataFrame({"a": [1]}), pl.DataFrame({"a": [2.5], "b": ["x"]})
     >>> for frame in (first, second):
