@@ -238,8 +238,9 @@ def trace_request(_: Path) -> tuple[int, int]:
     import fieldwise
     from fieldwise.serving import Ranker, item_table
     from fieldwise.serving.http import create_app
-    from fieldwise.serving.service import Service, UserLog, tables_of_log
+    from fieldwise.serving.service import Service
     from fieldwise.serving.stores import Lookup, Stores, TableStore
+    from fieldwise.serving.user_log import UserLog, tables_of_log
 
     log = fieldwise.simulate(2_000, users=50, items=30)
     names = "user_id", "gender", "item_id", "genres", "device"

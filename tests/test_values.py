@@ -35,8 +35,8 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.serving.rows import frame_of, values_of
-from fieldwise.serving.service import UserLog, tables_of_log
 from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.serving.user_log import UserLog, tables_of_log
 
 TIMES = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2200, 1, 1))
 SPANS = st.timedeltas(dt.timedelta(-400), dt.timedelta(400))

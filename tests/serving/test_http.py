@@ -175,7 +175,7 @@ def test_without_an_index_or_users(ranker, cascade):
 
 
 def test_a_tower_alone_recommends_and_scores(tower, cascade):
-    alone = client(Service(cascade=Ranker(None, cascade.index, prerank=tower)))
+    alone = client(Service(ranker=Ranker(None, cascade.index, prerank=tower)))
     result = alone.post("/v1/recommend", {"context": CONTEXT, "k": 3}).json()["items"]
     scores = tower.score(
         catalogue().with_columns(user=pl.lit("u1"), history=pl.lit("i1|i2"), device=pl.lit("tv"))

@@ -99,7 +99,7 @@ def test_items_are_made_plain_once_an_index(service, monkeypatch):
     monkeypatch.setattr(
         memory, "plain_table", lambda frame: made.append(frame.columns) or plain_table(frame)
     )
-    again = Service(service.bundle, service.cascade)
+    again = Service(service.bundle, service.ranker)
     again.warm_up()
     for _ in range(2):
         (row,) = asyncio.run(again.item_rows.get(["i7"]))
@@ -112,4 +112,4 @@ def test_items_are_made_plain_once_an_index(service, monkeypatch):
 )
 def test_a_title_must_be_text(service, title, what):
     with pytest.raises(ConfigError, match=f"found '{title}' with {what}"):
-        Service(service.bundle, service.cascade, title=title)
+        Service(service.bundle, service.ranker, title=title)

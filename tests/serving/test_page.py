@@ -34,8 +34,9 @@ from fieldwise.explain.attribution import pair_interactions
 from fieldwise.models.build import build_network
 from fieldwise.serving import ItemTable, Ranker, build_index, item_table
 from fieldwise.serving.browser import title_column
-from fieldwise.serving.service import Service, tables_of_log, varying_columns
+from fieldwise.serving.service import Service
 from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
+from fieldwise.serving.user_log import tables_of_log, varying_columns
 
 USERS = pl.DataFrame(
     {"user": ["u1", "u2", "U10"], "history": ["i1|i2", None, "i3"], "since": ["2026", None, "2025"]}
@@ -255,6 +256,9 @@ def test_users_of_a_database_are_found_and_not_counted(ranker):
     assert [one["columns"] for one in without.get("/v1/users/u1").json()["degraded"]] == [
         ["history"]
     ]
+    assert (
+        'fieldwise_degraded_total{reason="gone",store="users"} 1.0' in without.get("/metrics").text
+    )
 
 
 def test_items_by_id_or_title(server):

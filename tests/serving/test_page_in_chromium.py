@@ -24,8 +24,9 @@ from serving.test_page import Sorted
 from fieldwise import AutoInt
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.http import ServerSettings, create_app
-from fieldwise.serving.service import Service, UserLog
+from fieldwise.serving.service import Service
 from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.serving.user_log import UserLog
 
 CHROMIUM = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

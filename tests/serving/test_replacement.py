@@ -61,7 +61,7 @@ def place(tmp_path, tower, ranker):
     manifests = [tmp_path / "tower/bundle.json", tmp_path / "ranker/bundle.json", place.manifest]
     place.build, place.load, place.settle, place.live = build, load, settle, Live(load())
     place.watcher = Watcher(place.live, load, manifests, every=60, note=place.notes.append)
-    place.size = lambda: len(place.live.service.cascade.index)
+    place.size = lambda: len(place.live.service.ranker.index)
     return place
 
 
@@ -75,7 +75,7 @@ def test_a_newer_index_replaces_the_old_one_once_it_stays(place):
     assert place.size() == 30
     place.watcher.poll()
     assert (place.size(), place.live.replaced, place.live.refused) == (7, 1, None)
-    assert place.live.service.cascade.filters.prepared == ["genres"], (
+    assert place.live.service.ranker.filters.prepared == ["genres"], (
         "filters that were asked for are ready"
     )
     assert "7 items" in place.notes[0]
@@ -97,7 +97,7 @@ def test_a_newer_tower_waits_for_its_index(place, build):
     place.build(catalogue(), newer)
     place.settle()
     assert place.live.refused is None
-    assert place.live.service.cascade.prerank.digest == newer.digest
+    assert place.live.service.ranker.prerank.digest == newer.digest
     assert best(place.live.service) != before
 
 
@@ -199,8 +199,8 @@ def test_what_was_replaced_is_freed_at_once(place):
         service = place.live.service
         old = (
             weakref.ref(service),
-            weakref.ref(service.cascade._scorer),
-            weakref.ref(service.cascade),
+            weakref.ref(service.ranker._scorer),
+            weakref.ref(service.ranker),
         )
         del service
         place.build(catalogue().head(7))
@@ -233,7 +233,7 @@ def test_readiness_and_metrics(place):
     place.live.watched = lambda: "gone: /secret/place"
     about = server.get("/readyz").json()
     assert about["refused"] == "the index /secret/place is damaged"
-    assert about["index"] == place.live.service.cascade.index.generation
+    assert about["index"] == place.live.service.ranker.index.generation
     assert "fieldwise_replacement_refused 1.0" in server.get("/metrics").text
     closed = client(place.live, token="t").get("/readyz")
     assert "/secret" not in closed.text, "paths are shown with the token alone"
@@ -273,7 +273,7 @@ def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
     }
 
     def expected(service):
-        items = service.cascade.recommend(CONTEXT, k=30)
+        items = service.ranker.recommend(CONTEXT, k=30)
         pairs = zip(items.items["item"], items.scores["prediction"], strict=True)
         return {
             "predict": service.bundle.score(rows),
@@ -293,7 +293,7 @@ def test_a_request_is_answered_whole_by_one_service(ranker, build, monkeypatch):
     wanted = {service: expected(service) for service in (old, new)}
     assert wanted[old]["recommend"][0] != wanted[new]["recommend"][0]
     monkeypatch.setattr(old, "predict_all", held(old.predict_all))
-    monkeypatch.setattr(old.cascade, "prepare", held(old.cascade.prepare))
+    monkeypatch.setattr(old.ranker, "prepare", held(old.ranker.prepare))
     monkeypatch.setattr(routes, "explanations", held(routes.explanations))
 
     async def answered(name):

@@ -31,9 +31,10 @@ from fieldwise.scoring.recommend import recommend
 from fieldwise.serving import Ranker, item_table
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.rows import RequestError
-from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
+from fieldwise.serving.service import Service
 from fieldwise.serving.settings import Sources
 from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.serving.user_log import UserLog, tables_of_log, varying_columns
 
 LOG = log(90, seed=3).with_columns(
     time=pl.Series(np.random.default_rng(1).permutation(90)), click=pl.Series([0, 0, 1] * 30)

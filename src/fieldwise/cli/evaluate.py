@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.labels import LabelledRows
     from fieldwise.evaluation.calibration import Method
-    from fieldwise.serving.evaluate import CascadeReport
+    from fieldwise.scoring.evaluate import CascadeReport
 
 NO_CALIBRATION = "none"
 OPTIONS_OF = {"--calibrate": ("out", "overwrite"), "--prerank": ("index", "nprobe", "rows")}
@@ -302,17 +302,17 @@ def _show_figures(facts: Mapping[str, Any]) -> None:
 
 def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
     """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
+    from fieldwise.scoring.evaluate import evaluate_cascade
     from fieldwise.scoring.ranker import Ranker
-    from fieldwise.serving.evaluate import evaluate_cascade
     from fieldwise.serving.index import open_index
 
     preranked = _preranked(options.ranking.candidates)
     assert options.index is not None, "checked before"
     assert options.data is not None, "checked before"
     tower = opt.load_bundle(prerank, options.device)
-    ranker = opt.load_bundle(options.bundle, options.device)
-    cascade = Ranker(ranker, open_index(options.index), prerank=tower, nprobe=options.nprobe)
-    text_columns = [*ranker.schema.text_columns, *tower.schema.text_columns]
+    bundle = opt.load_bundle(options.bundle, options.device)
+    cascade = Ranker(bundle, open_index(options.index), prerank=tower, nprobe=options.nprobe)
+    text_columns = [*bundle.schema.text_columns, *tower.schema.text_columns]
     table = options.reading.table(options.data, text_columns)
     contexts = show.drawn_rows(table, options.rows or DEFAULT_CONTEXTS, "rows sampled as contexts")
     returned = options.ranking.k or DEFAULT_RETURNED

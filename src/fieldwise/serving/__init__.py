@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fieldwise.scoring.evaluate import CascadeReport, evaluate_cascade
     from fieldwise.scoring.items import ItemIndex, ItemTable, item_table
     from fieldwise.scoring.ranker import Ranker, RankingResult
-    from fieldwise.serving.evaluate import CascadeReport, evaluate_cascade
     from fieldwise.serving.index import (
         Changes,
         build_index,
@@ -34,9 +34,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "fieldwise.scoring.evaluate": ("CascadeReport", "evaluate_cascade"),
     "fieldwise.scoring.items": ("ItemIndex", "ItemTable", "item_table"),
     "fieldwise.scoring.ranker": ("Ranker", "RankingResult"),
-    "fieldwise.serving.evaluate": ("CascadeReport", "evaluate_cascade"),
     "fieldwise.serving.index": (
         "Changes",
         "build_index",

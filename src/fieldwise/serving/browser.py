@@ -36,14 +36,14 @@ class Browser:
     def __init__(
         self,
         bundle: Bundle,
-        cascade: Ranker[Bundle] | None,
+        ranker: Ranker[Bundle] | None,
         title: str | None = None,
         varying: Sequence[str] = (),
     ) -> None:
         self._varying = list(varying)
         self._bundle = bundle
-        self._cascade = cascade
-        self._index = cascade.index if cascade else None
+        self._ranker = ranker
+        self._index = ranker.index if ranker else None
         self._given_title = title
         if title is not None:
             _check_title(title, {} if self._index is None else self._index.items.schema)
@@ -67,7 +67,7 @@ class Browser:
             "model": {**_named(self._bundle), "quality": _quality_sentences(self._bundle)},
             "labels": labels,
             "fields": [self._about_field(bundle, field) for bundle, field in self._fields],
-            "items": None if self._cascade is None else self._about_items(self._cascade),
+            "items": None if self._ranker is None else self._about_items(self._ranker),
         }
 
     @cached_property
@@ -98,8 +98,8 @@ class Browser:
     def _fields(self) -> list[tuple[Bundle, Field]]:
         """The fields of a request, one per column, each with the bundle that reads it."""
         bundles = [self._bundle]
-        if self._cascade is not None and self._cascade.prerank is not None:
-            bundles.append(self._cascade.prerank)
+        if self._ranker is not None and self._ranker.prerank is not None:
+            bundles.append(self._ranker.prerank)
         by_column: dict[str, tuple[Bundle, Field]] = {}
         for bundle in bundles:
             for field in bundle.schema.fields:
@@ -140,10 +140,10 @@ class Browser:
         items = sum(value in index.places for value in frequent)
         return 2 * items > len(frequent)
 
-    def _about_items(self, cascade: Ranker[Bundle]) -> dict[str, Any]:
+    def _about_items(self, ranker: Ranker[Bundle]) -> dict[str, Any]:
         def choices(column: str) -> list[str] | None:
             try:
-                texts = cascade.filters.texts(column)
+                texts = ranker.filters.texts(column)
             except DataError:
                 return None
             if isinstance(texts.dtype, pl.List):
@@ -151,15 +151,15 @@ class Browser:
             return _choices(texts.drop_nulls().unique())
 
         return {
-            "count": len(cascade.index),
-            "column": cascade.index.id_column,
+            "count": len(ranker.index),
+            "column": ranker.index.id_column,
             "title": self.title,
             "columns": [
-                {"name": name, "values": choices(name)} for name in cascade.index.items.columns
+                {"name": name, "values": choices(name)} for name in ranker.index.items.columns
             ],
             "varying": self._varying,
-            "prerank": None if cascade.prerank is None else _named(cascade.prerank),
-            "ranked": cascade.bundle is not None,
+            "prerank": None if ranker.prerank is None else _named(ranker.prerank),
+            "ranked": ranker.bundle is not None,
         }
 
 

@@ -25,9 +25,10 @@ from fieldwise.scoring import seen_words
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
 from fieldwise.serving.index import build_index, open_index
-from fieldwise.serving.service import Service, UserLog, tables_of_log, varying_columns
+from fieldwise.serving.service import Service
 from fieldwise.serving.settings import Sources
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
+from fieldwise.serving.user_log import UserLog, tables_of_log, varying_columns
 from fieldwise.storage.arrays import SharedArrays
 from fieldwise.storage.files import one_writer, scratch_folder
 
@@ -61,7 +62,7 @@ class ServiceLoader:
     >>> log.write_parquet(folder / "log.parquet")
     >>> _ = fitted.bundle_.save(folder / "bundle")
     >>> service = ServiceLoader(Sources(bundle=folder / "bundle", log=folder / "log.parquet"))()
-    >>> service.ranked, len(service.recommender.index)
+    >>> service.ranked, len(service.required_ranker.index)
     ('all', 10)
     """
 
@@ -144,16 +145,16 @@ class ServiceLoader:
         for folder in sources.folders:
             loaded = self._loaded.pop(folder, None)
             bundles[folder] = self._bundle(folder) if loaded is None else loaded
-        ranker = None if sources.bundle is None else bundles[sources.bundle]
-        recommends: Ranker[Bundle] | None = None
+        bundle = None if sources.bundle is None else bundles[sources.bundle]
+        ranker: Ranker[Bundle] | None = None
         if sources.prerank is not None:
             tower = bundles[sources.prerank]
-            recommends = Ranker(ranker, self._index(tower), prerank=tower, nprobe=sources.nprobe)
-        elif ranker is not None and self.catalogue is not None:
-            recommends = self._ranker_of_all_items(ranker, self.catalogue)
+            ranker = Ranker(bundle, self._index(tower), prerank=tower, nprobe=sources.nprobe)
+        elif bundle is not None and self.catalogue is not None:
+            ranker = self._ranker_of_all_items(bundle, self.catalogue)
         service = Service(
+            bundle,
             ranker,
-            recommends,
             log=self.log,
             exclude_seen=sources.exclude_seen,
             title=sources.title,
@@ -239,7 +240,7 @@ class ServiceLoader:
             raise type(e)(f"{source}: ", *e.args) from None
 
     def _ranker_of_all_items(
-        self, ranker: Bundle, catalogue: pl.DataFrame
+        self, bundle: Bundle, catalogue: pl.DataFrame
     ) -> Ranker[Bundle] | None:
         """Ranking of all items by one bundle; None, with a sentence, if it cannot rank or there are too many items."""
         sources = self._sources
@@ -254,7 +255,7 @@ class ServiceLoader:
         except DataError as e:  # they cannot be looked up either
             raise DataError(f"{sources.items or sources.log}: ", *e.args) from None
         try:
-            return Ranker(ranker, item_table(catalogue, self.item_id))
+            return Ranker(bundle, item_table(catalogue, self.item_id))
         except FieldwiseError as e:
             if sources.log is not None:
                 raise

@@ -74,7 +74,7 @@ def scoring_routes(state: AppState) -> APIRouter:
 
     async def enriched(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
         service = state.live.service
-        items = service.item_rows if service.cascade else None
+        items = service.item_rows if service.ranker else None
         return await stores.rows(rows, service.bundle.schema.fields, items, missing=service.missing)
 
     @routes.post(
@@ -265,11 +265,12 @@ def user_routes(state: AppState) -> APIRouter:
         stored, degraded = await state.stores.context(
             id, {}, stored_fields, missing=service.missing
         )
-        answer = {
+        answer: dict[str, Any] = {
             "id": id,
             "fields": {column: filled(value) for column, value in stored.items()},
+            "context": {},
+            "seen": None,
             "position": users.store.position(id),
-            "degraded": degraded,
         }
         if service.log is not None:
             latest = service.log.context(id)
@@ -279,7 +280,7 @@ def user_routes(state: AppState) -> APIRouter:
             context = values_of(latest, context_fields, "context", missing=service.missing)
             answer["context"] = {column: filled(value) for column, value in context.items()}
             answer["seen"] = len(service.log.used(id))
-        return answer
+        return state.answer(answer, degraded)
 
     return routes
 

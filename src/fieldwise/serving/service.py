@@ -1,7 +1,4 @@
-"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items.
-
-A log of users' rows (`UserLog`) gives the items in them and the context of the latest one.
-"""
+"""The service behind the server, without HTTP: predictions, recommendations, explanations, similar items."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -32,9 +29,7 @@ from fieldwise.serving.rows import (
     values_of,
 )
 from fieldwise.serving.stores import Lookup, TableStore
-from fieldwise.serving.user_log import UserLog, tables_of_log, varying_columns
-
-__all__ = ["Service", "UserLog", "tables_of_log", "varying_columns"]
+from fieldwise.serving.user_log import UserLog
 
 ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT")
@@ -46,9 +41,8 @@ class Service:
     """Bundles that serve requests of plain values; what a request gets wrong is a RequestError.
 
     Args:
-        ranker: the bundle that scores, explains and ranks rows.
-        cascade: the recommender, with two stages or ranking every item; its ranking bundle is
-            `ranker`.
+        bundle: the bundle that scores, explains and ranks rows; the ranker's if omitted.
+        ranker: recommends, with two stages or ranking every item; its ranking bundle is `bundle`.
         log: users' rows: the items in them, and the latest contexts.
         exclude_seen: which items of a user's rows to exclude, unless a request overrides it: those
             of `positive` rows (of all, if the log does not say which are positive), all or none.
@@ -60,33 +54,32 @@ class Service:
         browser: the page's descriptions of this service.
 
     Errors:
-        ConfigError: neither a ranker nor a cascade; items do not have the column of titles.
+        ConfigError: neither a bundle nor a ranker; items do not have the column of titles.
     """
 
     def __init__(
         self,
-        ranker: Bundle | None = None,
-        cascade: Ranker[Bundle] | None = None,
+        bundle: Bundle | None = None,
+        ranker: Ranker[Bundle] | None = None,
         *,
         log: UserLog | None = None,
         exclude_seen: Seen = EXCLUDE_SEEN,
         title: str | None = None,
         varying: Sequence[str] = (),
     ) -> None:
-        bundle = ranker
-        if bundle is None and cascade is not None:
-            bundle = cascade.bundle or cascade.prerank
+        if bundle is None and ranker is not None:
+            bundle = ranker.bundle or ranker.prerank
         if bundle is None:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
             )
         self.bundle = bundle
-        self.cascade = cascade
+        self.ranker = ranker
         self.log = log
         self.exclude_seen: Seen = False
         if log is not None:
             self.exclude_seen = exclude_seen if log.positive else bool(exclude_seen)
-        self.browser = Browser(bundle, cascade, title, varying)
+        self.browser = Browser(bundle, ranker, title, varying)
         self._effects: dict[str, dict[str, Any]] = {}
 
     @property
@@ -94,10 +87,10 @@ class Service:
         """A short description of what is served."""
         calibrated = " (calibrated)" if self.bundle.calibration else ""
         model = f"model {self.bundle.digest[:12]}{calibrated}"
-        if self.cascade is None:
+        if self.ranker is None:
             return model
-        tower = self.cascade.prerank
-        items = self.cascade.index
+        tower = self.ranker.prerank
+        items = self.ranker.index
         if tower is None or not isinstance(items, ItemIndex):
             return f"{model}, which ranks all {len(items):,} items"
         return f"{model}, pre-ranked by {tower.digest[:12]}, index {items.generation[:12]} of {len(items):,} items"
@@ -105,17 +98,17 @@ class Service:
     @property
     def ranked(self) -> str | None:
         """The kind of ranking: `all` items by the bundle, `preranked` ones, or by the `tower` only."""
-        if self.cascade is None:
+        if self.ranker is None:
             return None
-        if self.cascade.prerank is None:
+        if self.ranker.prerank is None:
             return "all"
-        return "tower" if self.cascade.bundle is None else "preranked"
+        return "tower" if self.ranker.bundle is None else "preranked"
 
     @property
     def status(self) -> dict[str, Any]:
         """What is served, for orchestrators."""
-        index = None if self.cascade is None else self.cascade.index
-        tower = None if self.cascade is None else self.cascade.prerank
+        index = None if self.ranker is None else self.ranker.index
+        tower = None if self.ranker is None else self.ranker.prerank
         return {
             "status": "ready",
             "model": self.bundle.digest,
@@ -128,28 +121,28 @@ class Service:
 
     def cost(self, body: RecommendRequest) -> int:
         """The maximum number of items that the bundle has to score for a request."""
-        if self.cascade is None or self.cascade.prerank is not None:
+        if self.ranker is None or self.ranker.prerank is not None:
             return body.prerank
-        return len(self.cascade.index if body.candidates is None else body.candidates)
+        return len(self.ranker.index if body.candidates is None else body.candidates)
 
     def warm_up(self, before: "Service | None" = None) -> None:
         """Serve one request, to build what a first one builds, and the filter indexes that the service before had."""
         sample = self.bundle.samples.head(1)
         if sample.height:
             self.bundle.score(sample)
-        cascade = self.cascade
-        if cascade is None:
+        ranker = self.ranker
+        if ranker is None:
             return
 
-        cascade.index.places, self._shown, self.item_rows  # noqa: B018
+        ranker.index.places, self._shown, self.item_rows  # noqa: B018
         rows = [bundle.samples.head(1).to_dicts() for bundle in self._bundles]
         if all(rows):
             context = rows[0][0] | rows[-1][0]
-            cascade.recommend(context, k=min(10, len(cascade.index)))
-        if before is not None and before.cascade is not None:
-            columns = cascade.index.items.columns
-            filtered_before = before.cascade.filters.prepared
-            cascade.filters.prepare([column for column in filtered_before if column in columns])
+            ranker.recommend(context, k=min(10, len(ranker.index)))
+        if before is not None and before.ranker is not None:
+            columns = ranker.index.items.columns
+            filtered_before = before.ranker.filters.prepared
+            ranker.filters.prepare([column for column in filtered_before if column in columns])
 
     def examples(self, rows: int = 2) -> dict[str, dict[str, Any]]:
         """Bodies made of the bundles' sample rows, by path; none without sample rows."""
@@ -160,10 +153,10 @@ class Service:
             "/v1/predict": {"rows": samples[-1]},
             "/v1/explain": {"rows": samples[-1][:1]},
         }
-        if self.cascade is not None:
+        if self.ranker is not None:
             row = samples[0][0] | samples[-1][0]
             context = {field.column: row[field.column] for field in self.context_fields}
-            bodies["/v1/recommend"] = {"context": context, "k": min(3, len(self.cascade.index))}
+            bodies["/v1/recommend"] = {"context": context, "k": min(3, len(self.ranker.index))}
         return bodies
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
@@ -213,7 +206,7 @@ class Service:
         prepared = [tried(self._prepare, body) for body in requests]
         rankings = [answer for answer in prepared if not isinstance(answer, BaseException)]
         if rankings:
-            self.recommender.complete([ranking for ranking, _ in rankings])
+            self.required_ranker.complete([ranking for ranking, _ in rankings])
 
         answers: list[dict[str, Any] | BaseException] = []
         for answer in prepared:
@@ -237,8 +230,8 @@ class Service:
 
     def _prepare(self, body: RecommendRequest) -> tuple[RankingResult, int]:
         """The candidates for a request, and the number of items excluded because of the user's rows."""
-        cascade = self.recommender
-        index = cascade.index
+        ranker = self.required_ranker
+        index = ranker.index
         size = len(index)
         k = min(10, size) if body.k is None else body.k
         if k > size:
@@ -248,7 +241,7 @@ class Service:
         seen = index.known_rows(self._seen_items(body))
         for column in body.where:
             try:
-                cascade.filters.texts(column)
+                ranker.filters.texts(column)
             except DataError as e:
                 raise RequestError(str(e), f"where.{column}") from None
 
@@ -256,7 +249,7 @@ class Service:
         candidates = None
         if body.candidates is not None:
             candidates = self._rows_of(body.candidates, "candidates")
-        ranking = cascade.prepare(
+        ranking = ranker.prepare(
             context,
             k=k,
             prerank=max(k, body.prerank),
@@ -304,7 +297,7 @@ class Service:
         """
         if not body.items:
             return self._frame(body.rows)
-        items = self.recommender.index.items[self._rows_of(body.items, "items")]
+        items = self.required_ranker.index.items[self._rows_of(body.items, "items")]
         item_fields = self.bundle.schema.with_role("item")
         item_columns = list(dict.fromkeys(field.column for field in item_fields))
         context = frame_of([body.context], self.explained_fields, "context", missing=self.missing)
@@ -316,7 +309,7 @@ class Service:
         Errors:
             RequestError: no index of an IntTower, or an unknown item.
         """
-        index = self.recommender.index
+        index = self.required_ranker.index
         if not isinstance(index, ItemIndex):
             raise RequestError(
                 "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
@@ -333,7 +326,7 @@ class Service:
         self, positions: np.ndarray, scores: Mapping[str, np.ndarray] = NO_SCORES
     ) -> list[dict[str, Any]]:
         """Items of the index by position, with their columns as JSON values and their scores."""
-        ids = self.recommender.index.texts
+        ids = self.required_ranker.index.texts
         shown = self._shown
         score_lists = {name: values.tolist() for name, values in scores.items()}
         items = []
@@ -349,7 +342,7 @@ class Service:
     @cached_property
     def item_rows(self) -> Lookup:
         """The bundle's item fields of the index's items, by id."""
-        index = self.recommender.index
+        index = self.required_ranker.index
         item_columns = {field.column for field in self.bundle.schema.with_role("item")}
         columns = [
             column
@@ -360,19 +353,19 @@ class Service:
         return Lookup("items", TableStore(index.id_column, rows, index.places))
 
     @cached_property
-    def recommender(self) -> Ranker[Bundle]:
-        """`cascade`; a RequestError if there is none."""
-        if self.cascade is None:
+    def required_ranker(self) -> Ranker[Bundle]:
+        """`ranker`; a RequestError if there is none."""
+        if self.ranker is None:
             raise RequestError(NO_ITEMS, "server", 404)
-        return self.cascade
+        return self.ranker
 
     @property
     def _bundles(self) -> list[Bundle]:
-        prerank = None if self.cascade is None else self.cascade.prerank
+        prerank = None if self.ranker is None else self.ranker.prerank
         return [self.bundle] if prerank is None else [prerank, self.bundle]
 
     def _rows_of(self, ids: Sequence[Any], name: str) -> np.ndarray:
-        index = self.recommender.index
+        index = self.required_ranker.index
         try:
             return index.rows_of(ids)
         except DataError as e:
@@ -382,7 +375,7 @@ class Service:
     @cached_property
     def context_fields(self) -> list[Field]:
         """The user and context fields for recommendations, one field per column."""
-        self.recommender  # noqa: B018  # a RequestError if there is none
+        self.required_ranker  # noqa: B018  # a RequestError if there is none
         return _outside_items(*reversed(self._bundles))
 
     @cached_property
@@ -409,7 +402,7 @@ class Service:
     @cached_property
     def _shown(self) -> pl.DataFrame:
         """The catalogue as shown in responses."""
-        return shown_table(self.recommender.index.items)
+        return shown_table(self.required_ranker.index.items)
 
 
 def _outside_items(*bundles: Bundle) -> list[Field]:

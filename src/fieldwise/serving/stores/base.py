@@ -59,5 +59,9 @@ class FeatureStore(ABC):
         """The position of an id among all, if they are counted."""
         return None
 
+    def failure(self, error: BaseException) -> StoreError:
+        """What an error of `get` or `search` means: the data is damaged, unless the store says otherwise."""
+        return StoreError("damaged", f"{type(error).__name__}: {error}")
+
     async def close(self) -> None:  # noqa: B027
         """Close the connections."""

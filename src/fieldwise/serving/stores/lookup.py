@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.stores.base import UNREADABLE, FeatureStore, Row, StoreError
-from fieldwise.serving.stores.remote import RemoteStore
 
 T = TypeVar("T")
 Rows = dict[str, Row | None]
@@ -204,9 +203,7 @@ class Lookup:
         except StoreError:
             raise
         except FAULTS as e:
-            if isinstance(self.store, RemoteStore) and isinstance(e, self.store.failures):
-                raise StoreError("gone", self.store.redacted(e)) from None
-            raise StoreError("damaged", f"{type(e).__name__}: {e}") from None
+            raise self.store.failure(e) from None
         finally:
             if not task.done():
                 # It is not waited for; psycopg asks the server to end the query, for this time at

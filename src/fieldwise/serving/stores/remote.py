@@ -15,7 +15,7 @@ from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.errors import ConfigError, FieldwiseError, first_line
 from fieldwise.scoring.items import checked_ids
 from fieldwise.serving.rows import plain_table
-from fieldwise.serving.stores.base import FeatureStore
+from fieldwise.serving.stores.base import FeatureStore, StoreError
 
 ROWS_PER_WRITE = 5000
 NOT_OURS = (
@@ -78,6 +78,12 @@ class RemoteStore(FeatureStore):
             for form in (secret, unquote(secret)):
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", "***", text)
         return text
+
+    def failure(self, error: BaseException) -> StoreError:
+        """As in the base class; the server is gone if its client raised the error."""
+        if isinstance(error, self.failures):
+            return StoreError("gone", self.redacted(error))
+        return super().failure(error)
 
     async def close(self) -> None:
         """Close the connections."""

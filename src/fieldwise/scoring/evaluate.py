@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.labels import positive_rows
 from fieldwise.data.read.tables import TableLike, as_table
@@ -17,7 +16,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Label
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.items import ItemTable
-from fieldwise.scoring.ranker import Ranker
+from fieldwise.scoring.ranker import M, Ranker
 
 LATENCY_PERCENTILES = (50, 95, 99)
 
@@ -64,7 +63,7 @@ class CascadeReport:
 
 
 def evaluate_cascade(
-    cascade: Ranker[Bundle],
+    cascade: Ranker[M],
     contexts: TableLike,
     *,
     k: int = 20,
