@@ -143,11 +143,13 @@ def test_a_result_is_saved_elsewhere_if_its_folder_cannot_be_written(tmp_path, m
             raise DataError("the disk is full")
         (folder / "f").write_text("kept")
 
-    kept = keep_elsewhere(write)
-    assert kept is not None
+    kept = keep_elsewhere(write, DataError("its own place is read-only"))
     assert (kept.parent, (kept / "f").read_text()) == (places[2], "kept")
     assert names_in(places[1]) == []
-    assert keep_elsewhere(fail_with(system_error(errno.EROFS))) is None
+    failure = DataError("its own place is read-only")
+    with pytest.raises(DataError) as e:
+        keep_elsewhere(fail_with(system_error(errno.EROFS)), failure)
+    assert e.value is failure
     assert names_in(places[2]) == [kept.name]
 
 

@@ -290,9 +290,7 @@ def _write_folder(result: AutoResult, task: AutoTask, out: Path) -> None:
         with whole_folder(out) as new_folder:
             write(new_folder)
     except (FieldwiseError, OSError) as e:
-        other_folder = keep_elsewhere(write)
-        if other_folder is None:
-            raise
+        other_folder = keep_elsewhere(write, e)
         raise DataError(
             f"{e}. The result is not lost: it is in {other_folder}, move it from there"
         ) from e

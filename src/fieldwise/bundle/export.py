@@ -33,7 +33,7 @@ from fieldwise.data.encode import portable
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.kinds import kind_of
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError
+from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError, first_line
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
 from fieldwise.storage.artifact import Kind, seal
@@ -288,7 +288,7 @@ def _aoti(network: nn.Module, table: EncodedTable, path: Path) -> _Run:
     try:
         aoti_compile_and_package(_program(network, table), package_path=str(path))
     except InductorError as e:
-        reason = str(e).splitlines()[0]
+        reason = first_line(e)
         raise ConfigError(
             f"a compiled library needs a working C++ compiler: {reason}; install GCC or Clang, or export to onnx"
         ) from None

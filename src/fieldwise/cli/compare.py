@@ -11,6 +11,7 @@ from typer import Argument, Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.rankings import RankingOptions, interval_text, show_rankings
+from fieldwise.runs.recipe import title_of
 from fieldwise.runs.recipe_files import check_recipe, load_recipe
 
 if TYPE_CHECKING:
@@ -181,12 +182,9 @@ def _show_boards(
 
 def _shown_names(board: "Board") -> dict[str, str]:
     """What each recipe is called: a file's name without folder and suffix, if that is unique."""
-    stems = {}
-    for line in board.lines:
-        is_file = line.recipe.endswith(".toml")
-        stems[line.recipe] = Path(line.recipe).stem if is_file else line.recipe
-    all_stems = list(stems.values())
-    return {name: stem if all_stems.count(stem) == 1 else name for name, stem in stems.items()}
+    titles = {line.recipe: title_of(line.recipe) for line in board.lines}
+    all_titles = list(titles.values())
+    return {name: title if all_titles.count(title) == 1 else name for name, title in titles.items()}
 
 
 def _show_board(board: "Board", names: Mapping[str, str]) -> None:

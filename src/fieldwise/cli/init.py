@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -15,6 +15,7 @@ from fieldwise.cli.show import command, counted, say, suggest
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
+from fieldwise.schema.ids import SIDES, Who
 from fieldwise.storage.files import check_output, write_atomically
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from fieldwise.data.infer.schema import Inference
     from fieldwise.data.read.table_sample import Sample
 
-Side = Literal["user", "item"]
-
-SIDES: tuple[Side, ...] = ("user", "item")
 SHOWN_OTHER_LABELS = 3
 NO_COLUMN = "-"
 MODEL_TEXT = """\
@@ -63,9 +61,9 @@ class InitOptions:
     reading: opt.Reading
 
     @property
-    def ids(self) -> dict[Side, str]:
+    def ids(self) -> dict[Who, str]:
         """The columns of ids that are given, by side."""
-        columns: dict[Side, str] = {}
+        columns: dict[Who, str] = {}
         if self.user is not None:
             columns["user"] = self.user
         if self.item is not None:
@@ -81,7 +79,7 @@ class InitOptions:
         return words + id_words(self.ids)
 
 
-def id_words(ids: Mapping[Side, str]) -> list[str]:
+def id_words(ids: Mapping[Who, str]) -> list[str]:
     """The options that give columns of ids, as words of a command."""
     words: list[str] = []
     for side, column in ids.items():
@@ -210,7 +208,7 @@ def _files(options: InitOptions) -> tuple[Path, Path, bool]:
 
 
 def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
-    """The inferred schema; on a terminal the user is asked for a label and ids that are in doubt."""
+    """The inferred schema; on a terminal the user is asked for a label in doubt and for absent ids."""
     from fieldwise.data.infer.schema import infer_schema
     from fieldwise.data.infer.text_doubts import text_doubts
 
@@ -229,7 +227,7 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
 def _inferred_with_answers(
     guess: "Inference", sample: "Sample", options: InitOptions
 ) -> "Inference":
-    """The inferred schema with what the user chooses for a label and ids that are in doubt."""
+    """The inferred schema with what the user chooses for a label in doubt and for each side without ids."""
     from fieldwise.data.infer.schema import infer_schema
 
     label = options.label
@@ -259,7 +257,7 @@ def _chosen_label(guess: "Inference") -> str:
     return _chosen_column("label", columns, columns[0])
 
 
-def _chosen_ids(guess: "Inference", side: Side, columns: Sequence[str]) -> str | None:
+def _chosen_ids(guess: "Inference", side: Who, columns: Sequence[str]) -> str | None:
     """The column of ids that the user chooses for a side of those that have no other purpose; None for none."""
     schema = guess.schema
     taken = (schema.label.column, schema.time, schema.user, schema.item)
@@ -445,7 +443,7 @@ def _label_line(guess: "Inference") -> str:
     return f"{line} ({label.rate:.1%} of the rows)"
 
 
-def _ids_line(guess: "Inference", side: Side, frame: "pl.DataFrame") -> str:
+def _ids_line(guess: "Inference", side: Who, frame: "pl.DataFrame") -> str:
     """The column of ids of a side with its number of values, or the one that may be it."""
     column = getattr(guess.schema, side)
     if column is not None:

@@ -15,7 +15,7 @@ from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
-from fieldwise.storage.cache import OFF, Cache, default_cache
+from fieldwise.storage.cache import OFF, Cache, default_cache, user_cache_folder
 from fieldwise.storage.files import check_folder, keep_elsewhere
 from fieldwise.training.settings import DEVICE as DEVICE_NAME
 
@@ -279,9 +279,7 @@ def data_folder(name: str | None = None) -> Path:
     """The folder of public data sets: FIELDWISE_DATA, which must exist if the set `name` is read, else a usual one."""
     path = os.environ.get("FIELDWISE_DATA")
     if not path:
-        xdg_cache = os.environ.get("XDG_CACHE_HOME")
-        cache = Path(xdg_cache) if xdg_cache else Path.home() / ".cache"
-        return cache / "fieldwise" / "data"
+        return user_cache_folder() / "data"
     if name is not None and not Path(path).is_dir():
         from fieldwise.data.read.public_sets import PUBLIC_SETS
 
@@ -358,8 +356,6 @@ def save_or_keep(
     try:
         save(folder)
     except (FieldwiseError, OSError) as error:
-        fallback = keep_elsewhere(save)
-        if fallback is None:
-            raise
+        fallback = keep_elsewhere(save, error)
         return fallback, DataError(f"{error}. {what} was saved in {fallback}: move it from there")
     return folder, None

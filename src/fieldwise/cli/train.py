@@ -50,9 +50,7 @@ class TrainOptions:
         """The folder for the bundle."""
         if self.out is not None:
             return self.out
-        name = recipe.name.replace("/", "-")
-        if recipe.name.endswith(".toml"):
-            name = Path(recipe.name).stem
+        name = recipe.title.replace("/", "-")
         protocol = protocol_of(self.settings or ())
         if protocol:
             name = f"{name}-{protocol}"

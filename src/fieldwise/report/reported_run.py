@@ -55,9 +55,7 @@ class ReportedRun:
             self.origin = bundle_origin(folder)
         self.origin["environment"] = about.get("environment", {})
         self.history = about.get("history", ())
-        self.name = self.recipe.name
-        if self.name.endswith(".toml"):
-            self.name = Path(self.name).stem
+        self.name = self.recipe.title
 
     def score(self, prepared: Prepared) -> None:
         """Check that rows belong to the run, and score them."""

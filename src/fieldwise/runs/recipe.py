@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from fieldwise.config import changed, check_seed, given_plain, parse, to_plain
@@ -72,6 +73,11 @@ class Recipe:
             from fieldwise.models.registry import as_settings
 
             object.__setattr__(self, "model", as_settings(self.model))
+
+    @property
+    def title(self) -> str:
+        """The recipe's name, of a file without its folder and suffix."""
+        return title_of(self.name)
 
     @property
     def rows_seed(self) -> int:
@@ -156,6 +162,15 @@ class Recipe:
             section: getattr(tables, section) for section in SECTIONS if section not in _UNPARSED
         }
         return cls(name=name, schema=schema, model=model, search=search, **other_settings)
+
+
+def title_of(name: str) -> str:
+    """The title of a recipe's name.
+
+    >>> title_of("mine/clicks.toml"), title_of("adult/fm")
+    ('clicks', 'adult/fm')
+    """
+    return Path(name).stem if name.endswith(".toml") else name
 
 
 def _unseen_words(column: str, schema: Schema, prepared: "Prepared | None") -> str:

@@ -441,10 +441,8 @@ class _Runs:
             return self.store.put(key, about, y, score, ranked)
         except DataError as e:
             saved_in = keep_elsewhere(
-                lambda folder: Store(folder).put(key, about, y, score, ranked)
+                lambda folder: Store(folder).put(key, about, y, score, ranked), e
             )
-            if saved_in is None:
-                raise
             raise DataError(
                 f"{e}. The run was saved as {saved_in / key}: move that folder into {self.store.folder}"
             ) from e

@@ -100,9 +100,7 @@ def tune(
     Store(store).check()
     prepared = prepare_recipe(recipe, context.data_dir, cache=context.cache)
     recipe, _ = resolve_defaults(recipe, prepared.train)  # the search needs complete settings
-    name = recipe.name.replace("/", "-")
-    if recipe.name.endswith(".toml"):
-        name = Path(recipe.name).stem
+    name = recipe.title.replace("/", "-")
     file = store / f"{name}-{key[:8]}.journal"
     recipe_file = file.with_suffix(".toml")
     evaluations_file = file.with_suffix(".test.json")

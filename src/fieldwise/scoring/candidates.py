@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.data.table import ARRAYS, EncodedTable
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, first_line
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, SharesContext, Split, first_order_candidates
 from fieldwise.layers.embedding import Assembled
@@ -253,7 +253,7 @@ def context_row(
     try:
         return pl.DataFrame({c: [value] for c, value in context.items() if c in columns})
     except (PolarsError, TypeError, ValueError, OverflowError) as e:
-        reason = str(e).splitlines()[0]
+        reason = first_line(e)
         raise DataError(
             f"a context's values must be plain: text, numbers, lists of one type; {reason}"
         ) from None

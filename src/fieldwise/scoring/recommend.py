@@ -16,7 +16,7 @@ from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.frames import as_given
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, first_line
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -238,9 +238,7 @@ def _people(
     try:
         names = as_text(pl.Series(list(users)))
     except (TypeError, pl.exceptions.PolarsError) as e:
-        raise ConfigError(
-            f"users must be a list of text or of numbers: {str(e).splitlines()[0]}"
-        ) from None
+        raise ConfigError(f"users must be a list of text or of numbers: {first_line(e)}") from None
     if not len(names) or names.null_count():
         raise ConfigError(
             f"users must not be empty, found {'no user' if not len(names) else 'an empty one'}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from fieldwise.errors import DataError, FieldwiseError
+from fieldwise.errors import DataError, FieldwiseError, first_line
 from fieldwise.storage.artifact import UNREADABLE, Kind, seal
 from fieldwise.storage.files import (
     abandoned,
@@ -90,9 +90,7 @@ class Cache:
                 entry.path(part, verify=self.verify)
             result = read(folder)
         except UNREADABLE as e:
-            self.note(
-                f"the cache entry {folder} is damaged ({str(e).splitlines()[0]}): it is made again"
-            )
+            self.note(f"the cache entry {folder} is damaged ({first_line(e)}): it is made again")
             _remove(folder)
             return None
         with contextlib.suppress(OSError):  # a read-only cache works too
@@ -137,7 +135,7 @@ class Cache:
                         _remove(entry.folder)
             self._remove_begun(KEPT_BEGUN)
         except (FieldwiseError, OSError) as e:
-            self.note(f"not stored in the cache: {title} ({str(e).splitlines()[0]})")
+            self.note(f"not stored in the cache: {title} ({first_line(e)})")
 
     def entries(self) -> list[Entry]:
         """All entries, most recently used first."""
@@ -180,6 +178,13 @@ class Cache:
                         shutil.rmtree(folder, ignore_errors=True)
 
 
+def user_cache_folder() -> Path:
+    """The folder of fieldwise in the user's cache folder."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    cache = Path(base) if base else Path.home() / ".cache"
+    return cache / "fieldwise"
+
+
 def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
     """The cache of prepared data: below FIELDWISE_CACHE, else below the user's cache folder.
 
@@ -191,8 +196,7 @@ def default_cache(note: Callable[[str], None] = lambda _: None) -> Cache:
         raise DataError(
             "there is no cache, since FIELDWISE_CACHE is off: unset it, or give it the path of a folder"
         )
-    base = os.environ.get("XDG_CACHE_HOME")
-    root = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "fieldwise"
+    root = Path(named) if named else user_cache_folder()
     return Cache(folder=root / "prepared", note=note)
 
 

@@ -245,14 +245,17 @@ def check_folder(folder: Path, wanted: Path | None = None) -> None:
         raise cannot_write(wanted, e) from e
 
 
-def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
+def keep_elsewhere(write: Callable[[Path], object], failure: Exception) -> Path:
     """Save a result to another place if its own failed, so that nothing computed is lost.
 
     `write` writes into the folder that it is given.
 
     Returns:
         The new folder: in the system's temporary folder, the user's home or the current folder, the
-        first that worked; None if none did.
+        first that worked.
+
+    Errors:
+        The `failure` of its own place, if none did.
     """
     for candidate in (tempfile.gettempdir, Path.home, Path.cwd):
         try:
@@ -265,7 +268,7 @@ def keep_elsewhere(write: Callable[[Path], object]) -> Path | None:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             return folder
-    return None
+    raise failure
 
 
 class FlushedFile:

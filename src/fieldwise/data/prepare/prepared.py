@@ -15,7 +15,7 @@ from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.chunk_limits import table_bytes
 from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, first_line
 from fieldwise.schema import Schema
 from fieldwise.storage.arrays import map_array
 from fieldwise.storage.files import cannot_write, write_atomically
@@ -210,9 +210,7 @@ def write_prepared(prepared: Prepared, folder: Path) -> None:
         except OSError as e:
             raise cannot_write(folder, e) from e
         except pl.exceptions.PolarsError as e:
-            raise DataError(
-                f"the {name} rows cannot be written as Arrow: {str(e).splitlines()[0]}"
-            ) from e
+            raise DataError(f"the {name} rows cannot be written as Arrow: {first_line(e)}") from e
         if part.group is not None:
             np.save(folder / GROUP.format(name), part.group, allow_pickle=False)
 
@@ -265,7 +263,7 @@ def read_part(folder: Path, name: str) -> SplitPart:
             frame = pl.read_ipc(file)
         except (pl.exceptions.PolarsError, OSError) as e:
             raise DataError(
-                f"the cache's raw rows can no longer be read: {str(e).splitlines()[0]}; start again"
+                f"the cache's raw rows can no longer be read: {first_line(e)}; start again"
             ) from e
         if frame.height != len(table):
             raise DataError(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, first_line
 
 READ_FORMATS = (
     "2026-01-31, 2026/01/31, 2026.01.31, 31 Jan 2026, 31-Jan-2026, Jan 31, 2026 (months also written out, with or "
@@ -264,7 +264,7 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
         return times.to_physical()
     except pl.exceptions.PolarsError as e:
         raise DataError(
-            f"{form!r} is not a time format ({str(e).splitlines()[0]}); write one such as '%d.%m.%Y'"
+            f"{form!r} is not a time format ({first_line(e)}); write one such as '%d.%m.%Y'"
         ) from e
 
 

@@ -21,7 +21,7 @@ from fieldwise.data.read.text_stream import (
     ByteSource,
     not_utf8,
 )
-from fieldwise.errors import Argument, DataError
+from fieldwise.errors import Argument, DataError, first_line
 
 MOST_COLUMNS = 100_000
 _MOST_HEADER_LINES = 1000
@@ -83,7 +83,7 @@ def delimited_chunks(
         except pl.exceptions.NoDataError:
             raise DataError(_EMPTY.format(source.path)) from None
         except pl.exceptions.PolarsError as e:
-            explain(source, separator, width, str(e).splitlines()[0])
+            explain(source, separator, width, first_line(e))
         if frame.width != width:
             explain(source, separator, width, f"polars found {frame.width} columns")
         frame.columns = columns
@@ -150,7 +150,7 @@ def _header(source: ByteSource, separator: str, *, is_spaced: bool) -> list[str]
     except pl.exceptions.NoDataError:
         raise DataError(_EMPTY.format(source.path)) from None
     except pl.exceptions.PolarsError as e:
-        explain(source, separator, 0, str(e).splitlines()[0])
+        explain(source, separator, 0, first_line(e))
     if not first_row.height:
         explain(source, separator, 0, "its header line is not closed")
     names = [name or "" for name in first_row.row(0)]

@@ -12,7 +12,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.arrow_library import MOST_DIGITS, with_narrow_decimals
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.errors import DataError, MissingExtraError, first_line
 
 _ERRORS_OF_ARROW = (NotImplementedError, TypeError, ValueError)
 
@@ -77,7 +77,7 @@ def _from_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
             column = pl.Series(str(name), values)
         except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as e:
             raise DataError(
-                f"a column must hold values of one kind: {name!r} does not ({str(e).splitlines()[0]}); convert it"
+                f"a column must hold values of one kind: {name!r} does not ({first_line(e)}); convert it"
             ) from e
         columns.append(column)
         first = columns[0]
@@ -106,7 +106,7 @@ def _from_pandas(data: Any) -> pl.DataFrame:
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, *_ERRORS_OF_ARROW) as e:
             raise DataError(
                 f"a column must hold values of one kind: the pandas frame's column {name!r} does not "
-                f"({str(e).splitlines()[0]}); convert it, for example with astype(str)"
+                f"({first_line(e)}); convert it, for example with astype(str)"
             ) from e
     return pl.DataFrame(columns)
 

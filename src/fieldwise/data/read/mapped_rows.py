@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.read.arrow_library import arrow_library
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, first_line
 from fieldwise.storage.files import new_file
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -152,9 +152,7 @@ class RowsWriter:
             with new_file(path, flush=False) as file:
                 frame.write_ipc(file)
         except pl.exceptions.PolarsError as e:
-            raise DataError(
-                f"cannot write {path}: {str(e).splitlines()[0]}; free some space there"
-            ) from e
+            raise DataError(f"cannot write {path}: {first_line(e)}; free some space there") from e
         self.paths.append(path)
         self._gathered = []
         self._gathered_bytes = 0

@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.data.read.formats import format_written
 from fieldwise.data.read.text_stream import suffix_of
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, first_line
 from fieldwise.storage.files import cannot_write, new_file, scratch_folder
 
 
@@ -106,5 +106,5 @@ class TableWriter:
             raise cannot_write(self.path, e) from e
         except pl.exceptions.PolarsError as e:
             raise DataError(
-                f"cannot write {self.path}: {str(e).splitlines()[0]}; choose another file type"
+                f"cannot write {self.path}: {first_line(e)}; choose another file type"
             ) from e

@@ -18,7 +18,7 @@ from fieldwise.data.read.formats.table_files import (
     check_columns,
     common_type,
 )
-from fieldwise.errors import DataError, MissingExtraError
+from fieldwise.errors import DataError, MissingExtraError, first_line
 
 PROBED_ROWS = 1_000
 """The first rows, by which the size of all is estimated."""
@@ -113,7 +113,7 @@ class TypedFiles(TableFiles):
             yield
         except _reading_errors() as e:
             raise DataError(
-                f"{path} is not a whole {self.name} file ({str(e).splitlines()[0]}); write or copy it again"
+                f"{path} is not a whole {self.name} file ({first_line(e)}); write or copy it again"
             ) from e
 
     def estimated_bytes(self) -> float:
