@@ -46,7 +46,6 @@ from fieldwise.training.fit import Training
 from fieldwise.training.memory import bytes_of_step
 from fieldwise.training.objective import Objective
 from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
-from fieldwise.training.optimizers import RunOptimizer
 
 SCHEMA = Schema(
     fields=(
@@ -276,68 +275,6 @@ def test_a_table_of_ones_own_is_refused():
     ) as caught:
         kept_rows(network, later)
     assert "\n" not in str(caught.value)
-
-
-OPTIMIZERS = [(name, update) for name in ("adam", "adagrad", "sgd") for update in ("dense", "lazy")]
-
-
-@pytest.mark.parametrize(("optimizer", "update"), [*OPTIMIZERS, ("rowwise_adagrad", "lazy")])
-def test_a_step_after_growth_is_the_plain_one(optimizer, update):
-    """Two rows get gradients before growth, one of them and a new row after it; by the rules' formulas in NumPy."""
-    rate = {"learning_rate": 0.1, "adagrad_accumulator": 0.3, "l2": {}}
-    asked = TrainingSettings(optimizer=optimizer, embedding_update=update, **rate)
-    layout = Layout.of_sizes([4])
-    network = build_network(FM(embedding_dim=2), layout, 1)
-    first = RunOptimizer(network, asked)
-    rng = np.random.default_rng(0)
-    gradients = [
-        {1: rng.normal(size=2), 2: rng.normal(size=2)},
-        {2: rng.normal(size=2), 5: rng.normal(size=2)},
-    ]
-
-    def step(network, optimizer, gradient):
-        for p in network.parameters():
-            p.grad = torch.zeros_like(p)
-            if p is network.first_order.embedding.weight and update == "lazy":
-                p.grad = p.grad.to_sparse(1)
-        table = network.embedding.weight
-        rows = torch.tensor(list(gradient))
-        values = torch.tensor(np.array(list(gradient.values())), dtype=torch.float32)
-        table.grad = torch.sparse_coo_tensor(rows[None], values, table.shape, check_invariants=True)
-        table.grad = table.grad if update == "lazy" else table.grad.to_dense()
-        optimizer.step()
-
-    w = np.zeros((6, 2))
-    w[:4] = network.embedding.weight.detach().numpy()
-    step(network, first, gradients[0])
-    later = grow_network(network, FM(embedding_dim=2), grown_layout(layout), 2)
-    w[4:] = later.embedding.weight.detach().numpy()[4:]
-    second = RunOptimizer(later, asked)
-    second.take_states(first, network, later)
-    step(later, second, gradients[1])
-
-    m, v, total, row_total = (
-        np.zeros((6, 2)),
-        np.zeros((6, 2)),
-        np.full((6, 2), 0.3),
-        np.full((6, 1), 0.3),
-    )
-    for number, gradient in enumerate(gradients, 1):
-        for row in range(6 if number == 2 else 4):
-            if update == "lazy" and row not in gradient:
-                continue
-            g = gradient.get(row, np.zeros(2))
-            m[row], v[row] = 0.9 * m[row] + 0.1 * g, 0.999 * v[row] + 0.001 * g**2
-            total[row] += g**2
-            row_total[row] += (g**2).mean()
-            steps = {
-                "adam": m[row] / (1 - 0.9**number) / (np.sqrt(v[row] / (1 - 0.999**number)) + 1e-8),
-                "sgd": g,
-                "adagrad": g / (np.sqrt(total[row]) + 1e-10),
-                "rowwise_adagrad": g / (np.sqrt(row_total[row]) + 1e-10),
-            }
-            w[row] -= 0.1 * steps[optimizer]
-    np.testing.assert_allclose(later.embedding.weight.detach().numpy(), w, rtol=2e-5, atol=1e-6)
 
 
 def test_a_grown_bundle_is_saved_loaded_exported_and_taken_back(tmp_path):

@@ -148,10 +148,10 @@ def test_weights_by_value_are_copied_between_equal_vocabularies():
 class ByRow(nn.Module):
     """A model of a user's own: a weight for each row, in a table of its own."""
 
-    def __init__(self, layout: Layout, *, mark: str = "row_blocks") -> None:
+    def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.first_order, self.table = FirstOrder(layout), nn.Embedding(layout.num_rows, 1)
-        setattr(self.table, mark, [(layout.num_rows,)] if mark == "row_blocks" else True)
+        self.table.row_blocks = [(layout.num_rows,)]
 
     def forward(self, batch: Batch) -> torch.Tensor:
         return self.first_order(batch) + self.table(batch.ids).sum((1, 2))
@@ -184,13 +184,6 @@ def test_a_table_of_ones_own_is_not_taken_from_a_grown_bundle():
     new, old = (one.first_order.embedding.weight for one in (network, grown.network))
     for field, value in [("a", "r"), ("a", "s"), ("c", "x"), ("c", "unknown")]:
         assert torch.equal(new[row(encoder, field, value)], old[row(grown.encoder, field, value)])
-
-    model = settings_of(ByRow, mark="by_value")  # the former mark of such a table
-    with pytest.raises(
-        ConfigError, match=r"found by_value in table \(Embedding\): set row_blocks instead"
-    ) as caught:
-        started(model, (A,), bundle_of(model, (A,)))
-    assert "\n" not in str(caught.value)
 
 
 def test_weights_by_position_are_not_copied_to_other_fields():

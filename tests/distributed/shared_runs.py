@@ -32,7 +32,7 @@ from fieldwise import (
     TrainingSettings,
 )
 from fieldwise.data.table import EncodedTable
-from fieldwise.distributed.process_group import ProcessGroup, current_group, explained_loss
+from fieldwise.distributed.process_group import ProcessGroup, current_group, explaining_lost_process
 from fieldwise.errors import LostProcessError
 from fieldwise.layers.batch_norm import GlobalBatchNorm, normalize_over_processes
 from fieldwise.models.build import build_network
@@ -228,7 +228,7 @@ def _group() -> ProcessGroup:
 def _found(call) -> str:
     """The sentence that a process ends with."""
     try:
-        with explained_loss(_group().size):
+        with explaining_lost_process(_group().size):
             call()
     except (LostProcessError, ConfigError) as e:
         return str(e)

@@ -15,7 +15,6 @@ from fieldwise.evaluation.calibration import (
     Isotonic,
     Platt,
     calibration_error,
-    calibration_error_by_chance,
     fit_isotonic,
     fit_platt,
     reliability,
@@ -152,16 +151,6 @@ def test_the_expected_calibration_error_is_that_of_ranks(subtests):
                 assert calibration_error(y, p, bins=bins) == pytest.approx(
                     sum(gaps) / len(p), rel=1e-12
                 )
-
-
-def test_the_calibration_error_of_true_probabilities_by_chance():
-    """The mean error over labels sampled from the probabilities themselves."""
-    p = np.random.default_rng(3).beta(2, 5, 3000)
-    drawn = [calibration_error(np.random.default_rng(k).random(3000) < p, p) for k in range(100)]
-    assert calibration_error_by_chance(p) == pytest.approx(np.mean(drawn), rel=0.05)
-    assert calibration_error_by_chance(np.zeros(9)) == 0.0
-    with pytest.raises(DataError, match=r"must lie in \[0, 1\], found 1\.5"):
-        calibration_error_by_chance([0.5, 1.5])
 
 
 def test_the_interval_of_a_share_is_scipys():

@@ -17,7 +17,9 @@ def test_the_pair_weights_are_the_equations(lab, layout):
     network, batch = lab.randomized(AFM(**SMALL).build(layout)), lab.batch(layout, 7)
     w = lab.weights(network)
     _, weights = reference.attention(lab.fields(layout, batch, w["embedding.weight"]), w)
-    np.testing.assert_allclose(network.pair_weights(batch).detach(), weights, atol=1e-12)
+    np.testing.assert_allclose(
+        network.logit_terms(batch)[1]["attention"].detach(), weights, atol=1e-12
+    )
 
 
 # Variants

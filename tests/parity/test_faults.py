@@ -55,7 +55,7 @@ def test_the_softmax_is_over_the_pairs():
     # b learns where a unit is on for some pairs and off for others: the products must be large
     # enough for that.
     network.embedding.weight.data.mul_(4)
-    weights = network.pair_weights(batch)
+    weights = network.logit_terms(batch)[1]["attention"]
     assert weights.shape == (6, 6)
     torch.testing.assert_close(weights.sum(1), torch.ones(6, dtype=torch.float64))
     assert (weights.std(1) > 1e-3).all()

@@ -376,7 +376,7 @@ class Bundle:
             names = [
                 name
                 for name, metric in METRICS.items()
-                if metric.watched and metric.measure is not None and name in metrics
+                if metric.watched and metric.is_of_rows and name in metrics
             ]
             if names:
                 shown = ", ".join(f"{name} {metrics[name]:.4f}" for name in names)

@@ -72,8 +72,7 @@ def warm_start(
         labels: the network's labels, the main one first.
 
     Errors:
-        ConfigError: nothing matches; a model of your own with `by_value`
-            (`fieldwise.layers.row_blocks`).
+        ConfigError: nothing matches.
     """
     former_network = bundle.network
     if not isinstance(network, MeanWithLR):

@@ -100,7 +100,7 @@ class ProcessGroup:
 
 
 @contextlib.contextmanager
-def explained_loss(size: int) -> Iterator[None]:
+def explaining_lost_process(size: int) -> Iterator[None]:
     """A context in which an error of PyTorch's collectives becomes a LostProcessError: it says why itself."""
     try:
         yield
@@ -124,7 +124,7 @@ def process_group() -> Iterator[ProcessGroup | None]:
         yield None
         return
     with contextlib.ExitStack() as stack:
-        stack.enter_context(explained_loss(environment.world_size))
+        stack.enter_context(explaining_lost_process(environment.world_size))
         if environment.rank > 0:
             nowhere = stack.enter_context(open(os.devnull, "w"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))

@@ -131,10 +131,7 @@ def resampled(
         if resampled_metric.both_classes:
             require_both_classes(positive, resampled_metric.title)
 
-    if resampled_metric.resampling is not None:
-        value_of_counts = resampled_metric.resampling(target, columns)
-    else:
-        value_of_counts = _of_drawn_rows(resampled_metric, target, columns)
+    value_of_counts = _value_of_counts(resampled_metric, target, columns)
     rng = np.random.default_rng(seed)
     results = np.empty((replicates, len(columns)))
     for r in range(replicates):
@@ -142,10 +139,15 @@ def resampled(
     return results
 
 
-def _of_drawn_rows(
+def _value_of_counts(
     metric: Metric, y: NDArray[np.float64], columns: NDArray[np.float64]
 ) -> MetricOfCounts:
-    """The metric of each column [K, N] by counts, computed of each row as often as it is drawn; NaN where undefined."""
+    """The metric of each column [K, N] by counts; NaN where it is undefined for the drawn rows."""
+    if metric.resampling is not None:
+        return metric.resampling(y, columns)
+    if metric.row_values is not None:
+        values_KN = metric.row_values(ScoredRows(y=y, score=columns))
+        return lambda counts: metric.of_mean(values_KN @ counts / counts.sum())
 
     def values_of_counts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
         drawn = np.repeat(np.arange(len(y)), counts)

@@ -129,8 +129,8 @@ def calibration_error(
     """Expected calibration error (ECE): the mean difference of probabilities and shares of positives, over bins.
 
     The mean over rows of each bin's |mean probability - share of positives| (Naeini et al., AAAI
-    2015), with the bins of `reliability`. Sampling noise keeps it above 0, more so with few rows:
-    see `calibration_error_by_chance`. With row weights `weight` [N], bins have equal weight.
+    2015), with the bins of `reliability`. Sampling noise keeps it above 0, more so with few rows.
+    With row weights `weight` [N], bins have equal weight.
 
     >>> calibration_error([0, 0, 0, 1], [0.25, 0.25, 0.25, 0.25]), calibration_error([0, 1], [0.25, 0.5])
     (0.0, 0.375)
@@ -140,21 +140,6 @@ def calibration_error(
     weights: NDArray[Any] = np.ones(len(p), np.int64) if w is None else w
     mass, predicted, positives = _binned(positive, p, weights, bins, binning)
     return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
-
-
-def calibration_error_by_chance(probability: ArrayLike, *, bins: int = BINS) -> float:
-    """The expected `calibration_error` of these probabilities if they were correct, due to sampling noise only.
-
-    A bin's gap is then about normal, with mean absolute value sqrt(2 / pi) times its standard
-    deviation. Only an error above this is evidence of miscalibration.
-    """
-    any_labels = np.zeros(np.shape(probability))
-    _, p = probability_column(any_labels, probability)
-    p = np.sort(p)
-    edges = np.arange(bins + 1) * len(p) // bins
-    variance_until = np.concatenate([[0.0], np.cumsum(p * (1 - p))])
-    variance_of_bin = np.diff(variance_until[edges]).clip(min=0)
-    return float(math.sqrt(2 / math.pi) * np.sqrt(variance_of_bin).sum() / len(p))
 
 
 def wilson(

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,11 +30,7 @@ from fieldwise.evaluation.resampling import (
     Resampling,
     resampled_auc,
     resampled_average_precision,
-    resampled_brier,
     resampled_ece,
-    resampled_logloss,
-    resampled_mae,
-    resampled_rmse,
 )
 from fieldwise.schema.label import Task
 
@@ -45,7 +41,8 @@ class ScoredRows:
 
     Args:
         y: labels, of a binary label 0 and 1, [N].
-        score: logits, or for a regression predictions in the labels' unit, [N].
+        score: logits, or for a regression predictions in the labels' unit, [N]; for
+            `Metric.row_values` also those of several models, [K, N].
         group: the group of each row, [N].
         weight: row weights, [N]; above 0 for a binary label.
     """
@@ -72,9 +69,9 @@ class ScoredRows:
         return self.probability >= 0.5
 
     @cached_property
-    def logloss(self) -> float:
-        """Mean negative log-likelihood in nats."""
-        return self.mean(row_losses(self.positive, self.score))
+    def losses(self) -> NDArray[np.float64]:
+        """Negative log-likelihood in nats, [N]."""
+        return row_losses(self.positive, self.score)
 
     @cached_property
     def within_groups(self) -> GroupAUC | None:
@@ -109,8 +106,10 @@ class Metric:
         tasks: of the labels that have it.
         aspect: metrics of one aspect share a chart, and stand together in the report.
         higher: whether higher is better.
-        measure: its value for some rows; None where it is undefined for them. Without a function
-            it is computed elsewhere, of all labels together.
+        row_values: a value of each row, [N] or [K, N], of which the metric is the mean.
+        root: whether it is the square root of that mean.
+        measure: its value for some rows, where it is no such mean; None where it is undefined for
+            them. Without either function it is computed elsewhere, of all labels together.
         resampling: its value by how often each row is drawn, where that is quicker than `measure`
             of the drawn rows.
         group_values: the values [G] of groups and their weights [G], of labels, scores and groups,
@@ -129,6 +128,8 @@ class Metric:
     tasks: tuple[Task, ...]
     aspect: Aspect
     higher: bool
+    row_values: Callable[[ScoredRows], NDArray[np.float64]] | None = None
+    root: bool = False
     measure: Callable[[ScoredRows], float | None] | None = None
     resampling: Resampling | None = None
     group_values: (
@@ -144,11 +145,24 @@ class Metric:
 
     def of(self, rows: ScoredRows) -> float | None:
         """Its value for rows; None where it is undefined for them, or needs groups that they do not have."""
-        if self.measure is None or (self.group_values is not None and rows.group is None):
+        if self.group_values is not None and rows.group is None:
             return None
         if self.both_classes and not 0 < rows.positive.sum() < len(rows.y):
             return None
-        return self.measure(rows)
+        if self.measure is not None:
+            return self.measure(rows)
+        if self.row_values is None:
+            return None
+        return float(self.of_mean(rows.mean(self.row_values(rows))))
+
+    def of_mean(self, mean: Any) -> Any:
+        """Its value by the mean of `row_values`."""
+        return np.sqrt(mean) if self.root else mean
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Whether it is computed of a label's rows, and not of all labels together."""
+        return self.measure is not None or self.row_values is not None
 
     def value(self, rows: ScoredRows) -> float:
         """Its value for rows for which it is defined."""
@@ -219,8 +233,7 @@ METRICS: dict[str, Metric] = {
             tasks=("binary",),
             aspect="probability",
             higher=False,
-            measure=lambda rows: rows.logloss,
-            resampling=resampled_logloss,
+            row_values=lambda rows: rows.losses,
             watched=True,
             compared=True,
         ),
@@ -230,8 +243,8 @@ METRICS: dict[str, Metric] = {
             tasks=("binary",),
             aspect="probability",
             higher=False,
+            row_values=lambda rows: np.square(rows.probability - rows.positive),
             measure=_brier,
-            resampling=resampled_brier,
             evaluated=False,
         ),
         Metric(
@@ -240,7 +253,7 @@ METRICS: dict[str, Metric] = {
             tasks=("binary",),
             aspect="constant",
             higher=False,
-            measure=lambda rows: rows.logloss / entropy(rows.mean(rows.positive)),
+            measure=lambda rows: rows.mean(rows.losses) / entropy(rows.mean(rows.positive)),
             both_classes=True,
             interval=False,
         ),
@@ -321,8 +334,8 @@ METRICS: dict[str, Metric] = {
             tasks=("regression",),
             aspect="error",
             higher=False,
-            measure=lambda rows: rmse(rows.y, rows.score, weight=rows.weight),
-            resampling=resampled_rmse,
+            row_values=lambda rows: np.square(rows.score - rows.y),
+            root=True,
             watched=True,
             compared=True,
         ),
@@ -332,8 +345,7 @@ METRICS: dict[str, Metric] = {
             tasks=("regression",),
             aspect="error",
             higher=False,
-            measure=lambda rows: mae(rows.y, rows.score, weight=rows.weight),
-            resampling=resampled_mae,
+            row_values=lambda rows: np.abs(rows.score - rows.y),
             watched=True,
         ),
         Metric(
@@ -496,9 +508,8 @@ def scored_rows(
         DataError: no row, lengths that differ, NaN or infinity, a weight below 0.
     """
     if task == "regression":
-        w = weight_column(weight, len(np.asarray(y)))
         target, predicted = paired_columns(y, score, "predictions")
-        return ScoredRows(y=target, score=predicted, weight=w)
+        return ScoredRows(y=target, score=predicted, weight=weight_column(weight, len(target)))
 
     positive, z = labelled_column(y, score, "logits")
     w = weight_column(weight, len(z))
@@ -522,9 +533,7 @@ def rmse(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None
     >>> rmse([1, 2, 3, 4], [1, 2, 3, 6])
     1.0
     """
-    target, predicted = paired_columns(y, prediction, "predictions")
-    w = weight_column(weight, len(target))
-    return math.sqrt(float(np.average(np.square(predicted - target), weights=w)))
+    return METRICS["rmse"].value(scored_rows(y, prediction, "regression", weight=weight))
 
 
 def mae(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None) -> float:
@@ -533,5 +542,4 @@ def mae(y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None)
     >>> mae([1, 2, 3, 4], [1, 2, 3, 6])
     0.5
     """
-    target, predicted = paired_columns(y, prediction, "predictions")
-    return float(np.average(np.abs(predicted - target), weights=weight_column(weight, len(target))))
+    return METRICS["mae"].value(scored_rows(y, prediction, "regression", weight=weight))

@@ -10,38 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fieldwise.evaluation.binary import row_losses, sigmoid
+from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.calibration import BINS, mass_bins
 
 MetricOfCounts = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 """A function from each row's count [N] to the metric of each column [K]."""
 Resampling = Callable[[NDArray[np.float64], NDArray[np.float64]], MetricOfCounts]
 """A function from labels [N] and scores [K, N] to their metric by counts."""
-
-
-def resampled_logloss(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
-    """The mean loss of the drawn rows."""
-    return _mean_of(row_losses(y == 1, scores))
-
-
-def resampled_brier(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
-    """The mean squared error of the probabilities of the drawn rows."""
-    return _mean_of(np.square(sigmoid(scores) - (y == 1)))
-
-
-def resampled_mae(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
-    """The mean absolute error of the drawn rows."""
-    return _mean_of(np.abs(scores - y))
-
-
-def resampled_rmse(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:
-    """The root mean squared error of the drawn rows."""
-    squared_mean = _mean_of(np.square(scores - y))
-    return lambda counts: np.sqrt(squared_mean(counts))
-
-
-def _mean_of(values_KN: NDArray[np.float64]) -> MetricOfCounts:
-    return lambda counts: values_KN @ counts / counts.sum()
 
 
 def resampled_ece(y: NDArray[np.float64], scores: NDArray[np.float64]) -> MetricOfCounts:

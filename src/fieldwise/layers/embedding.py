@@ -243,9 +243,6 @@ def row_blocks(network: nn.Module) -> dict[str, Sequence[tuple[int, ...]]]:
     another, that its rows are in. A block of sizes (m, n) has a row for every pair of m and n local
     rows. Growth appends local rows.
 
-    Errors:
-        ConfigError: a module with `by_value`, the former mark of such a table.
-
     >>> row_blocks(nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([2, 3]), 2)}))
     {'e.weight': [(5,)]}
     """
@@ -253,12 +250,6 @@ def row_blocks(network: nn.Module) -> dict[str, Sequence[tuple[int, ...]]]:
     for name, module in network.named_modules():
         if blocks := getattr(module, "row_blocks", None):
             results[f"{name}.weight".lstrip(".")] = blocks
-        elif getattr(module, "by_value", False):
-            raise ConfigError(
-                "a table whose rows belong to values is marked by row_blocks, the sizes of its blocks of rows "
-                f"(fieldwise.layers.row_blocks), found by_value in {name or 'the network'} "
-                f"({type(module).__name__}): set row_blocks instead"
-            )
     return results
 
 
@@ -266,8 +257,7 @@ def kept_rows(former: nn.Module, network: nn.Module) -> dict[str, Tensor]:
     """For each parameter with rows by value, the rows of a grown network that belong to its former rows, int64.
 
     Errors:
-        ConfigError: a table has more or fewer blocks than before, or another tensor another shape;
-            as for `row_blocks`.
+        ConfigError: a table has more or fewer blocks than before, or another tensor another shape.
 
     >>> former, network = (nn.ModuleDict({"e": FieldEmbedding(Layout.of_sizes([n]), 2)}) for n in (2, 3))
     >>> kept_rows(former, network)

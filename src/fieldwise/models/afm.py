@@ -115,7 +115,7 @@ class AFMNetwork(nn.Module):
     [A], `attention.h` [A], `p` [D].
 
     Shape:
-        forward: Batch of B rows -> [B]. `pair_weights` -> [B, P], pairs as
+        forward: Batch of B rows -> [B]. `logit_terms` -> its `attention` [B, P], pairs as
             `fieldwise.ops.pair_indices` orders them.
     """
 
@@ -166,10 +166,6 @@ class AFMNetwork(nn.Module):
         return first_order_candidates(self.first_order, context, candidates) + torch.mv(
             pooled_ND, self.p
         )
-
-    def pair_weights(self, batch: Batch) -> Tensor:
-        """The attention weights of every row's pairs [B, P]."""
-        return self.attention.weights(self.embedding(batch))
 
     def logit_terms(self, batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         x_BFD = self.embedding(batch)

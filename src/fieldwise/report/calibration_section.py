@@ -99,6 +99,7 @@ def _calibrations_table(
         seed=seed,
     )
     scored = {name: scored_rows(test.y, z, "binary") for name, z in logits.items()}
+    uncalibrated_loss = METRICS["logloss"].value(scored["none"])
     rows: list[list[str | Markup]] = []
     for k, (name, calibrated) in enumerate(scored.items()):
         p = calibrated.probability
@@ -106,10 +107,10 @@ def _calibrations_table(
         if kept is not None and kept.kind == name:
             title += " (saved in this bundle)"
 
-        loss = calibrated.logloss
+        loss = METRICS["logloss"].value(calibrated)
         change: str | Markup = ""
         if name != "none":
-            gain = estimate([loss - scored["none"].logloss], replicates[:, k] - replicates[:, 0])
+            gain = estimate([loss - uncalibrated_loss], replicates[:, k] - replicates[:, 0])
             change = measured(gain, "+")
         rows.append(
             [

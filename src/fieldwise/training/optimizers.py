@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fieldwise.config import nearest
 from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FieldEmbedding, kept_rows
+from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
 from fieldwise.models.build import NETWORK, part_of_mean
 from fieldwise.ops.rows import (
@@ -293,62 +293,6 @@ class RunOptimizer:
         """The inverse of `state_dict`."""
         for name, part in self.parts.items():
             part.load_state_dict(state[name])
-
-    def take_states(self, former: "RunOptimizer", before: nn.Module, network: nn.Module) -> None:
-        """Take what another optimizer keeps of `before`, of which `network` has grown: the start of continued training.
-
-        Rows of new values start as at a first step: moments from zero, Adagrad's sums from its
-        accumulator. Counts of steps go on. `Training` does not call it, since each of its runs
-        begins with a new optimizer: it is for a loop of your own, which trains a bundle on,
-        `Bundle.grow` after `Bundle.grow`.
-
-        Args:
-            former: the optimizer of `before`, with the same settings.
-            before: the network before its growth.
-            network: the grown network, whose optimizer this is.
-
-        Errors:
-            ConfigError: a network that did not grow from `before` (`fieldwise.layers.kept_rows`).
-
-        >>> from fieldwise.layout import Layout
-        >>> before, network = (FieldEmbedding(Layout.of_sizes([n]), 2) for n in (2, 3))
-        >>> first, second = (RunOptimizer(one, TrainingSettings(l2={})) for one in (before, network))
-        >>> before.weight.grad = torch.ones(2, 2)
-        >>> first.step()
-        >>> second.take_states(first, before, network)
-        >>> second.dense.state[network.weight]["exp_avg"]
-        tensor([[0.1000, 0.1000],
-                [0.1000, 0.1000],
-                [0.0000, 0.0000]])
-        """
-        rows_before = kept_rows(before, network)
-        for (name, old), new in zip(before.named_parameters(), network.parameters(), strict=True):
-            optimizer, options = self._part_of(new)
-            # the start of Adagrad's sums: its name here, and PyTorch's
-            start = options.get("accumulator", options.get("initial_accumulator_value", 0.0))
-            for key, value in former._state_of(old).items():
-                grown = value.clone()
-                if name in rows_before and key != "step":
-                    shape = (len(new), *value.shape[1:])
-                    grown = value.new_full(shape, start if key.endswith("sum") else 0.0)
-                    grown[rows_before[name]] = value
-                optimizer.state[new][key] = grown
-
-    def _part_of(self, parameter: nn.Parameter) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
-        """The optimizer that updates a parameter, and its options there."""
-        for optimizer in self.parts.values():
-            for options in optimizer.param_groups:
-                if any(p is parameter for p in options["params"]):
-                    return optimizer, options
-        raise KeyError("no optimizer updates the parameter")
-
-    def _state_of(self, parameter: nn.Parameter) -> Mapping[str, Tensor]:
-        """What an optimizer keeps for a parameter; nothing before its first step."""
-        for optimizer in self.parts.values():
-            if parameter in optimizer.state:
-                state: Mapping[str, Tensor] = optimizer.state[parameter]
-                return state
-        return {}
 
 
 def field_embeddings(network: nn.Module) -> list[FieldEmbedding]:
