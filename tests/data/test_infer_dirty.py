@@ -316,3 +316,23 @@ def test_a_reason_is_never_empty() -> None:
     notes = infer_schema(rows_of(**counts, clicked=rng.integers(0, 2, 300))).notes
     assert any("(nothing tells)" in note for note in notes.values())
     assert not any("()" in note for note in notes.values())
+
+
+@pytest.mark.parametrize("side", ["user", "item"])
+def test_a_column_of_lists_holds_no_ids(side: str) -> None:
+    log = rows_of(tags=[["a", "b"]] * 300, clicked=[0, 1] * 150)
+    with pytest.raises(SchemaError, match=f"{side} ids must hold one id: column 'tags'.*List"):
+        infer_schema(log, **{side: "tags"})
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int128])
+def test_integers_beyond_64_bits_are_the_text_of_their_digits(dtype: type[pl.DataType]) -> None:
+    digits = [str(10**19 + k % 60) for k in range(300)]
+    log = rows_of(ad=digits, clicked=[0, 1, 1] * 100)
+    written = infer_schema(log)
+    guess = infer_schema(log.with_columns(pl.col("ad").cast(dtype)))
+    assert guess.schema == written.schema
+    assert guess.notes == written.notes
+    small = rows_of(ad=np.arange(300) % 7, clicked=[0, 1, 1] * 100)
+    narrow = infer_schema(small.with_columns(pl.col("ad").cast(dtype)))
+    assert narrow.schema == infer_schema(small).schema

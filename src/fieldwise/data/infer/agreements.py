@@ -58,7 +58,7 @@ def agreements(
     compared = [
         name
         for name, column in columns.items()
-        if name not in skip and is_plain(value_type(column.kind))
+        if name not in skip and is_plain(value_type(column.dtype))
     ]
     if not rows_of_keys or not compared:
         return results

@@ -285,18 +285,18 @@ def _may_be_id(column: ColumnProfile) -> bool:
 
     The questions that cost most come last.
     """
-    is_text = column.kind in TEXT_TYPES
-    if not is_text and not column.kind.is_numeric():
+    is_text = column.dtype in TEXT_TYPES
+    if not is_text and not column.dtype.is_numeric():
         return False
     rank = id_rank(column.name)
     present = column.present
     distinct = column.distinct_present
     rows = len(column.cells)
     least = 3 if rank >= 2 else max(10, 0.25 * rows**0.5)
-    if distinct < least or (column.kind.is_float() and not column.is_whole):
+    if distinct < least or (column.dtype.is_float() and not column.is_whole):
         return False
     sample = present.head(1000).cast(pl.String) if is_text else None
-    is_huge = column.kind.is_integer() and column.largest > 2**53
+    is_huge = column.dtype.is_integer() and column.largest > 2**53
     repeats = len(present) >= max(_ROWS_PER_VALUE * distinct, 0.5 * rows)
     if not repeats and len(present) >= max(_ROWS_PER_CODE * distinct, 0.5 * rows):
         repeats = is_huge or (sample is not None and _share(sample, _LONG_CODE) > 0.9)
@@ -501,11 +501,11 @@ def _lean(columns: Columns, key: _Key) -> float:
     lean -= 0.15 * len(key.functions)  # catalogues describe more than accounts do
     for name in key.functions:
         column = columns[name]
-        if column.kind == pl.String:
+        if column.dtype == pl.String:
             texts = column.present.unique(maintain_order=True).head(200)
             if _share(texts, r"[|;,/]") > 0.3:
                 lean -= 0.7
-        elif column.kind.is_float():
+        elif column.dtype.is_float():
             lean -= 0.3  # amounts and measures are items' more often than users'
     if key.cells.dtype == pl.String:
         texts = key.cells.drop_nulls().unique(maintain_order=True).head(200)

@@ -23,8 +23,11 @@ from fieldwise.data.infer.profile import (
     ColumnProfile,
     Columns,
     TextFacts,
+    is_list,
+    is_plain,
     looks_like_dates,
     text_facts,
+    value_type,
 )
 from fieldwise.data.infer.written_numbers import (
     MOST_BAD,
@@ -88,29 +91,28 @@ class FieldGuesser:
     def guess(self, column: ColumnProfile, role: Role) -> Guess:
         """The field inferred from a column of the table."""
         name = column.name
-        kind = column.kind
-        is_list = isinstance(kind, (pl.List, pl.Array))
-        value_type = kind.inner if is_list else kind  # type: ignore[attr-defined]
-        if value_type.is_nested() or value_type in (pl.Object, pl.Binary):
-            return Guess(None, f"no field reads its type {kind}")
-        if is_list:
-            return _from_lists(column, role, value_type)
+        dtype = column.dtype
+        cell_type = value_type(dtype)
+        if not is_plain(cell_type):
+            return Guess(None, f"no field reads its type {dtype}")
+        if is_list(dtype):
+            return _from_lists(column, role, cell_type)
 
         distinct = column.distinct_filled
         if not distinct:
             return Guess(None, "every cell is empty")
         if distinct == 1:
             return _from_one_value(column, role)
-        if kind == pl.Duration:
+        if dtype == pl.Duration:
             field = binned(name, role, len(column.cells))
             return Guess(field, "durations, in seconds, cut into bins")
-        if kind.is_temporal():
+        if dtype.is_temporal():
             return Guess(None, "a date or time must be converted first (to its hour, its weekday)")
-        if kind == pl.Boolean:
+        if dtype == pl.Boolean:
             return Guess(Categorical(name, role=role), "it is true or false")
-        if kind.is_numeric():
+        if dtype.is_numeric():
             return self._from_numbers(column, role)
-        if kind in (pl.Categorical, pl.Enum):
+        if dtype in (pl.Categorical, pl.Enum):
             return self._from_declared_category(column, role)
         return self._from_text(column, role)
 
@@ -124,7 +126,7 @@ class FieldGuesser:
 
     def _from_numbers(self, column: ColumnProfile, role: Role) -> Guess:
         numbers = column.present
-        if column.kind.is_float():
+        if column.dtype.is_float():
             values = numbers.to_numpy()
             is_finite = np.isfinite(values)
             finite = values[is_finite]
@@ -269,10 +271,10 @@ def _from_one_value(column: ColumnProfile, role: Role) -> Guess:
     return Guess(Categorical(column.name, role=role), note)
 
 
-def _from_lists(column: ColumnProfile, role: Role, value_type: pl.DataType) -> Guess:
+def _from_lists(column: ColumnProfile, role: Role, cell_type: pl.DataType) -> Guess:
     name = column.name
     cells = column.cells
-    if value_type.is_float():
+    if cell_type.is_float():
         length = vector_length(cells)
         if length is not None and length > MOST_POSITIONS:
             most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"

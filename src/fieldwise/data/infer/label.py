@@ -131,9 +131,9 @@ def _check_cells(column: pl.Series) -> None:
         )
 
 
-def holds_no_label(kind: pl.DataType) -> bool:
+def holds_no_label(dtype: pl.DataType) -> bool:
     """Whether cells of a type are no label."""
-    return kind.is_temporal() or not is_plain(kind)
+    return dtype.is_temporal() or not is_plain(dtype)
 
 
 def _has_plain_texts(column: pl.Series) -> bool:

@@ -77,7 +77,7 @@ def _candidates(columns: Columns, settled: Collection[str]) -> list[LabelCandida
         is_settled = name in settled
         if is_settled and name_score < _SCORE_OF_LABEL_NAME:
             continue
-        if column.missing or holds_no_label(column.kind):
+        if column.missing or holds_no_label(column.dtype):
             continue
         if not name_score and (len(column.cells) < LEAST_ROWS or not _has_few_values(column)):
             continue
@@ -177,7 +177,7 @@ def _decides_a_gap(codes: np.ndarray, is_empty: np.ndarray) -> bool:
 
 def _is_a_count(column: ColumnProfile) -> bool:
     """Whether numbers are counts of pieces and no ratings: from 0 to no usual top, or the rarer the greater."""
-    if not column.kind.is_numeric():
+    if not column.dtype.is_numeric():
         return False
     values, counts = column.numbers
     low = values[0]
@@ -212,7 +212,7 @@ def label_by_place(columns: Columns, skip: Collection[str], is_log: bool) -> lis
 
 def _has_many_numbers(column: ColumnProfile) -> bool:
     is_complete = len(column.cells) >= LEAST_ROWS and not column.missing
-    return is_complete and column.kind.is_numeric() and column.distinct > MOST_RATINGS
+    return is_complete and column.dtype.is_numeric() and column.distinct > MOST_RATINGS
 
 
 def _are_shares(numbers: pl.Series) -> bool:

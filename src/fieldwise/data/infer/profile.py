@@ -28,19 +28,19 @@ def looks_like_dates(words: pl.Series) -> bool:
     return result.other is not None or result.values.null_count() == 0
 
 
-def is_list(kind: pl.DataType) -> bool:
+def is_list(dtype: pl.DataType) -> bool:
     """Whether cells of a type are lists."""
-    return isinstance(kind, (pl.List, pl.Array))
+    return isinstance(dtype, (pl.List, pl.Array))
 
 
-def value_type(kind: pl.DataType) -> pl.DataType:
+def value_type(dtype: pl.DataType) -> pl.DataType:
     """The type of the values of a list, or a type itself if it is no list."""
-    return kind.inner if is_list(kind) else kind  # type: ignore[attr-defined]
+    return dtype.inner if is_list(dtype) else dtype  # type: ignore[attr-defined]
 
 
-def is_plain(kind: pl.DataType) -> bool:
+def is_plain(dtype: pl.DataType) -> bool:
     """Whether a cell of a type is one value that can be read: no list, struct, object or bytes."""
-    return not kind.is_nested() and kind not in (pl.Object, pl.Binary)
+    return not dtype.is_nested() and dtype not in (pl.Object, pl.Binary)
 
 
 def comparable(column: pl.Series) -> pl.Series:
@@ -70,7 +70,7 @@ class ColumnProfile:
         return self.cells.name
 
     @cached_property
-    def kind(self) -> pl.DataType:
+    def dtype(self) -> pl.DataType:
         """The type of its cells."""
         return self.cells.dtype
 
@@ -147,14 +147,14 @@ class ColumnProfile:
     @cached_property
     def filled(self) -> int:
         """How many cells hold a value: neither null, NaN nor empty text."""
-        if self.kind.is_float():
+        if self.dtype.is_float():
             return len(self.present) - int(np.isnan(self.present.to_numpy()).sum())
-        return len(self.present) if self.kind.is_numeric() else len(self.texts)
+        return len(self.present) if self.dtype.is_numeric() else len(self.texts)
 
     @cached_property
     def distinct_filled(self) -> int:
         """How many different values the filled cells hold."""
-        if self.kind.is_numeric():
+        if self.dtype.is_numeric():
             return self.distinct_present - (self.filled < len(self.present))
         return self.texts.n_unique()
 
@@ -165,7 +165,7 @@ class ColumnProfile:
 
     def codes(self) -> np.ndarray:
         """A number for each cell, equal for equal cells, from 0 to less than the number of different ones."""
-        is_simple = self.kind.is_integer() and not self.missing
+        is_simple = self.dtype.is_integer() and not self.missing
         keys = (
             self.cells.to_numpy() if is_simple else comparable(self.cells).hash(seed=0).to_numpy()
         )
@@ -208,7 +208,7 @@ def text_facts(columns: Columns) -> dict[str, TextFacts]:
         [
             as_text(column.cells)
             for column in columns.values()
-            if column.kind == pl.String and column.filled
+            if column.dtype == pl.String and column.filled
         ]
     )
     if not texts.width:

@@ -17,7 +17,13 @@ from fieldwise.data.infer.fields import FieldGuesser
 from fieldwise.data.infer.guess import Guess
 from fieldwise.data.infer.label import LabelCandidate, guess_label
 from fieldwise.data.infer.label_choice import CLOSE, LEAST_ROWS, choose_label, label_by_place
-from fieldwise.data.infer.profile import ColumnProfile, Columns, looks_like_dates, profile_columns
+from fieldwise.data.infer.profile import (
+    ColumnProfile,
+    Columns,
+    is_plain,
+    looks_like_dates,
+    profile_columns,
+)
 from fieldwise.data.infer.time_column import GuessedTime, guess_time
 from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
 from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
@@ -291,7 +297,7 @@ def infer_schema(
 def _infer(
     sample: Sample, label: str | None, positive: Sequence[str], given: Mapping[Who, str]
 ) -> Inference:
-    whole = sample.frame
+    whole = _in_64_bits(sample.frame)
     _check_given(whole, given)
     raw = _drawn_rows(whole)
     frame, marks = _without_marks(raw)
@@ -383,6 +389,23 @@ def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
             raise SchemaError(
                 f"the {side} ids must be a column: {column!r} is not; {nearest(column, whole.columns)}"
             )
+        dtype = whole.schema[column]
+        if not is_plain(dtype):
+            raise SchemaError(
+                f"a cell of {side} ids must hold one id: column {column!r} is of type {dtype}; give another column"
+            )
+
+
+def _in_64_bits(frame: pl.DataFrame) -> pl.DataFrame:
+    """A table whose integers beyond Int64, such as ids of 20 digits, are the text of their digits."""
+    wide = frame.select(pl.col(pl.UInt64, pl.Int128, pl.UInt128))
+    narrow = wide.cast(pl.Int64, strict=False)
+    fits = [
+        cells.null_count() == wide.get_column(cells.name).null_count()
+        for cells in narrow.iter_columns()
+    ]
+    dtypes = [pl.Int64 if fit else pl.String for fit in fits]
+    return frame.cast(dict(zip(wide.columns, dtypes, strict=True)))
 
 
 def _drawn_rows(whole: pl.DataFrame) -> pl.DataFrame:
@@ -437,7 +460,7 @@ def _no_ids_doubt(columns: Columns, fields: Iterable[Field]) -> str:
 
 def _check_header(columns: Columns) -> None:
     """Refuse a table whose columns of numbers all have a number as their name: the file has no header line."""
-    names = [name for name, column in columns.items() if column.kind.is_numeric()]
+    names = [name for name, column in columns.items() if column.dtype.is_numeric()]
     if names and all(_NUMBER.fullmatch(name) for name in names):
         raise SchemaError(
             f"the names of columns look like a row ({', '.join(columns)}): give the label if they are names, or, if "
@@ -562,7 +585,7 @@ def _known_after(
     if y is None or set(np.unique(y[~np.isnan(y)]).tolist()) != {0.0, 1.0}:
         return results
     for name, column in columns.items():
-        if name == label or name in notes or column.kind.is_nested():
+        if name == label or name in notes or column.dtype.is_nested():
             continue
         why = _filled_for_one_class(column, y) or _told_by_values(column, y)
         if why:
@@ -684,7 +707,7 @@ def _fields(
 def _guess_field(guesser: FieldGuesser, column: ColumnProfile, vector: str | None) -> Guess:
     """The field of a column, which may be one number of a vector."""
     name = column.name
-    if vector is not None and column.kind.is_float():
+    if vector is not None and column.dtype.is_float():
         note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
         return Guess(Numeric(name, role=role_of(vector)[0]), note)
     if f"{name}[0]" in guesser.columns and vector_length(column.cells) is not None:
@@ -705,7 +728,7 @@ def _mark_times(columns: Columns, time: GuessedTime, notes: dict[str, str]) -> d
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
         elif (
             time.column is None
-            and column.kind == pl.String
+            and column.dtype == pl.String
             and column.distinct_present > _FEW_TIMES
         ):
             some = column.present.unique(maintain_order=True).head(_CELLS)

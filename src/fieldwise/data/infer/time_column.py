@@ -92,7 +92,7 @@ def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
 def _grows_with_the_rows(column: ColumnProfile) -> bool:
     """Whether a column's times grow with the rows, as those of a log's events do and of persons and items do not."""
     times = column.cells
-    if column.kind == pl.String:
+    if column.dtype == pl.String:
         if not column.looks_like_dates:
             return False
         times = parse_timestamps(column.cells).values
@@ -101,7 +101,7 @@ def _grows_with_the_rows(column: ColumnProfile) -> bool:
 
 def _guess_from_column(profile: ColumnProfile, *, is_named: bool) -> tuple[GuessedTime | None, str]:
     """The column as a time, or the reason why a column that looks like a time cannot order rows."""
-    if isinstance(profile.kind, pl.Decimal):
+    if isinstance(profile.dtype, pl.Decimal):
         profile = ColumnProfile(_in_integers(profile.cells))
     column = profile.cells
     has_time_word = is_named or not _TIME_WORDS.isdisjoint(words_of(profile.name))
@@ -109,7 +109,7 @@ def _guess_from_column(profile: ColumnProfile, *, is_named: bool) -> tuple[Guess
     if not why:
         return None, ""
 
-    parsed = parse_timestamps(column) if profile.kind == pl.String else None
+    parsed = parse_timestamps(column) if profile.dtype == pl.String else None
     times = column
     if parsed is not None and not parsed.other:
         times = parsed.values
@@ -139,14 +139,14 @@ def _in_integers(column: pl.Series) -> pl.Series:
 
 def _reason(profile: ColumnProfile, *, is_named: bool, has_time_word: bool) -> str:
     """Why a column can order the rows, or an empty text."""
-    kind = profile.kind
-    if kind in (pl.Datetime, pl.Date):
-        return f"orders the rows: it holds {'days' if kind == pl.Date else 'times'}"
-    if kind == pl.String and profile.looks_like_dates:
+    dtype = profile.dtype
+    if dtype in (pl.Datetime, pl.Date):
+        return f"orders the rows: it holds {'days' if dtype == pl.Date else 'times'}"
+    if dtype == pl.String and profile.looks_like_dates:
         return "orders the rows: its text is dates"
-    if kind.is_numeric() and is_named:
+    if dtype.is_numeric() and is_named:
         return "orders the rows"
-    if not kind.is_integer():
+    if not dtype.is_integer():
         return ""
     if _are_date_numbers(profile):
         return "orders the rows: its numbers are dates, year first"
