@@ -197,7 +197,7 @@ def parse(
     try:
         return cls(**values)
     except FieldwiseError as e:
-        raise error(f"{whole}: {e}") from None
+        raise error(f"{whole}: ", *e.args) from None
 
 
 def to_plain(value: Any) -> Any:

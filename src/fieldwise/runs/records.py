@@ -273,7 +273,7 @@ def recorded_runs(
             try:
                 check_ranking(recipe.schema)
             except ConfigError as e:
-                raise ConfigError(f"{recipe.name}: {e}") from None
+                raise ConfigError(f"{recipe.name}: ", *e.args) from None
     wanted = _wanted_runs(recipes, seeds, context.data_dir)
     cautions = (sentence for recipe in recipes for sentence in recipe.cautions())
     for sentence in dict.fromkeys(cautions):

@@ -194,7 +194,7 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
     if column.dtype == pl.String:
         found = column.filter(is_mark(column, missing)).str.strip_chars()
     elif column.dtype.is_numeric():
-        marked = pl.Series(marked_numbers(tuple(missing)), dtype=pl.Float64)
+        marked = marked_numbers(tuple(missing))
         found = column.filter(column.cast(pl.Float64).is_in(marked)).cast(pl.String)
     else:
         return {}
