@@ -63,7 +63,7 @@ def test_the_regression_that_training_starts_from_has_a_line_and_no_part_in_rate
     lines.on_start(START)
     for _ in range(20):
         clock[0] += 1
-        lines.on_step(TrainingStep(0, 1, 0, torch.tensor(0.7)))
+        lines.on_step(TrainingStep(0, 1, 0, torch.tensor(0.7), of_lr=True))
     for step in steps():
         clock[0] += 1
         lines.on_step(step)

@@ -66,15 +66,18 @@ class TrainingStep(NamedTuple):
     Args:
         number: its number in the run, from 1.
         epoch: the epoch, from 1.
-        rows: number of its rows; 0 in a step of the LR that a run may fit first (`start_from_lr`,
-            `mean_with_lr`).
+        rows: number of its rows; 0 in a step of an exact LR (`lbfgs`), or of one before the network.
         loss: its mean loss, a scalar on the training's device; reading it waits for a GPU.
+        of_lr: whether it is a step of the LR that a run may fit before its network
+            (`start_from_lr`, `mean_with_lr`); number and epoch are then those of the network's last
+            step.
     """
 
     number: int
     epoch: int
     rows: int
     loss: Tensor
+    of_lr: bool = False
 
 
 class Callback:
@@ -102,7 +105,7 @@ class Callback:
         """Called before the first step."""
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after every step, and, without rows, at each step of an exact LR (`lbfgs`, or before training)."""
+        """Called after every step, also of an exact LR (`lbfgs`) and of the LR before the network."""
 
     def on_part(self) -> None:
         """Called within a regression's step, after each 65,536 rows: where a deadline can end it."""
@@ -152,10 +155,8 @@ class Tracker(Callback, ABC):
 
     def on_step(self, step: TrainingStep) -> None:
         """Write the loss of every 50th step."""
-        before = self.step
         self.step = step.number
-        is_new = step.number > before  # those of a regression all have the same number
-        if is_new and step.number % STEPS_BETWEEN_LOSSES == 0:
+        if not step.of_lr and step.number % STEPS_BETWEEN_LOSSES == 0:
             self._log({"train/loss": step.loss.item()}, self.step)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:

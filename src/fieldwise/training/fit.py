@@ -1,8 +1,8 @@
 """A training of a network: by steps over batches, or of LR to the minimum of its loss.
 
 What it needs beside stands in files of its own: what it has reached (`state`), what validation rows
-decide (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), and the LR
-that may be fitted first (`regression`, `stepped_lr`).
+decide (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), the LR that
+may be fitted first (`regression`, `stepped_lr`), and a training of LR to its minimum (`exact_run`).
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ from fieldwise.data.shuffled_rows import BatchShard, ShuffledRows, window_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import FirstOrder
 from fieldwise.models.build import check_takes_mean, mean_with_lr
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
@@ -32,16 +31,16 @@ from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
 from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
 from fieldwise.training.checkpoint import Checkpoints, resumed
+from fieldwise.training.exact_run import ExactRun
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.objective import Objective
-from fieldwise.training.optimizers import l2_strengths
 from fieldwise.training.regression import (
     LRSolution,
+    OnProgress,
     Regression,
     check_solvable,
     first_order_of,
-    set_first_order,
 )
 from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
 from fieldwise.training.settings import LBFGS, TrainingSettings
@@ -99,7 +98,15 @@ class Training:
             DataError: a checkpoint that cannot be read.
         """
         if self.settings.optimizer == LBFGS:
-            return _ExactRun(self).run()
+            run = ExactRun(
+                self.network,
+                self.train,
+                self.settings,
+                self.objective,
+                self.schedule(),
+                self.callbacks,
+            )
+            return run.run(self.all_settings())
         return _Run(self).run()
 
     def schedule(self) -> EarlyStopping | Replay:
@@ -111,6 +118,25 @@ class Training:
                 "a training needs validation rows or an earlier result, found neither: set valid or repeats"
             )
         return EarlyStopping(self.valid, self.valid_group, self.settings, self.objective)
+
+    def train_lr(
+        self, on_loss: OnProgress, network: FirstOrder, settings: TrainingSettings
+    ) -> History:
+        """Train LR by steps on the same rows, or repeat its training; its checkpoints stand beside the network's."""
+        checkpoints = self.checkpoints
+        if checkpoints is not None:
+            name = f"{checkpoints.name}-lr"
+            checkpoints = dataclasses.replace(checkpoints, name=name, always=True)
+        training = dataclasses.replace(
+            self,
+            network=network,
+            settings=settings,
+            repeats=None if self.repeats is None else self.repeats.lr,
+            valid_group=None,
+            callbacks=[_Losses(on_loss)],
+            checkpoints=checkpoints,
+        )
+        return training.run()
 
     def all_settings(self) -> dict[str, Any]:
         """The settings of model and training, and the seed, as plain values."""
@@ -234,7 +260,12 @@ class _Run:
             stopped=state.stopped,
             rows=len(self.training.train),
         )
-        return history if self.lr is None else self._with_lr(history, self.lr)
+        if self.lr is None:
+            return history
+        history = dataclasses.replace(history, priors=self.lr.priors, lr=self.lr.history)
+        if self.settings.mean_with_lr:
+            history = self._replace_by_mean(self.lr, history)
+        return history
 
     # The loop
 
@@ -362,30 +393,13 @@ class _Run:
         train = self.training.train
         objective = self.training.objective
         if settings.l2_of_lr is not None:
-            return SteppedLR(train, objective, settings, self.training.seed, self._train_lr)
+            train_lr = partial(self.training.train_lr, self._on_lr_progress)
+            return SteppedLR(train, objective, settings, self.training.seed, train_lr)
         check_solvable(train.layout, objective)
         return Regression(train, objective, self._on_lr_progress)
 
-    def _train_lr(self, network: FirstOrder, settings: TrainingSettings) -> History:
-        """Train LR by steps: a training of its own, whose checkpoints stand beside those of the network's."""
-        checkpoints = self.checkpoints
-        if checkpoints is not None:
-            name = f"{checkpoints.name}-lr"
-            checkpoints = dataclasses.replace(checkpoints, name=name, always=True)
-        repeats = self.training.repeats
-        training = dataclasses.replace(
-            self.training,
-            network=network,
-            settings=settings,
-            repeats=None if repeats is None else repeats.lr,
-            valid_group=None,
-            callbacks=[_LRSteps(self)],
-            checkpoints=checkpoints,
-        )
-        return training.run()
-
     def _on_lr_progress(self, loss: float | Tensor | None) -> None:
-        """Call the callbacks after a step of the regression, or a chunk of one (None); not among several processes."""
+        """Call the callbacks after a step of LR, or a chunk of one (None); not among several processes."""
         if self.processes is not None:
             return
         steps = self.rows.steps
@@ -394,30 +408,28 @@ class _Run:
             if loss is None:
                 callback.on_part()
             else:
-                callback.on_step(TrainingStep(done, done // steps + 1, 0, torch.as_tensor(loss)))
+                step = TrainingStep(done, done // steps + 1, 0, torch.as_tensor(loss), of_lr=True)
+                callback.on_step(step)
 
     def _set_lr(self, lr: LRSolution) -> None:
         """Keep LR, and start from it if that is set, unless the run goes on from a checkpoint."""
         self.lr = lr
         if not self.settings.start_from_lr or self.state.epoch > 0:
             return
-        set_first_order(first_order_of(self.network), lr.solution)
+        lr.set(first_order_of(self.network))
         if self.step.mean is not None:
             self.step.mean.module.load_state_dict(self.network.state_dict())
 
-    def _with_lr(self, history: History, lr: LRSolution) -> History:
-        """The history with LR in it; with `mean_with_lr` the network gives way to its mean with LR if it is better."""
-        history = dataclasses.replace(history, priors=lr.priors, lr=lr.history)
-        if not self.settings.mean_with_lr:
-            return history
+    def _replace_by_mean(self, lr: LRSolution, history: History) -> History:
+        """Replace the training's network by its mean with LR if that is better; the history has the mean's metrics."""
         layout = self.training.train.layout
         first_order = FirstOrder(layout)
-        set_first_order(first_order, lr.solution)
+        lr.set(first_order)
         share = self.schedule.share_in_mean(self.network, first_order.to(self.device))
         best = history.best
         if share < 1:
             mean = mean_with_lr(self.network, layout, share)
-            set_first_order(mean.lr, lr.solution)
+            lr.set(mean.lr)
             self.training.network = mean.to(self.device).eval()
             metrics = self.schedule.metrics(self.training.network)
             seconds = time.perf_counter() - self.state.started
@@ -426,115 +438,11 @@ class _Run:
         return dataclasses.replace(history, best=best, network_share=share, seconds=seconds)
 
 
-class _LRSteps(Callback):
-    """Passes the steps of an LR that is trained first on to the callbacks of a run."""
+class _Losses(Callback):
+    """Passes the loss of each step on."""
 
-    def __init__(self, run: _Run) -> None:
-        self.run = run
+    def __init__(self, on_loss: OnProgress) -> None:
+        self.on_loss = on_loss
 
     def on_step(self, step: TrainingStep) -> None:
-        self.run._on_lr_progress(step.loss)
-
-
-class _ExactRun:
-    """A training of LR alone to the minimum of its convex loss (`lbfgs`); other networks are a ConfigError.
-
-    With an L2 strength its one solution is taken, else the mean over the priors of `Regression`.
-    Each solution is an evaluation and an epoch of the result; the mean is the last one, and the one
-    that is kept. Callbacks are called at every step of a solution.
-    """
-
-    def __init__(self, training: Training) -> None:
-        check_solvable(training.train.layout, training.objective)
-        self.training = training
-        self.network = training.network
-        self.rows = len(training.train)
-        self.first_order = first_order_of(self.network)
-        if len(list(self.network.parameters())) != len(list(self.first_order.parameters())):
-            raise ConfigError(
-                f"optimizer = 'lbfgs' solves a regression, found {type(self.network).__name__}: set 'adam'"
-            )
-        self.started = time.perf_counter()
-        self.steps = 0
-        self.evaluations = list[Evaluation]()
-        self.loss = math.nan
-        self.schedule = training.schedule()
-        l2 = None
-        if training.settings.l2:
-            strengths = l2_strengths(self.network, training.settings.l2)
-            l2 = strengths["first_order.embedding.weight"]
-        self.regression = Regression(
-            training.train, training.objective, self._on_progress, self._on_solution, l2=l2
-        )
-
-    def run(self) -> History:
-        """Solve, and set the network to the mean."""
-        start = TrainingStart(
-            epochs=sum(map(len, self.regression.families)) + 1,
-            steps=1,
-            rows=self.rows,
-            monitor=self.schedule.monitor,
-            refit=not self.schedule.evaluates,
-            settings=self.training.all_settings(),
-        )
-        return watched(self.training.callbacks, start, self._history)
-
-    def _history(self) -> History:
-        stopped: Literal["converged", "interrupted", "time"] = "converged"
-        try:
-            lr = self.schedule.solve(self.regression)
-        except (KeyboardInterrupt, OutOfTime) as e:
-            if not self.schedule.evaluates:
-                raise
-            stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            lr = self.regression.result()
-        set_first_order(self.first_order, lr.solution)
-        move_to_device(self.training.settings.device, self.network)
-        self.network.eval()
-        best = self._evaluation()
-        return History(
-            epochs=len(self.evaluations) + 1,
-            best=best,
-            evaluations=(*self.evaluations, best),
-            seconds=best.seconds,
-            monitor=self.schedule.monitor,
-            stopped=stopped,
-            priors=lr.priors,
-            rows=self.rows,
-        )
-
-    def _on_progress(self, loss: float | None) -> None:
-        """A step of a solution is done, with this loss; or a chunk of its rows (None)."""
-        if loss is not None:
-            self.loss = loss
-            self._on_step(rows=0)
-            return
-        for callback in self.training.callbacks:
-            callback.on_part()
-
-    def _on_step(self, rows: int) -> None:
-        self.steps += 1
-        loss = torch.tensor(self.loss)
-        step = TrainingStep(self.steps, len(self.evaluations) + 1, rows, loss)
-        for callback in self.training.callbacks:
-            callback.on_step(step)
-
-    def _on_solution(self, scores: np.ndarray) -> None:
-        """A solution is done, which gives the validation rows these scores."""
-        self._on_step(rows=self.rows)
-        evaluation = self._evaluation(scores)
-        self.evaluations.append(evaluation)
-        monitor = self.schedule.monitor
-        values = [e.metrics[monitor] for e in self.evaluations]
-        best = max(values) if METRICS[monitor].higher else min(values)
-        for callback in self.training.callbacks:
-            callback.on_evaluation(evaluation, values[-1] == best)
-
-    def _evaluation(self, scores: np.ndarray | None = None) -> Evaluation:
-        """An evaluation of the network, or of known scores of the validation rows."""
-        return Evaluation(
-            epoch=len(self.evaluations) + 1.0,
-            learning_rate=0.0,
-            metrics=self.schedule.metrics(self.network, scores),
-            seconds=time.perf_counter() - self.started,
-        )
+        self.on_loss(step.loss)

@@ -51,7 +51,7 @@ class Lines(Callback):
 
     def on_step(self, step: TrainingStep) -> None:
         """Called after a step; those of the LR that is fitted before training are of no epoch."""
-        if step.rows == 0 and step.number == self.start.steps_done:
+        if step.of_lr:
             if not self._fits_lr:
                 self.begin_regression()
             self._fits_lr = True

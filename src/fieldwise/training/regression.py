@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from scipy import sparse
-from torch import nn
+from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
@@ -52,7 +52,7 @@ LBFGS_ROUGH_GRADIENT = 1e-5
 CHUNK_ROWS = 1 << 16
 """Rows of a chunk; deadlines are checked between chunks."""
 
-OnProgress = Callable[[float | None], None]
+OnProgress = Callable[[float | Tensor | None], None]
 
 
 def design_matrix(table: EncodedTable) -> Any:
@@ -206,6 +206,13 @@ class LRSolution(NamedTuple):
     priors: Mapping[str, float]
     solution: np.ndarray
     history: History | None = None
+
+    def set(self, first_order: FirstOrder) -> None:
+        """Set first-order weights and bias to it."""
+        with torch.no_grad():
+            first_order.embedding.weight.copy_(torch.from_numpy(self.solution[:-1])[:, None])
+            assert first_order.bias is not None, "checked before"
+            first_order.bias.fill_(float(self.solution[-1]))
 
 
 class LastSolution:
@@ -431,11 +438,3 @@ def first_order_of(network: nn.Module) -> FirstOrder:
             f"a regression has first-order weights and a bias, which {type(network).__name__} has not"
         )
     return first_order
-
-
-def set_first_order(first_order: FirstOrder, solution: np.ndarray) -> None:
-    """Set first-order weights and bias to a solution [R + 1]."""
-    with torch.no_grad():
-        first_order.embedding.weight.copy_(torch.from_numpy(solution[:-1])[:, None])
-        assert first_order.bias is not None, "checked before"
-        first_order.bias.fill_(float(solution[-1]))
