@@ -12,10 +12,10 @@ heads (in clusters: of all levels), C clusters; T labels.
 import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -42,9 +42,34 @@ MAX_CLUSTERS = 4096
 HEADS_ASSIGNED_AT_ONCE = 65_536
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """The candidates of a request, of which `Ranker.complete` finds the best.
+
+    Args:
+        rows: their rows in the index.
+        excluded: positions in `rows` to exclude.
+        counts: number of `candidates`, and of those `filtered`.
+        seconds: time to `encode` and to `filter`.
+        k: maximum number of items.
+        prerank: k', maximum number of items for the ranking bundle.
+        tower_context: the context, encoded for IntTower, if it pre-ranks.
+        context: the context, encoded for the ranking bundle, if there is one.
+    """
+
+    rows: np.ndarray
+    excluded: np.ndarray
+    counts: Mapping[str, int]
+    seconds: Mapping[str, float]
+    k: int
+    prerank: int
+    tower_context: Batch | None
+    context: Batch | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RankingResult:
-    """The result of a request: the candidates, which each stage narrows down to the items found, best first.
+    """The items found for a request, best first.
 
     Args:
         index: the index that contains them.
@@ -56,27 +81,14 @@ class RankingResult:
         seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last
             two are totals for requests that are answered together.
         preranked: with pre-ranking, the rows that IntTower selected, best first; else none.
-        k: maximum number of items.
-        prerank: k', maximum number of items for the ranking bundle.
-        excluded: before the first stage, positions in `rows` to exclude.
-        contexts: the encoded context, for IntTower and for the ranking bundle, if any.
     """
 
     index: ItemTable
     rows: np.ndarray
-    scores: dict[str, np.ndarray] = field(default_factory=dict)
+    scores: dict[str, np.ndarray]
     counts: dict[str, int]
     seconds: dict[str, float]
     preranked: np.ndarray = field(default_factory=lambda: NO_ROWS)
-    k: int
-    prerank: int
-    excluded: np.ndarray
-    contexts: tuple[Batch | None, Batch | None]
-
-    def keep(self, positions: slice | np.ndarray) -> None:
-        """Keep the rows at some positions, in this order."""
-        self.rows = self.rows[positions]
-        self.scores = {name: values[positions] for name, values in self.scores.items()}
 
     @cached_property
     def items(self) -> pl.DataFrame:
@@ -84,6 +96,14 @@ class RankingResult:
         return self.index.items[self.rows].with_columns(
             pl.Series(name, values) for name, values in self.scores.items()
         )
+
+
+class _Preranked(NamedTuple):
+    """A request's best k' rows by IntTower, best first, their scores, and the number of rows that it scored."""
+
+    rows: np.ndarray
+    scores: np.ndarray
+    scored: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,7 +368,7 @@ class Ranker(Generic[M]):
         candidates: np.ndarray | None = None,
         exclude: np.ndarray = NO_ROWS,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-    ) -> RankingResult:
+    ) -> Candidates:
         """A request's candidates and encoded context, for `complete`.
 
         The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least
@@ -374,56 +394,94 @@ class Ranker(Generic[M]):
         excluded = np.unique(exclude)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
-        return RankingResult(
-            index=self.index,
+        return Candidates(
             rows=rows,
+            excluded=excluded,
             counts={"candidates": candidate_count, "filtered": len(rows) - len(excluded)},
             seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
             k=k,
             prerank=prerank,
-            excluded=excluded,
-            contexts=(tower, ranking),
+            tower_context=tower,
+            context=ranking,
         )
 
-    def complete(self, results: Sequence[RankingResult]) -> Sequence[RankingResult]:
-        """The same requests with the best items, pre-ranked and ranked.
+    def complete(self, requests: Sequence[Candidates]) -> list[RankingResult]:
+        """The best items of each request, pre-ranked and ranked.
 
         With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked
         in one pass over the item heads, and the candidates of all requests are ranked in common
         batches.
         """
-        began = time.perf_counter()
         if self._tower is None:
-            for result in results:
-                result.rows = np.delete(result.rows, result.excluded)
-        else:
-            self._prerank(self._tower, results)
-        preranked = time.perf_counter()
-        if self.bundle is None:
-            for result in results:
-                result.keep(slice(result.k))
-        elif self._tower is None:
-            for result in results:
-                self._rank(self.bundle, [result])
-        else:
-            self._rank(self.bundle, results)
-        for result in results:
-            result.counts["ranked"] = len(result.rows)
-            result.contexts = (None, None)
-            if self._tower is not None:
-                result.seconds["prerank"] = preranked - began
-            result.seconds["rank"] = time.perf_counter() - preranked
+            return self._complete_in_full(requests)
+        return self._complete_preranked(self._tower, requests)
+
+    def _complete_in_full(self, requests: Sequence[Candidates]) -> list[RankingResult]:
+        """The best items by the bundle, which scores all candidates of one request after the other's."""
+        began = time.perf_counter()
+        found = []
+        for request in requests:
+            rows = np.delete(request.rows, request.excluded)
+            for positions, predictions in self._best([request], [rows]):
+                found.append((rows[positions], predictions))
+        seconds = time.perf_counter() - began
+        return [
+            RankingResult(
+                index=self.index,
+                rows=rows,
+                scores=predictions,
+                counts={**request.counts, "ranked": len(rows)},
+                seconds={**request.seconds, "rank": seconds},
+            )
+            for request, (rows, predictions) in zip(requests, found, strict=True)
+        ]
+
+    def _complete_preranked(
+        self, tower: PreRanker, requests: Sequence[Candidates]
+    ) -> list[RankingResult]:
+        """The best items by the bundle among those that IntTower selects; by IntTower without a bundle."""
+        began = time.perf_counter()
+        preranked = self._prerank(tower, requests)
+        prerank_end = time.perf_counter()
+        found = list(self._best(requests, [selected.rows for selected in preranked]))
+        seconds = {"prerank": prerank_end - began, "rank": time.perf_counter() - prerank_end}
+        results = []
+        for request, selected, (positions, predictions) in zip(
+            requests, preranked, found, strict=True
+        ):
+            rows = selected.rows[positions]
+            counts = {
+                "scored": selected.scored,
+                "preranked": len(selected.rows),
+                "ranked": len(rows),
+            }
+            results.append(
+                RankingResult(
+                    index=self.index,
+                    rows=rows,
+                    scores={PRERANK_SCORE: selected.scores[positions], **predictions},
+                    counts={**request.counts, **counts},
+                    seconds={**request.seconds, **seconds},
+                    preranked=selected.rows,
+                )
+            )
         return results
 
-    def _rank(self, bundle: M, results: Sequence[RankingResult]) -> None:
-        """Narrow each request's rows down to the best k by the bundle, best first; all are scored in common batches."""
-        contexts = [result.contexts[1] for result in results if result.contexts[1] is not None]
+    def _best(
+        self, requests: Sequence[Candidates], rows: Sequence[np.ndarray]
+    ) -> Iterator[tuple[slice | np.ndarray, dict[str, np.ndarray]]]:
+        """The positions among each request's rows of the best k by the bundle, and their predictions, in one batch.
+
+        Without a bundle those of the first k.
+        """
+        if self.bundle is None:
+            for request in requests:
+                yield slice(request.k), {}
+            return
+        contexts = [request.context for request in requests if request.context is not None]
         batch = stacked(contexts, self.scorer.split.context.num_bags)
-        rows = [result.rows for result in results]
-        ranked = self.rank(batch, rows, [result.k for result in results])
-        for result, (positions, score) in zip(results, ranked, strict=True):
-            result.keep(positions)
-            result.scores[PREDICTION] = bundle.main_prediction(score)
+        for positions, score in self.rank(batch, rows, [request.k for request in requests]):
+            yield positions, {PREDICTION: self.bundle.main_prediction(score)}
 
     @cached_property
     def scorer(self) -> CatalogueScorer:
@@ -471,40 +529,47 @@ class Ranker(Generic[M]):
             and tower.model.encoder.to_json() == ranker.model.encoder.to_json()
         )
 
-    def _prerank(self, tower: PreRanker, results: Sequence[RankingResult]) -> None:
-        """Narrow each request's rows down to the best k' by IntTower, best first."""
-        contexts = [result.contexts[0] for result in results if result.contexts[0] is not None]
+    def _prerank(self, tower: PreRanker, requests: Sequence[Candidates]) -> list[_Preranked]:
+        """Each request's best k' rows by IntTower; requests with the same array of rows in one pass."""
+        contexts = [r.tower_context for r in requests if r.tower_context is not None]
         heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
+        requests = [
+            self._near(tower, request, user_LHP)
+            for request, user_LHP in zip(requests, heads, strict=True)
+        ]
         groups: dict[int, list[int]] = {}
-        for number, (result, user_LHP) in enumerate(zip(results, heads, strict=True)):
-            most_pass = 2 * result.counts["filtered"] > len(self.index)
-            if tower.clusters is not None and tower.nprobe is not None and most_pass:
-                near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
-                self._keep_near(result, near)
-            groups.setdefault(id(result.rows), []).append(number)
+        for number, request in enumerate(requests):
+            groups.setdefault(id(request.rows), []).append(number)
+
+        preranked: dict[int, _Preranked] = {}
         for numbers in groups.values():
-            rows = results[numbers[0]].rows
+            rows = requests[numbers[0]].rows
             scores = tower.score(heads[numbers], None if rows is self._all else rows)
             for number, score_R in zip(numbers, scores, strict=True):
-                result = results[number]
+                request = requests[number]
                 remaining = rows
-                if len(result.excluded):
-                    score_R = np.delete(score_R, result.excluded)
-                    remaining = np.delete(rows, result.excluded)
-                best = top_k_indices(score_R, result.prerank)
-                result.rows = result.preranked = remaining[best]
-                result.scores[PRERANK_SCORE] = score_R[best].astype(np.float64)
-                result.counts |= {"scored": len(score_R), "preranked": len(best)}
+                if len(request.excluded):
+                    score_R = np.delete(score_R, request.excluded)
+                    remaining = np.delete(rows, request.excluded)
+                best = top_k_indices(score_R, request.prerank)
+                preranked[number] = _Preranked(
+                    remaining[best], score_R[best].astype(np.float64), len(score_R)
+                )
+        return [preranked[number] for number in range(len(requests))]
 
-    def _keep_near(self, result: RankingResult, near: np.ndarray) -> None:
-        """Keep only the items near the user's heads, if these are enough."""
-        if result.rows is not self._all:
-            near = np.intersect1d(near, result.rows, assume_unique=True)
-        excluded_rows = result.rows[result.excluded]
+    def _near(self, tower: PreRanker, request: Candidates, user_LHP: Tensor) -> Candidates:
+        """The candidates near the user's heads, if most items pass the filters and these are enough; else all."""
+        filtered = request.counts["filtered"]
+        if tower.clusters is None or tower.nprobe is None or 2 * filtered <= len(self.index):
+            return request
+        near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+        if request.rows is not self._all:
+            near = np.intersect1d(near, request.rows, assume_unique=True)
+        excluded_rows = request.rows[request.excluded]
         excluded = np.flatnonzero(np.isin(near, excluded_rows, assume_unique=True))
-        if len(near) - len(excluded) >= min(result.prerank, result.counts["filtered"]):
-            result.rows = near
-            result.excluded = excluded
+        if len(near) - len(excluded) < min(request.prerank, filtered):
+            return request
+        return replace(request, rows=near, excluded=excluded)
 
 
 def _texts(values: Iterable[Any], name: str) -> list[str]:

@@ -15,7 +15,7 @@ from fieldwise.explain.explanation import explain
 from fieldwise.schema import Field
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.scoring.ranker import Ranker, RankingResult
+from fieldwise.scoring.ranker import Candidates, Ranker, RankingResult
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.rows import (
@@ -204,31 +204,30 @@ class Service:
     ) -> list[dict[str, Any] | BaseException]:
         """`recommend` for several requests at once, with an exception in place of a failed result."""
         prepared = [tried(self._prepare, body) for body in requests]
-        rankings = [answer for answer in prepared if not isinstance(answer, BaseException)]
-        if rankings:
-            self.required_ranker.complete([ranking for ranking, _ in rankings])
+        candidates = [answer[0] for answer in prepared if not isinstance(answer, BaseException)]
+        results = iter(self.required_ranker.complete(candidates) if candidates else ())
 
         answers: list[dict[str, Any] | BaseException] = []
         for answer in prepared:
             if isinstance(answer, BaseException):
                 answers.append(answer)
             else:
-                ranking, seen = answer
-                answers.append(self._recommended(ranking, seen))
+                _, seen = answer
+                answers.append(self._recommended(next(results), seen))
         return answers
 
-    def _recommended(self, ranking: RankingResult, seen: int) -> dict[str, Any]:
+    def _recommended(self, result: RankingResult, seen: int) -> dict[str, Any]:
         """The answer with the best items; `seen` items were excluded because of the user's rows."""
-        milliseconds = {stage: 1000 * seconds for stage, seconds in ranking.seconds.items()}
+        milliseconds = {stage: 1000 * seconds for stage, seconds in result.seconds.items()}
         return {
-            "items": self.items(ranking.rows, ranking.scores),
+            "items": self.items(result.rows, result.scores),
             "ranked": self.ranked,
             "seen": seen,
-            "counts": ranking.counts,
+            "counts": result.counts,
             "milliseconds": milliseconds,
         }
 
-    def _prepare(self, body: RecommendRequest) -> tuple[RankingResult, int]:
+    def _prepare(self, body: RecommendRequest) -> tuple[Candidates, int]:
         """The candidates for a request, and the number of items excluded because of the user's rows."""
         ranker = self.required_ranker
         index = ranker.index
@@ -249,7 +248,7 @@ class Service:
         candidates = None
         if body.candidates is not None:
             candidates = self._rows_of(body.candidates, "candidates")
-        ranking = ranker.prepare(
+        prepared = ranker.prepare(
             context,
             k=k,
             prerank=max(k, body.prerank),
@@ -257,7 +256,7 @@ class Service:
             exclude=np.concatenate([index.known_rows(body.exclude), seen]),
             where=body.where,
         )
-        return ranking, len(seen)
+        return prepared, len(seen)
 
     def _seen_items(self, body: RecommendRequest) -> list[str]:
         """The ids of the items to exclude from a request because of its user's rows."""
