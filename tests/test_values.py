@@ -34,7 +34,7 @@ from fieldwise import (
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.scoring.recommend import Catalogue, recommend
-from fieldwise.serving.rows import frame_of, values_of
+from fieldwise.serving.rows import request_frame, values_of
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 from fieldwise.serving.user_log import UserLog, tables_of_log
 
@@ -169,7 +169,7 @@ def test_a_value_is_the_same_on_every_way_into_a_model(one, tmp_path):
     bodies = json.loads(json.dumps([{"x": row["x"]} for row in rows]))
     if field.cell == "number" and column.dtype.is_temporal():
         bodies = [{"x": None if number != number else number} for number in numbers_of(column)]
-    check_equal(arrays(encoder.transform(frame_of(bodies, [field]))), expected, "request")
+    check_equal(arrays(encoder.transform(request_frame(bodies, [field]))), expected, "request")
     single = [
         encode_row(encoder, encoder.layout, values_of(body, [field], "row")) for body in bodies
     ]
@@ -231,12 +231,14 @@ def test_numbers_in_a_format_are_read_in_rows_and_in_the_log():
     field = Numeric("price", number_format="1.234,5")
     log = pl.DataFrame({"price": ["999", "1.604", "12.500,75", "", None]})
     expected = [999.0, 1604.0, 12500.75, None, None]
-    assert frame_of(log.to_dicts(), [field])["price"].to_list() == expected
+    assert request_frame(log.to_dicts(), [field])["price"].to_list() == expected
     assert (
-        frame_of([{"price": row["price"]} for row in stored_rows(log)], [field])["price"].to_list()
+        request_frame([{"price": row["price"]} for row in stored_rows(log)], [field])[
+            "price"
+        ].to_list()
         == expected
     )
-    assert frame_of([{"price": 1.604}], [field])["price"].to_list() == [1.604], (
+    assert request_frame([{"price": 1.604}], [field])["price"].to_list() == [1.604], (
         "a number is no text"
     )
 

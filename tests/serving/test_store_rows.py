@@ -338,12 +338,12 @@ def test_any_exception_affects_only_its_request(service, fault, monkeypatch):
 def test_a_panic_while_a_row_is_read_affects_only_its_request(service, monkeypatch):
     from fieldwise.serving import service as module
 
-    whole = module.frame_of
+    whole = module.request_frame
 
-    def frame_of(rows, fields, **marks):
+    def request_frame(rows, fields, **marks):
         return panic() if "bad" in rows[0] else whole(rows, fields, **marks)
 
-    monkeypatch.setattr(module, "frame_of", frame_of)
+    monkeypatch.setattr(module, "request_frame", request_frame)
     good, bad = service.predict_all([[{"user": "u1", "paid": 1, "since": "x"}], [{"bad": 1}]])
     assert good[0].keys() == {"score", "prediction"}
     assert isinstance(bad, pl.exceptions.PanicException)

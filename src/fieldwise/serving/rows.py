@@ -5,7 +5,6 @@ sequences. Every cell is checked, and errors name its place.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -19,14 +18,15 @@ from uuid import UUID
 import polars as pl
 from polars.exceptions import PanicException
 
-from fieldwise.data.encode.columns import (
-    as_list,
-    as_text,
-    duration_seconds,
-    text_numbers,
+from fieldwise.data.encode.columns import as_list, as_text, duration_seconds
+from fieldwise.data.encode.portable import (
+    ONE_VALUE,
+    Marks,
+    cell_number,
+    cell_text,
+    cell_texts,
+    marks_of,
 )
-from fieldwise.data.encode.numbers import without_marked_numbers
-from fieldwise.data.encode.portable import FLOAT32_MAX, ONE_VALUE, cell_text, cell_texts
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
@@ -40,7 +40,13 @@ MAX_COMPARED_NAMES = 100
 MAX_TEXT_CHARACTERS = 10_000
 MAX_SHOWN_CHARACTERS = 60
 """Of a value or a name in an error."""
-PLAIN_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+NO_MARKS = marks_of(())
+CELL_TYPES: Mapping[str, Any] = {
+    "category": pl.String,
+    "number": pl.Float64,
+    "list": pl.List(pl.String),
+}
+"""The type of a request's column."""
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
 
 
@@ -53,7 +59,7 @@ class RequestError(DataError):
         self.status = status
 
 
-def frame_of(
+def request_frame(
     rows: Sequence[Mapping[str, Any]],
     fields: Iterable[Field],
     where: str = "rows",
@@ -65,22 +71,17 @@ def frame_of(
     `missing` has the marks of missing numbers (`Schema.missing`).
 
     >>> from fieldwise import Bag, Numeric
-    >>> frame_of([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
+    >>> request_frame([{"tags": ["a", 1], "price": 2}], [Bag("tags"), Numeric("price")]).row(0)
     (['a', '1'], 2.0)
     """
-    columns: dict[str, pl.Series] = {}
     fields = tuple(fields)
-    places = [f"{where}[{number}]" for number in range(len(rows))]
-    for field in fields:
-        if field.column not in columns:
-            read, dtype = _reader(field)
-            cells = [
-                _cell(row, field, read, place, fields)
-                for place, row in zip(places, rows, strict=True)
-            ]
-            if field.cell == "number":
-                cells = _with_numbers(cells, field, missing, places)
-            columns[field.column] = pl.Series(field.column, cells, dtype=dtype)
+    columns = []
+    for field in _one_per_column(fields):
+        read = _reader(field, missing)
+        cells = [
+            _cell(row, field, read, f"{where}[{number}]", fields) for number, row in enumerate(rows)
+        ]
+        columns.append(pl.Series(field.column, cells, dtype=CELL_TYPES[field.cell]))
     return pl.DataFrame(columns)
 
 
@@ -91,24 +92,25 @@ def values_of(
     *,
     missing: Sequence[str] = MISSING_MARKS,
 ) -> dict[str, Any]:
-    """The checked and converted cells of one row that these fields read, by column.
-
-    `missing` has the marks of missing numbers (`Schema.missing`).
+    """The cells of the one row of `request_frame`, by column, without a table.
 
     >>> from fieldwise import Categorical, Numeric
     >>> values_of({"user": 7, "price": "2", "more": 1}, [Categorical("user"), Numeric("price")], "context")
     {'user': '7', 'price': 2.0}
     """
-    values: dict[str, Any] = {}
     fields = tuple(fields)
+    return {
+        field.column: _cell(row, field, _reader(field, missing), where, fields)
+        for field in _one_per_column(fields)
+    }
+
+
+def _one_per_column(fields: Iterable[Field]) -> Iterable[Field]:
+    """The first field of each column, which says how its cells are read."""
+    by_column: dict[str, Field] = {}
     for field in fields:
-        if field.column not in values:
-            read, _ = _reader(field)
-            cell = _cell(row, field, read, where, fields)
-            if field.cell == "number":
-                cell = _with_numbers([cell], field, missing, [where])[0]
-            values[field.column] = cell
-    return values
+        by_column.setdefault(field.column, field)
+    return by_column.values()
 
 
 def _cell(
@@ -148,12 +150,12 @@ def _absent_field(
     )
 
 
-def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
-    """The function that reads a field's cells, and the type of its column; `_with_numbers` reads numbers in text."""
+def _reader(field: Field, missing: Sequence[str]) -> Callable[[Any], Any]:
+    """The function that reads a field's cells."""
     if field.cell == "number":
-        return partial(_number_or_text, form=field.number_format), pl.Float64()
+        return partial(_number, form=field.number_format, marks=marks_of(tuple(missing)))
     if field.cell != "list":
-        return text_of, pl.String()
+        return text_of
     newest = None if field.max_length is None else max(MAX_LIST_VALUES, field.max_length)
 
     def texts(value: Any) -> list[str]:
@@ -162,7 +164,7 @@ def _reader(field: Field) -> tuple[Callable[[Any], Any], pl.DataType]:
             raise ValueError(f"a list of at most {MAX_LIST_VALUES:,} values")
         return elements
 
-    return texts, pl.List(pl.String)
+    return texts
 
 
 def text_of(value: Any) -> str:
@@ -189,49 +191,25 @@ def _check_unicode(text: str) -> None:
         raise ValueError("valid Unicode text (without unpaired surrogates)") from None
 
 
-def _number_or_text(value: Any, form: NumberFormat | None) -> float | str:
-    """A cell as a number; a text that is no plain number, or has the format `form`, as it is."""
+def _number(value: Any, form: NumberFormat | None, marks: Marks) -> float | None:
+    """A cell as a number, None for an empty text or a mark of a missing number; the errors are those of `text_of`."""
     if not isinstance(value, (bool, int, float, str)):
         raise TypeError("a number or null")
-    if isinstance(value, str) and (form is not None or not PLAIN_NUMBER.fullmatch(value)):
+    if isinstance(value, str):
         _check_unicode(value)
-        return value
+        expected = "a finite number" if form is None else f"a finite number in the format {form!r}"
+    else:
+        expected = "a finite number (of 32 bits)"
+        marks = NO_MARKS  # such a number stays for a field that reads the column as a category
     try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not abs(number) <= FLOAT32_MAX:
-        raise ValueError("a finite number (of 32 bits) or null")
-    return number
-
-
-def _with_numbers(
-    cells: Sequence[float | str | None], field: Field, missing: Sequence[str], places: Sequence[str]
-) -> list[float | None]:
-    """A field's cells with those that are text as numbers, or null for marks of missing ones.
-
-    All texts are read at once: one by one they would take a hundred times as long as numbers.
-    """
-    numbers: list[Any] = list(cells)
-    text_rows = [row for row, cell in enumerate(cells) if isinstance(cell, str)]
-    if not text_rows:
-        return numbers
-    form = getattr(field, "number_format", None)
-    texts = pl.Series([cells[row] for row in text_rows], dtype=pl.String)
-    from_text, is_wrong = text_numbers(texts, form, missing)
-    from_text = without_marked_numbers(from_text.fill_nan(None), missing)
-    is_wrong |= (from_text.abs() > FLOAT32_MAX).fill_null(value=False)
-    if is_wrong.any():
-        wrong_row = text_rows[int(is_wrong.arg_max() or 0)]
-        place = f"{places[wrong_row]}.{field.column}"
-        formatted = "" if form is None else f" in the format {form!r}"
-        shown = _short(cells[wrong_row])
-        raise RequestError(
-            f"{place} must be a finite number{formatted} or null, found {shown}", place
-        )
-    for row, number in zip(text_rows, from_text.to_list(), strict=True):
-        numbers[row] = number
-    return numbers
+        number = cell_number(value, form, marks)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{expected} or null") from None
+    if not math.isnan(number):
+        return number
+    if isinstance(value, float):
+        raise ValueError(f"{expected} or null")
+    return None
 
 
 def _short(value: Any) -> str:

@@ -22,8 +22,8 @@ from fieldwise.serving.rows import (
     FAULTS,
     NO_ITEMS,
     RequestError,
-    frame_of,
     plain_value,
+    request_frame,
     shown_table,
     text_of,
     values_of,
@@ -188,7 +188,7 @@ class Service:
 
     def _frame(self, rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
         """Raw rows as a table that the bundle reads."""
-        return frame_of(rows, self.bundle.schema.fields, missing=self.missing)
+        return request_frame(rows, self.bundle.schema.fields, missing=self.missing)
 
     def recommend(self, body: RecommendRequest) -> dict[str, Any]:
         """The best items with their columns and scores, and the number of items and time of each stage.
@@ -299,7 +299,9 @@ class Service:
         items = self.required_ranker.index.items[self._rows_of(body.items, "items")]
         item_fields = self.bundle.schema.with_role("item")
         item_columns = list(dict.fromkeys(field.column for field in item_fields))
-        context = frame_of([body.context], self.explained_fields, "context", missing=self.missing)
+        context = request_frame(
+            [body.context], self.explained_fields, "context", missing=self.missing
+        )
         return items.select(item_columns).join(context, how="cross")
 
     def similar(self, item: str, k: int) -> list[dict[str, Any]]:

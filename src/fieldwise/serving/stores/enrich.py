@@ -95,7 +95,7 @@ class Stores:
     ) -> tuple[dict[str, Any], list[Missing]]:
         """A context with the stored fields of a user (None: as it is given), and what the store lacks.
 
-        `missing` has the marks of missing numbers, as `frame_of`.
+        `missing` has the marks of missing numbers, as `request_frame`.
         """
         if user is None:
             return dict(context), []
@@ -127,7 +127,7 @@ class Stores:
         """Rows with the stored values of their users and items (of `items`, if there is no store of them).
 
         No store is asked for a complete row. `missing` has the marks of missing numbers, as
-        `frame_of`.
+        `request_frame`.
         """
         lookups = [lookup for lookup in (self.users, self.items or items) if lookup is not None]
         answers = await asyncio.gather(
