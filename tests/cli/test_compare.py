@@ -117,3 +117,9 @@ def test_a_bundle_and_its_recipe_have_equal_ranking_metrics(fieldwise, recipe, b
         fieldwise("evaluate", bundle, "--data", "log.csv", "--ranking"),
         "--ranking excludes items that users liked in training rows, which --data does not have",
     )
+
+
+def test_the_data_folder_of_every_recipe_must_exist(fieldwise, recipe, monkeypatch):
+    monkeypatch.setenv("FIELDWISE_DATA", "gone")
+    ask = ("compare", "adult/afm", recipe, "--seeds", 1, "--quiet")
+    refused(fieldwise(*ask), "the data folder must exist: gone does not; check FIELDWISE_DATA")

@@ -7,7 +7,7 @@ import pytest
 
 from fieldwise import DataError
 from fieldwise.charts import Axis, Line, dot_chart, heat_map, line_chart, nice_ticks, stacked
-from fieldwise.evaluation.slices import Interval
+from fieldwise.evaluation.interval import Interval
 from fieldwise.report.page import interval_cell, share_cell
 
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from fieldwise.cli import run
 from fieldwise.display import Table, number
-from fieldwise.evaluation.slices import Interval
+from fieldwise.evaluation.interval import Interval
 from fieldwise.report.page import Chapter, Code, Figure, Section, measured, render
 
 BAD = "<script>alert('1')</script>"

@@ -14,12 +14,12 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.bootstrap import estimate, resampled
-from fieldwise.evaluation.calibration import NORMAL_975, calibration_error
+from fieldwise.evaluation.bootstrap import Estimate
+from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.interval import Interval, normal_interval
 from fieldwise.evaluation.metrics import LOSSES, METRICS, scored_rows, shown_name
 from fieldwise.evaluation.ranking import delong
-from fieldwise.evaluation.slices import Interval
-from fieldwise.runs.leaderboard import replicates_for
+from fieldwise.runs.leaderboard import compare_scores, has_delong, replicates_for
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Task
@@ -28,7 +28,7 @@ BASELINES = (CONSTANT, TITLES["lr"], TREES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class TrialLine:
     """One trial on the test rows.
 
     Args:
@@ -87,7 +87,7 @@ class AutoResult:
     best: Bundle
     schema: Schema
     recipe: Recipe
-    lines: tuple[Line, ...]
+    lines: tuple[TrialLine, ...]
     test_rows: int
     findings: tuple[Finding, ...]
     notes: Mapping[str, str]
@@ -143,16 +143,16 @@ class AutoResult:
         return LOSSES[self.schema.label.task]
 
     @property
-    def chosen(self) -> Line:
+    def chosen(self) -> TrialLine:
         """The line of the bundle's model."""
         return next(line for line in self.lines if line.chosen)
 
     @property
-    def judged(self) -> Line:
+    def judged(self) -> TrialLine:
         """The line of the bundle's model trained on the training rows only, like the other trials."""
         return self.line(self.chosen.model.removesuffix(f", {ALL_ROWS}")) or self.chosen
 
-    def line(self, model: str) -> Line | None:
+    def line(self, model: str) -> TrialLine | None:
         """The line of a model by its title; None if there is none."""
         return next((line for line in self.lines if line.model == model), None)
 
@@ -291,6 +291,7 @@ class AutoResult:
 
     def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
         """The leaderboard as text: its headers and a row per trial; `short` shows ± half the interval's width."""
+        shown = _short_text if short else Interval.text
         interval_head = "±" if short else "[95 %]"
         difference_head = "minus" if short else f"{shown_name(self.metric)} minus"
         compared = {baseline for line in self.lines for baseline in line.against}
@@ -300,12 +301,12 @@ class AutoResult:
         for line in self.lines:
             row = {"model": f"* {line.model}" if line.chosen else line.model}
             for name, interval in line.metrics.items():
-                row[f"{shown_name(name)} {interval_head}"] = _cell(interval, short=short)
+                row[f"{shown_name(name)} {interval_head}"] = shown(interval)
             for baseline in baselines:
                 difference = ""
                 if baseline in line.against:
                     interval = line.against[baseline][self.metric]
-                    difference = _cell(interval, "+", short=short)
+                    difference = shown(interval, "+")
                 row[f"{difference_head} {_with_article(baseline)}"] = difference
             if line.calibration_error is not None:
                 row["ECE"] = f"{line.calibration_error:.4f}"
@@ -351,12 +352,9 @@ def _with_article(baseline: str) -> str:
     return f"a {CONSTANT}" if baseline == CONSTANT else baseline
 
 
-def _cell(interval: Interval, sign: str = "", *, short: bool = False) -> str:
-    """A value with its interval, or with half the interval's width."""
-    value = f"{interval.value:{sign}.4f}"
-    if short:
-        return f"{value} ±{(interval.high - interval.low) / 2:.4f}"
-    return f"{value} [{interval.low:{sign}.4f}, {interval.high:{sign}.4f}]"
+def _short_text(interval: Interval, sign: str = "") -> str:
+    """A value with half the interval's width."""
+    return f"{interval.value:{sign}.4f} ±{(interval.high - interval.low) / 2:.4f}"
 
 
 def _difference_words(differences: Mapping[str, Interval], metric: str) -> str:
@@ -369,36 +367,59 @@ def _difference_words(differences: Mapping[str, Interval], metric: str) -> str:
         word = "worse"
     auc = ""
     if "auc" in differences:
-        auc = f", AUC {_cell(differences['auc'], '+')}"
-    return f"{word} ({shown_name(metric)} {_cell(difference, '+')}{auc})"
+        auc = f", AUC {differences['auc'].text('+')}"
+    return f"{word} ({shown_name(metric)} {difference.text('+')}{auc})"
 
 
 def build_leaderboard(
     trials: Sequence[Trial], chosen: Trial, test: SplitPart, *, binary: bool, seed: int
-) -> tuple[Line, ...]:
+) -> tuple[TrialLine, ...]:
     """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
-    scores = [trial.score(test) for trial in trials]
-    comparison = _Comparison(test, scores, binary=binary, seed=seed)
-    baselines = []
-    for title in BASELINES:
-        baselines += [k for k, trial in enumerate(trials) if trial.title == title]
+    y = np.asarray(test.main, dtype=np.float64)
+    scores = {trial.title: trial.score(test) for trial in trials}
+    task: Task = "binary" if binary else "regression"
+    metric = METRICS[LOSSES[task]]
+    values = {
+        title: {metric.name: np.array([metric.value(scored_rows(y, score, task))])}
+        for title, score in scores.items()
+    }
+    comparison = compare_scores(
+        y,
+        {title: score[None] for title, score in scores.items()},
+        values,
+        [metric.name],
+        replicates=replicates_for(len(y)),
+        seed=seed,
+    )
 
+    has_auc = binary and has_delong(y)
     lines = []
-    for k, trial in enumerate(trials):
+    for trial in trials:
+        title = trial.title
+        metrics = _intervals(comparison.metrics(title))
+        if has_auc:
+            # Compared with equal scores, whose AUC is .5 for any rows.
+            pair = delong(y, scores[title], np.zeros(len(y)))
+            auc = normal_interval(pair.first, pair.standard_error, least=0.0, most=1.0)
+            metrics = {"auc": auc, **metrics}
         # A trial on all rows is not compared with the baselines, which were trained on the
         # training rows only.
         against = {}
-        if not trial.on_all_rows:
-            for baseline in baselines:
-                if baseline != k:
-                    against[trials[baseline].title] = comparison.differences(k, baseline)
-        error = calibration_error(comparison.y, sigmoid(scores[k])) if binary else None
-        line = Line(
-            model=trial.title,
+        for baseline in BASELINES:
+            if trial.on_all_rows or baseline == title or baseline not in scores:
+                continue
+            gains = _intervals(comparison.gains(title, baseline))
+            if has_auc:
+                pair = delong(y, scores[title], scores[baseline])
+                gains = {"auc": normal_interval(pair.difference, pair.standard_error), **gains}
+            against[baseline] = gains
+        error = calibration_error(y, sigmoid(scores[title])) if binary else None
+        line = TrialLine(
+            model=title,
             chosen=trial is chosen,
             all_rows=trial.on_all_rows,
             valid=trial.value,
-            metrics=comparison.metrics(k),
+            metrics=metrics,
             calibration_error=error,
             against=against,
             calibrated=trial.calibration is not None,
@@ -410,61 +431,12 @@ def build_leaderboard(
             changes=dict(trial.changes),
         )
         lines.append(line)
-    return tuple(sorted(lines, key=lambda line: line.metrics[comparison.metric].value))
+    return tuple(sorted(lines, key=lambda line: line.metrics[metric.name].value))
 
 
-class _Comparison:
-    """Intervals of several scores' metrics on the same rows, and of their differences, paired by row."""
-
-    def __init__(
-        self, test: SplitPart, scores: Sequence[np.ndarray], *, binary: bool, seed: int
-    ) -> None:
-        self.y = np.asarray(test.main, dtype=np.float64)
-        task: Task = "binary" if binary else "regression"
-        self.metric = LOSSES[task]
-        self._scores = scores
-        metric = METRICS[self.metric]
-        self._values = [metric.value(scored_rows(self.y, score, task)) for score in scores]
-        self._replicates = resampled(
-            self.y,
-            np.stack(scores),
-            self.metric,
-            replicates=replicates_for(len(self.y)),
-            seed=seed,
-        )
-        positives = int(self.y.sum())
-        negatives = int((1 - self.y).sum())
-        self._has_auc = binary and min(positives, negatives) > 1
-
-    def metrics(self, k: int) -> dict[str, Interval]:
-        """The metrics of one score, with DeLong's interval of AUC, clipped to 0 and 1."""
-        by_name: dict[str, Interval] = {}
-        if self._has_auc:
-            # Compared with equal scores, whose AUC is .5 for any rows.
-            test = delong(self.y, self._scores[k], np.zeros(len(self.y)))
-            reach = NORMAL_975 * test.standard_error
-            low = max(0.0, test.first - reach)
-            high = min(1.0, test.first + reach)
-            by_name["auc"] = Interval(value=test.first, low=low, high=high)
-        by_name[self.metric] = _bootstrap_interval(self._values[k], self._replicates[:, k])
-        return by_name
-
-    def differences(self, k: int, baseline: int) -> dict[str, Interval]:
-        """The metrics of one score minus those of another."""
-        by_name: dict[str, Interval] = {}
-        if self._has_auc:
-            test = delong(self.y, self._scores[k], self._scores[baseline])
-            reach = NORMAL_975 * test.standard_error
-            by_name["auc"] = Interval(
-                value=test.difference, low=test.difference - reach, high=test.difference + reach
-            )
-        by_name[self.metric] = _bootstrap_interval(
-            self._values[k] - self._values[baseline],
-            self._replicates[:, k] - self._replicates[:, baseline],
-        )
-        return by_name
-
-
-def _bootstrap_interval(value: float, replicates: np.ndarray) -> Interval:
-    result = estimate([value], replicates)
-    return Interval(value=result.value, low=result.low, high=result.high)
+def _intervals(estimates: Mapping[str, Estimate]) -> dict[str, Interval]:
+    """The intervals alone, as the file has them."""
+    return {
+        name: Interval(value=found.value, low=found.low, high=found.high)
+        for name, found in estimates.items()
+    }

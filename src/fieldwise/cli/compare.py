@@ -10,12 +10,12 @@ from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.cli.rankings import RankingOptions, interval_text, show_rankings
+from fieldwise.cli.rankings import RankingOptions, show_rankings
 from fieldwise.runs.recipe import title_of
 from fieldwise.runs.recipe_files import check_recipe, load_recipe
 
 if TYPE_CHECKING:
-    from fieldwise.runs.leaderboard import Board, RankingBoard, RecipeLine
+    from fieldwise.runs.leaderboard import Board, RankingBoard
     from fieldwise.runs.records import RunRecord
 
 
@@ -93,12 +93,12 @@ def _finished_runs(options: CompareOptions) -> "Mapping[str, Sequence[RunRecord]
     tasks = {recipe.schema.label.task for recipe in recipes}
     check_base_and_metric(names, tasks, None, options.metric)
     for recipe in recipes:
-        folder = opt.data_folder(recipe.data.name)
+        opt.data_folder(recipe.data.name)  # it must exist if a recipe needs it
     try:
         return recorded_runs(
             recipes,
             range(options.seeds),
-            context=opt.run_context(folder, options.tracker, quiet=options.quiet),
+            context=opt.run_context(opt.data_folder(), options.tracker, quiet=options.quiet),
             store=Store(options.store),
             again=options.overwrite,
             ranking=ranking,
@@ -162,7 +162,10 @@ def _show_boards(
     for board, ranking_boards in zip(boards, rankings, strict=True):
         names = _shown_names(board)
         screen.print(f"{board.title}: {show.counted(board.rows, 'test row')}, {mean}")
-        _show_board(board, names)
+        table = board.table(names=names)
+        show.print_table(table.columns, table.rows, right=True)
+        for sentence in board.mean_sentences:
+            screen.print(sentence)
         show_rankings(ranking_boards, ranking_interval, names)
 
     if options.settings:
@@ -185,52 +188,3 @@ def _shown_names(board: "Board") -> dict[str, str]:
     titles = {line.recipe: title_of(line.recipe) for line in board.lines}
     all_titles = list(titles.values())
     return {name: title if all_titles.count(title) == 1 else name for name, title in titles.items()}
-
-
-def _show_board(board: "Board", names: Mapping[str, str]) -> None:
-    """Print a leaderboard's table, and which models are means with LR."""
-    from fieldwise.evaluation.metrics import shown_name
-    from fieldwise.runs.leaderboard import MISSING
-
-    base = names[board.base].rpartition("/")[2]
-    heads = [
-        "recipe",
-        *map(shown_name, board.metrics),
-        f"{shown_name(board.metric)} minus {base}'s",
-        "p",
-    ]
-    if board.metric == "auc":
-        heads.append("DeLong p")
-    heads += ["parameters", "epochs", "s/epoch"]
-
-    rows = []
-    for line in board.lines:
-        seconds = "-" if line.seconds_per_epoch is None else f"{line.seconds_per_epoch:.1f}"
-        row = [names[line.recipe]]
-        for metric in board.metrics:
-            mean = line.metrics.get(metric)
-            row.append(MISSING if mean is None else interval_text(mean))
-        row += _gain_cells(line, board.metric)
-        row += [f"{line.parameters:,}", f"{line.epochs:.1f}", seconds]
-        rows.append(row)
-    show.print_table(heads, rows, right=True)
-
-    for line in board.lines:
-        if line.mean_sentence is not None:
-            show.console().print(line.mean_sentence)
-
-
-def _gain_cells(line: "RecipeLine", metric: str) -> list[str]:
-    """The gain over the baseline in a metric, its p, and for AUC DeLong's p."""
-    from fieldwise.runs.leaderboard import MISSING, p_text
-
-    if line.against is None:
-        cells = ["baseline", "", ""]
-    elif metric not in line.against:
-        cells = [MISSING, "", ""]
-    else:
-        comparison = line.against[metric]
-        delong_p = "-" if comparison.delong_p is None else p_text(comparison.delong_p)
-        gain = comparison.estimate
-        cells = [interval_text(gain, "+"), p_text(gain.p), delong_p]
-    return cells if metric == "auc" else cells[:2]

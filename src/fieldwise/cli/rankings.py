@@ -10,7 +10,6 @@ from fieldwise.cli import show
 from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fieldwise.evaluation.bootstrap import Estimate
     from fieldwise.runs.leaderboard import RankingBoard
     from fieldwise.runs.ranking import RankingSettings
 
@@ -103,33 +102,9 @@ def show_rankings(
     screen = show.console()
     for board in boards:
         screen.print(f"\n{board.sentence}; {interval}")
-        _show_table(board, names or {})
+        table = board.table(names)
+        show.print_table(table.columns, table.rows, right=True)
         if board.candidates is not None:
             screen.print(SAMPLED_CANDIDATES)
         if board.lines[0].recipe == POPULARITY:
             screen.print(POPULARITY_IS_BEST)
-
-
-def _show_table(board: "RankingBoard", names: Mapping[str, str]) -> None:
-    from fieldwise.evaluation.ranking import TOP_K
-    from fieldwise.runs.leaderboard import MAIN_RANKING_METRIC, TOP_K_NAMES, p_text
-
-    rows = []
-    for line in board.lines:
-        gain = "baseline"
-        p = ""
-        if line.against is not None:
-            gain = interval_text(line.against[MAIN_RANKING_METRIC], "+")
-            p = p_text(line.against[MAIN_RANKING_METRIC].p)
-        metrics = [interval_text(line.metrics[metric]) for metric in TOP_K]
-        rows.append([names.get(line.recipe, line.recipe), *metrics, gain, p])
-
-    base = names.get(board.base, board.base).rpartition("/")[2]
-    metric_heads = [f"{TOP_K_NAMES[metric]}@{board.k}" for metric in TOP_K]
-    gain_head = f"{TOP_K_NAMES[MAIN_RANKING_METRIC]}@{board.k} minus {base}'s"
-    show.print_table(["recipe", *metric_heads, gain_head, "p"], rows, right=True)
-
-
-def interval_text(estimate: "Estimate", sign: str = "") -> str:
-    """A value with its interval."""
-    return f"{estimate.value:{sign}.4f} [{estimate.low:{sign}.4f}, {estimate.high:{sign}.4f}]"

@@ -12,6 +12,7 @@ from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import finite_column, labels_of, require_both_classes
+from fieldwise.evaluation.interval import Interval
 from fieldwise.evaluation.metrics import METRICS, Metric, ScoredRows
 from fieldwise.evaluation.resampling import MetricOfCounts
 
@@ -31,20 +32,14 @@ MAX_DEGREES_OF_FREEDOM = 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean over seeds, with its uncertainty.
+class Estimate(Interval):
+    """A mean over seeds with its interval, and its standard error.
 
     Args:
-        value: the measured value.
-        low: the lower end of its 95 % interval.
-        high: the upper end.
         standard_error: for other rows and, with several seeds, other seeds.
         p: two-sided p-value of the hypothesis that the value is 0, for differences.
     """
 
-    value: float
-    low: float
-    high: float
     standard_error: float
     p: float
 

@@ -19,11 +19,10 @@ from fieldwise.evaluation.binary import (
     require_both_classes,
     weight_column,
 )
+from fieldwise.evaluation.interval import NORMAL_975
 
 Binning = Literal["count", "width"]
 BINS = 15
-NORMAL_975 = 1.959963984540054
-"""The 97.5 % quantile of the standard normal distribution."""
 Method = Literal["platt", "isotonic"]
 
 

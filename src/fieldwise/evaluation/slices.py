@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.evaluation.binary import labelled_column, paired_columns, row_losses, sigmoid
-from fieldwise.evaluation.calibration import NORMAL_975, wilson
+from fieldwise.evaluation.calibration import wilson
+from fieldwise.evaluation.interval import NORMAL_975, Interval, normal_interval
 from fieldwise.evaluation.ranking import auc_parts
 
 LEAST_ROWS = 30
@@ -19,15 +20,6 @@ LEAST_ROWS = 30
 LEAST_OF_A_CLASS = 10
 """Rows of either class of a slice, for AUC."""
 ABSENT = "(absent)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interval:
-    """A value with both ends of its 95 % interval, for other rows."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +159,8 @@ def regression_slices(
 
 
 def _mean(values: NDArray[np.float64]) -> Interval:
-    mean = float(values.mean())
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    return Interval(value=mean, low=mean - NORMAL_975 * error, high=mean + NORMAL_975 * error)
+    return normal_interval(float(values.mean()), error)
 
 
 def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:

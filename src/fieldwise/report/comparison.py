@@ -3,16 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from fieldwise.charts import wider
 from fieldwise.display import Table
 from fieldwise.evaluation import binary_metrics, regression_metrics
-from fieldwise.evaluation.metrics import shown_name
 from fieldwise.report.metrics_sections import curves_section
 from fieldwise.report.page import Section, count, interval_cell, measured
 from fieldwise.report.reported_run import ReportedRun
-from fieldwise.runs.leaderboard import MISSING, Board, leaderboards, p_text
+from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.records import RunRecord, with_words
 from fieldwise.runs.row_digests import scored_rows_digest
 
@@ -59,44 +56,19 @@ def _curves(runs: Sequence[ReportedRun], title_of_board: str) -> Section:
 
 def _board_table(board: Board) -> Table:
     """The runs of a leaderboard with their metrics and differences from the baseline."""
-    metric = board.metric
-    with_delong = metric == "auc"
-    other_metrics = [name for name in board.metrics if name != metric]
+    table = board.table(measured)
+    columns = ["run", *table.columns[1:]]
+    rows = [[*row] for row in table.rows]
 
-    columns = ["run", shown_name(metric), "", *map(shown_name, other_metrics)]
-    columns += [f"{shown_name(metric)} − baseline", "p"]
-    if with_delong:
-        columns.append("DeLong p")
-    columns += ["parameters", "s/epoch"]
-
-    estimates = [line.metrics[metric] for line in board.lines if metric in line.metrics]
+    main = 1 + board.metrics.index(board.metric)
+    estimates = [line.metrics[board.metric] for line in board.lines if board.metric in line.metrics]
     lowest = min(estimate.low for estimate in estimates)
     highest = max(estimate.high for estimate in estimates)
     span = wider(lowest, highest, 0.01)
-
-    rows = []
-    for line in board.lines:
-        value = line.metrics.get(metric)
-        row: list[str | Markup] = [line.recipe, MISSING, ""]
-        if value is not None:
-            row = [line.recipe, measured(value), interval_cell(value, span)]
-        for name in other_metrics:
-            row.append(measured(line.metrics[name]) if name in line.metrics else MISSING)
-
-        difference: list[str | Markup] = ["baseline", "", ""]
-        if line.against is not None and metric not in line.against:
-            difference = [MISSING, "", ""]
-        elif line.against is not None:
-            gain = line.against[metric]
-            delong_p = "-" if gain.delong_p is None else p_text(gain.delong_p)
-            difference = [measured(gain.estimate, "+"), p_text(gain.estimate.p), delong_p]
-        row += difference if with_delong else difference[:2]
-
-        seconds = "-"
-        if line.seconds_per_epoch is not None:
-            seconds = f"{line.seconds_per_epoch:.1f}"
-        row += [count(line.parameters), seconds]
-        rows.append(row)
+    columns.insert(main + 1, "")
+    for line, row in zip(board.lines, rows, strict=True):
+        value = line.metrics.get(board.metric)
+        row.insert(main + 1, "" if value is None else interval_cell(value, span))
     return Table(columns, rows, note=_board_note(board))
 
 
@@ -107,7 +79,4 @@ def _board_note(board: Board) -> str:
         f"Intervals and p: a paired bootstrap of these rows with {board.replicates:,} replicates. They do not include "
         "the variance over seeds, so another seed may change the order (`fieldwise compare --seeds 3` includes it)."
     )
-    for line in board.lines:
-        if line.mean_sentence is not None:
-            note += f" {line.mean_sentence}"
-    return note
+    return " ".join([note, *board.mean_sentences])

@@ -16,8 +16,7 @@ from markupsafe import Markup, escape
 
 from fieldwise.charts import Chart, chart_style
 from fieldwise.display import Table, number
-from fieldwise.evaluation.bootstrap import Estimate
-from fieldwise.evaluation.slices import Interval
+from fieldwise.evaluation.interval import Interval
 from fieldwise.version import __version__
 
 FOLDER = Path(__file__).parent
@@ -83,12 +82,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def interval_text(interval: Interval | Estimate, sign: str = "") -> str:
+def interval_text(interval: Interval, sign: str = "") -> str:
     """The ends of a value's interval."""
     return f"{number(interval.low, sign)} to {number(interval.high, sign)}"
 
 
-def measured(interval: Interval | Estimate, sign: str = "") -> Markup:
+def measured(interval: Interval, sign: str = "") -> Markup:
     """A table cell with a value and its interval."""
     value = number(interval.value, sign)
     return Markup("{}<small>{}</small>").format(value, interval_text(interval, sign))
@@ -99,7 +98,7 @@ CELL_START = '<svg class="cell" viewBox="0 0 100 18" aria-hidden="true">'
 
 
 def interval_cell(
-    interval: Interval | Estimate, span: tuple[float, float], *, rule: float | None = None
+    interval: Interval, span: tuple[float, float], *, rule: float | None = None
 ) -> Markup:
     """A table cell with a dot and its interval on a scale shared by all rows, with an optional reference line."""
 

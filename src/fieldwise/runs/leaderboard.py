@@ -1,9 +1,8 @@
 """Leaderboards of recipes, by metrics of test rows or of rankings: means over seeds, intervals, paired tests."""
 
-import dataclasses
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.bootstrap import Estimate, estimate, resampled, resampled_means
+from fieldwise.evaluation.interval import Interval
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
 from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
@@ -42,10 +42,6 @@ def p_text(value: float) -> str:
 def replicates_for(rows: int) -> int:
     """The number of bootstrap replicates of a part with this many rows: fewer for larger parts."""
     return int(np.clip(ROWS_IN_ALL_REPLICATES // max(rows, 1), *REPLICATES))
-
-
-def _interval_text(mean: Estimate | None) -> str:
-    return MISSING if mean is None else f"{mean.value:.4f} [{mean.low:.4f}, {mean.high:.4f}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +99,14 @@ class RecipeLine:
             return None
         return self.against[metric].estimate
 
+    @property
+    def delong_text(self) -> str:
+        """DeLong's p of the difference in AUC; empty where there is no difference."""
+        if self.against is None or "auc" not in self.against:
+            return ""
+        p = self.against["auc"].delong_p
+        return MISSING if p is None else p_text(p)
+
 
 class _Leaderboard:
     """A leaderboard, which is a dataclass with lines."""
@@ -114,6 +118,36 @@ class _Leaderboard:
             for metric in line["metrics"].values():
                 del metric["p"]
         return plain
+
+
+ShownInterval = Callable[[Interval, str], str]
+"""The text of an interval and the sign of its numbers: `+` for a difference."""
+
+
+def _table(
+    board: "Board | RankingBoard",
+    heads: Mapping[str, str],
+    main: str,
+    shown: ShownInterval,
+    names: Mapping[str, str],
+) -> Table:
+    """The metrics of each line by their heads, and its difference from the baseline in the main one, with p."""
+    base = names.get(board.base, board.base).rpartition("/")[2]
+    rows = []
+    for line in board.lines:
+        row = [names.get(line.recipe, line.recipe)]
+        for metric in heads:
+            mean = line.metrics.get(metric)
+            row.append(MISSING if mean is None else shown(mean, ""))
+        gain = line.gain(main)
+        if line.against is None:
+            row += ["baseline", ""]
+        elif gain is None:
+            row += [MISSING, ""]
+        else:
+            row += [shown(gain, "+"), p_text(gain.p)]
+        rows.append(row)
+    return Table(["recipe", *heads.values(), f"{heads[main]} minus {base}'s", "p"], rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +172,12 @@ class Board(_Leaderboard):
         if self.protocol:
             words.append(f"protocol {self.protocol}")
         return ", ".join(words) or "a task without a name"
+
+    @property
+    def mean_sentences(self) -> list[str]:
+        """Sentences on the recipes with runs that are a mean with LR."""
+        sentences = (line.mean_sentence for line in self.lines)
+        return [sentence for sentence in sentences if sentence is not None]
 
     @property
     def metrics(self) -> list[str]:
@@ -180,31 +220,35 @@ class Board(_Leaderboard):
             colours=[int(name == self.base) for name in names],
         )
 
-    def _repr_html_(self) -> str:
-        """Each recipe's metrics with 95 % intervals and its gain over the baseline."""
-        rows = []
-        for line in self.lines:
-            intervals = [_interval_text(line.metrics.get(name)) for name in self.metrics]
-            gain = line.gain(self.metric)
-            gain_text = "baseline" if line.against is None else MISSING
-            if gain is not None:
-                gain_text = f"{gain.value:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]"
-            rows.append([line.recipe, *intervals, gain_text, line.parameters, line.seconds])
+    def table(
+        self, shown: ShownInterval = Interval.text, names: Mapping[str, str] | None = None
+    ) -> Table:
+        """Each recipe's metrics and its gain over the baseline, with intervals; `names` has other names of recipes."""
+        heads = {name: shown_name(name) for name in self.metrics}
+        table = _table(self, heads, self.metric, shown, names or {})
+        columns = [*table.columns]
+        if self.metric == "auc":
+            columns.append("DeLong p")
+        columns += ["parameters", "epochs", "s/epoch"]
 
-        metric_names = [shown_name(metric) for metric in self.metrics]
-        gain_name = f"gain in {shown_name(self.metric)}"
+        rows = []
+        for line, common in zip(self.lines, table.rows, strict=True):
+            row = [*common]
+            if self.metric == "auc":
+                row.append(line.delong_text)
+            seconds = MISSING
+            if line.seconds_per_epoch is not None:
+                seconds = f"{line.seconds_per_epoch:.1f}"
+            rows.append([*row, f"{line.parameters:,}", f"{line.epochs:.1f}", seconds])
         notes = [
-            f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates"
+            f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates",
+            *self.mean_sentences,
         ]
-        sentences = (line.mean_sentence for line in self.lines)
-        notes += [sentence for sentence in sentences if sentence is not None]
-        table = Table(
-            title=f"{self.title}, {self.rows:,} test rows",
-            columns=["recipe", *metric_names, gain_name, "parameters", "seconds"],
-            rows=rows,
-            note=". ".join(notes),
-        )
-        return table._repr_html_()
+        title = f"{self.title}, {self.rows:,} test rows"
+        return Table(columns, rows, title=title, note=". ".join(notes))
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +260,10 @@ class RankingLine:
     by_seed: Mapping[str, tuple[float, ...]]  # the means over users, in the order of the seeds
     # differences from the baseline; None for the baseline itself
     against: Mapping[str, Estimate] | None
+
+    def gain(self, metric: str) -> Estimate | None:
+        """The difference from the baseline in a metric; None for the baseline."""
+        return None if self.against is None else self.against[metric]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,6 +278,11 @@ class RankingBoard(_Leaderboard):
     base: str  # the baseline
     replicates: int  # of the bootstrap over users
     lines: tuple[RankingLine, ...]
+
+    def table(self, names: Mapping[str, str] | None = None) -> Table:
+        """Each recipe's metrics and its gain over the baseline, with intervals; `names` has other names of recipes."""
+        heads = {metric: f"{TOP_K_NAMES[metric]}@{self.k}" for metric in TOP_K}
+        return _table(self, heads, MAIN_RANKING_METRIC, Interval.text, names or {})
 
 
 def leaderboards(
@@ -292,22 +345,63 @@ Values = Mapping[str, Mapping[str, np.ndarray]]
 """By name and metric: values per seed [S], or draws of their mean [R]."""
 
 
-def _line_fields(values: Values, draws: Values, name: str, base: str) -> dict[str, Any]:
-    """What every line has; differences from the baseline are paired by row (or user) and by seed."""
-    means = {}
-    gains = {}
-    for metric, by_seed in values[name].items():
-        drawn = draws[name][metric]
-        least = METRICS[metric].least if metric in METRICS else 0.0
-        means[metric] = estimate(by_seed, drawn, least=least)
-        if name != base and metric in values[base]:
-            gains[metric] = estimate(by_seed - values[base][metric], drawn - draws[base][metric])
-    return {
-        "recipe": name,
-        "metrics": means,
-        "by_seed": {metric: tuple(by_seed.tolist()) for metric, by_seed in values[name].items()},
-        "against": gains if name != base else None,
-    }
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """Several models on the same rows or users: the intervals of their metrics and of paired differences.
+
+    Args:
+        values: by model and metric, its values per seed [S].
+        draws: by model and metric, bootstrap replicates of its mean over seeds [R].
+    """
+
+    values: Values
+    draws: Values
+
+    def metrics(self, name: str) -> dict[str, Estimate]:
+        """The means of a model's metrics over seeds."""
+        means = {}
+        for metric, by_seed in self.values[name].items():
+            least = METRICS[metric].least if metric in METRICS else 0.0
+            means[metric] = estimate(by_seed, self.draws[name][metric], least=least)
+        return means
+
+    def gains(self, name: str, base: str) -> dict[str, Estimate]:
+        """A model's means minus those of another, paired by row (or user) and by seed."""
+        gains = {}
+        for metric, by_seed in self.values[name].items():
+            if metric in self.values[base]:
+                drawn = self.draws[name][metric] - self.draws[base][metric]
+                gains[metric] = estimate(by_seed - self.values[base][metric], drawn)
+        return gains
+
+    def by_seed(self, name: str) -> dict[str, tuple[float, ...]]:
+        """A model's metrics by seed."""
+        return {metric: tuple(values.tolist()) for metric, values in self.values[name].items()}
+
+
+def compare_scores(
+    y: np.ndarray,
+    scores: Mapping[str, np.ndarray],
+    values: Values,
+    metrics: Sequence[str],
+    *,
+    replicates: int,
+    seed: int,
+) -> Comparison:
+    """The comparison of models by scores of the same rows [S, N] and values of metrics [S], by model."""
+    all_scores = np.concatenate(list(scores.values()))
+    draws: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores}
+    for metric in metrics:
+        drawn = resampled(y, all_scores, metric, replicates=replicates, seed=seed)
+        means = drawn.reshape(replicates, len(scores), -1).mean(2)
+        for number, name in enumerate(scores):
+            draws[name][metric] = means[:, number]
+    return Comparison(values=values, draws=draws)
+
+
+def has_delong(y: np.ndarray) -> bool:
+    """Whether binary labels have two rows of each class, which DeLong's test needs."""
+    return bool(2 <= y.sum() <= len(y) - 2)
 
 
 def _board(
@@ -327,49 +421,28 @@ def _board(
     task = first["task"]
     tests = [record["test"] for records in runs.values() for record in records]
     metrics = [name for name in compared(task) if any(name in test for test in tests)]
-    main_metric = next((name for name in metrics if name == metric), metrics[0])
+    main_metric = metric if metric in metrics else metrics[0]
     if base is None or base not in names:
         base = names[0]
 
     y, _ = first.test_rows
-    scores = {}  # by recipe [S, N]
-    values: dict[str, dict[str, np.ndarray]] = {}
-    for name, records in runs.items():
-        scores[name] = np.stack([record.test_rows[1] for record in records])
-        values[name] = {}
-        for m in metrics:
-            by_seed = [record["test"].get(m) for record in records]
-            if None not in by_seed:
-                values[name][m] = np.array(by_seed)
-    draws = _draws_of_means(y, scores, metrics, replicates, seed)
-    # each class needs two rows
-    delong_applies = "auc" in metrics and 2 <= y.sum() <= len(y) - 2
+    scores = {
+        name: np.stack([record.test_rows[1] for record in records])
+        for name, records in runs.items()
+    }
+    values = {name: _values_by_seed(records, metrics) for name, records in runs.items()}
+    comparison = compare_scores(y, scores, values, metrics, replicates=replicates, seed=seed)
 
     lines = []
     for name, records in runs.items():
-        line_fields = _line_fields(values, draws, name, base)
+        against = None
         if name != base:
-            differences = {
-                m: Difference(estimate=gain) for m, gain in line_fields["against"].items()
-            }
-            if delong_applies and "auc" in differences:
+            gains = comparison.gains(name, base)
+            against = {m: Difference(estimate=gain) for m, gain in gains.items()}
+            if "auc" in against and has_delong(y):
                 p = delong(y, scores[name], scores[base]).p
-                differences["auc"] = dataclasses.replace(differences["auc"], delong_p=p)
-            line_fields["against"] = differences
-        epoch_seconds = [record.about.get("seconds_per_epoch") for record in records]
-        timed = [seconds for seconds in epoch_seconds if seconds is not None]
-        shares = [float(record.about.get("network_share", 1.0)) for record in records]
-        line = RecipeLine(
-            **line_fields,
-            seeds=tuple(record["seed"] for record in records),
-            network_shares=tuple(shares),
-            parameters=records[0]["parameters"],
-            epochs=float(np.mean([record["epochs"] for record in records])),
-            seconds=float(np.mean([record["seconds"] for record in records])),
-            seconds_per_epoch=float(np.mean(timed)) if timed else None,
-            runs=tuple(str(record.folder) for record in records),
-        )
-        lines.append(line)
+                against["auc"] = Difference(estimate=gains["auc"], delong_p=p)
+        lines.append(_recipe_line(name, records, comparison, against))
     sign = -1 if METRICS[main_metric].higher else 1
     lines.sort(
         key=lambda line: (
@@ -388,22 +461,38 @@ def _board(
     )
 
 
-def _draws_of_means(
-    y: np.ndarray,
-    scores: Mapping[str, np.ndarray],
-    metrics: Sequence[str],
-    replicates: int,
-    seed: int,
-) -> Values:
-    """Bootstrap replicates of the means over seeds, by recipe and metric [R], from scores by recipe [S, N]."""
-    all_scores = np.concatenate(list(scores.values()))
-    draws: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores}
+def _values_by_seed(records: Sequence[RunRecord], metrics: Sequence[str]) -> dict[str, np.ndarray]:
+    """The metrics of a recipe's runs [S], without those that a run lacks."""
+    values = {}
     for metric in metrics:
-        drawn = resampled(y, all_scores, metric, replicates=replicates, seed=seed)
-        means = drawn.reshape(replicates, len(scores), -1).mean(2)
-        for number, name in enumerate(scores):
-            draws[name][metric] = means[:, number]
-    return draws
+        by_seed = [record["test"].get(metric) for record in records]
+        if None not in by_seed:
+            values[metric] = np.array(by_seed)
+    return values
+
+
+def _recipe_line(
+    name: str,
+    records: Sequence[RunRecord],
+    comparison: Comparison,
+    against: Mapping[str, Difference] | None,
+) -> RecipeLine:
+    epoch_seconds = [record.about.get("seconds_per_epoch") for record in records]
+    timed = [seconds for seconds in epoch_seconds if seconds is not None]
+    shares = [float(record.about.get("network_share", 1.0)) for record in records]
+    return RecipeLine(
+        recipe=name,
+        seeds=tuple(record["seed"] for record in records),
+        metrics=comparison.metrics(name),
+        by_seed=comparison.by_seed(name),
+        against=against,
+        network_shares=tuple(shares),
+        parameters=records[0]["parameters"],
+        epochs=float(np.mean([record["epochs"] for record in records])),
+        seconds=float(np.mean([record["seconds"] for record in records])),
+        seconds_per_epoch=float(np.mean(timed)) if timed else None,
+        runs=tuple(str(record.folder) for record in records),
+    )
 
 
 def ranking_boards(
@@ -441,7 +530,16 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
         name: dict(zip(TOP_K, drawn[:, number].T, strict=True)) for number, name in enumerate(ranks)
     }
 
-    lines = [RankingLine(**_line_fields(values, draws, name, base)) for name in ranks]
+    comparison = Comparison(values=values, draws=draws)
+    lines = []
+    for name in ranks:
+        line = RankingLine(
+            recipe=name,
+            metrics=comparison.metrics(name),
+            by_seed=comparison.by_seed(name),
+            against=None if name == base else comparison.gains(name, base),
+        )
+        lines.append(line)
     lines.sort(key=lambda line: line.metrics[MAIN_RANKING_METRIC].value, reverse=True)
     return RankingBoard(
         k=k,
