@@ -56,6 +56,20 @@ def test_facts_survive_an_engine(tmp_path):
         answered(done_here(refuse_a_row, "{}"))
 
 
+class OwnError(DataError):
+    """A class that only this file knows."""
+
+
+def refuse_by_an_own_class(_):
+    raise OwnError("a price must be finite, found none in ", Row(1))
+
+
+def test_an_error_of_a_class_defined_elsewhere_leaves_an_engine_as_the_class_above_it():
+    with pytest.raises(DataError, match="found none in row 1 ") as caught:
+        answered(done_here(refuse_by_an_own_class, "{}"))
+    assert type(caught.value) is DataError
+
+
 def test_a_wider_error_keeps_the_row_of_the_one_it_wraps():
     narrow = DataError("every row needs a label, found none in ", Row(5))
     with (

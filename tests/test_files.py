@@ -7,15 +7,9 @@ import polars as pl
 import pytest
 
 from fieldwise import DataError
-from fieldwise.storage import files
-from fieldwise.storage.files import (
-    cannot_write,
-    check_file,
-    check_folder,
-    disk_is_full,
-    keep_elsewhere,
-    write_atomically,
-)
+from fieldwise.storage import locks
+from fieldwise.storage.files import cannot_write, disk_is_full, write_atomically
+from fieldwise.storage.outputs import check_file, check_folder, keep_elsewhere
 
 
 def fail_with(error):
@@ -158,15 +152,15 @@ def test_a_file_system_without_locks_warns_once(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    files._warn_once.cache_clear()
+    locks._warn_once.cache_clear()
     folder = tmp_path / "b"
-    saving = files.one_writer(folder)
+    saving = locks.one_writer(folder)
     with pytest.warns(UserWarning, match=f"the disk of {folder} has no file locks: two processes"):
         saving.__enter__()
-    with files.one_writer(folder):  # a second warning would be an error here
+    with locks.one_writer(folder):  # a second warning would be an error here
         pass
     saving.__exit__(None, None, None)
-    files._warn_once.cache_clear()
+    locks._warn_once.cache_clear()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -4,7 +4,7 @@ Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fiel
 bags in a batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -306,6 +306,14 @@ class Batch(NamedTuple):
         """Rows and their weighted bags."""
         assert bags.weights is not None, "the ids of a batch's bags are weighted"
         return cls(ids, values, bags.ids, bags.segments, bags.weights)
+
+    @classmethod
+    def joined(cls, batches: Sequence["Batch"], groups: int) -> "Batch":
+        """The rows of batches of one layout, one batch after another, of `groups` bags each."""
+        if len(batches) == 1:
+            return batches[0]
+        ids, values = (torch.cat([batch[k] for batch in batches]) for k in (0, 1))
+        return cls.of_bags(ids, values, Bags.joined(batch.bags(groups) for batch in batches))
 
     def bags(self, groups: int) -> Bags:
         """The bags of all rows, `groups` a row (G of the layout)."""

@@ -555,7 +555,7 @@ def test_describe_states_the_raw_rows_that_the_cache_holds(fieldwise, recipe, lo
 def test_describe_reads_no_file_of_the_cache_to_check_it(fieldwise, done, recipe, monkeypatch):
     fieldwise("describe", recipe)
     monkeypatch.setattr(
-        "fieldwise.storage.files.word_sums", lambda *_: pytest.fail("a file is read")
+        "fieldwise.storage.checksums.word_sums", lambda *_: pytest.fail("a file is read")
     )
     err = done("describe", recipe)[1]
     assert "read from the cache" in err

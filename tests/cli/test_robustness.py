@@ -13,7 +13,7 @@ from cli.test_bad_input import refused
 from fieldwise import Bundle
 from fieldwise.bundle.bundle import MANIFEST
 from fieldwise.storage import files
-from fieldwise.storage.files import one_writer
+from fieldwise.storage.locks import one_writer
 
 LABEL = ["--label", "click"]
 

@@ -23,7 +23,8 @@ from fieldwise.runs.inputs import data_files
 from fieldwise.runs.row_digests import digest_rows, rows_digest
 from fieldwise.storage.artifact import seal
 from fieldwise.storage.cache import ABOUT, ENTRY, Cache, default_cache
-from fieldwise.storage.files import WordSums, one_writer, word_sums
+from fieldwise.storage.checksums import WordSums, word_sums
+from fieldwise.storage.locks import one_writer
 
 
 @pytest.fixture

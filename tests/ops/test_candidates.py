@@ -11,7 +11,7 @@ from fieldwise.ops import pair_attention as module
 from fieldwise.ops import pair_attention_pool_plain, pair_indices, use_ops
 from fieldwise.ops.fm import fm_second_order_candidates
 from fieldwise.ops.native import NATIVE
-from fieldwise.ops.pair_attention import pair_attention_candidates, pair_attention_summary
+from fieldwise.ops.pair_attention import pair_attention_candidates, pool_context_pairs
 
 BACKENDS = [
     "plain",
@@ -111,14 +111,14 @@ def test_the_summary_is_the_logarithm_of_the_sum_and_the_mean():
     x = x_CD.numpy()
     q = np.array([x[i] * x[j] for i in range(4) for j in range(i + 1, 4)])
     e = np.maximum(q @ W.T + b, 0) @ h
-    total, mean_D = pair_attention_summary(x_CD, *attention())
+    total, mean_D = pool_context_pairs(x_CD, *attention())
     assert float(total) == pytest.approx(np.log(np.exp(e).sum()), rel=1e-12)
     np.testing.assert_allclose(mean_D.numpy(), np.exp(e) @ q / np.exp(e).sum(), rtol=1e-12)
 
 
 def test_a_context_without_a_pair_weighs_nothing():
     for few in (0, 1):
-        total, mean_D = pair_attention_summary(vectors(few, 1)[0], *attention())
+        total, mean_D = pool_context_pairs(vectors(few, 1)[0], *attention())
         assert (float(total), mean_D.tolist()) == (-math.inf, [0.0] * D)
 
 

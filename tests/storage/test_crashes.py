@@ -14,7 +14,7 @@ from storage.things import save_thing
 
 from fieldwise import FieldwiseError
 from fieldwise.bundle import export
-from fieldwise.storage import files
+from fieldwise.storage import folders
 
 # All kinds are written by the same functions, so that one alone is also tried without an older
 # artifact.
@@ -33,7 +33,7 @@ def names(folder):
 
 @pytest.mark.parametrize(("kind", "older"), OVER)
 def test_a_kill_at_any_step_leaves_the_old_one_or_the_new_one(tmp_path, case, older, monkeypatch):
-    monkeypatch.setattr(files, "YOUNG", 0)
+    monkeypatch.setattr(folders, "YOUNG_SECONDS", 0)
     place, clean = tmp_path / "place", tmp_path / "clean"
     place.mkdir()
     clean.mkdir()

@@ -13,15 +13,9 @@ import pytest
 from storage.faults import pictures, steps
 
 from fieldwise import DataError
-from fieldwise.storage import files
-from fieldwise.storage.files import (
-    LOCK,
-    one_writer,
-    remove_scratch,
-    scratch_folder,
-    try_lock,
-    whole_folder,
-)
+from fieldwise.storage import folders
+from fieldwise.storage.folders import remove_scratch, scratch_folder, whole_folder
+from fieldwise.storage.locks import LOCK, one_writer, try_lock
 
 
 class WithoutExchange:
@@ -65,7 +59,7 @@ def found(folder):
 
 @pytest.mark.usefixtures("two_renames")
 def test_a_kill_between_the_two_renames_is_mended_by_the_next_writer(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "YOUNG", 0)  # a minute has passed
+    monkeypatch.setattr(folders, "YOUNG_SECONDS", 0)  # a minute has passed
     place = tmp_path / "place"
     put(place / "a", 1)
     taken = pictures(lambda: put(place / "a", 2), place, tmp_path / "shelf")
@@ -117,7 +111,7 @@ def test_a_second_rename_that_fails_puts_the_old_folder_back(tmp_path):
 HOLDS = """
 import sys, time
 from pathlib import Path
-from fieldwise.storage.files import scratch_folder
+from fieldwise.storage.folders import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as folder:
     (folder / "rows").write_bytes(bytes(100))
     print(folder, flush=True)

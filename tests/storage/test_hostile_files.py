@@ -10,7 +10,7 @@ from fieldwise.cli.show import console, say, visible
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_writer import TableWriter
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.files import try_lock
+from fieldwise.storage.locks import try_lock
 
 
 def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path):

@@ -19,7 +19,8 @@ from fieldwise import ConfigError, load_recipe
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.storage import files, machine
 from fieldwise.storage.arrays import CHUNK_BYTES, KINDS, read_tensors, write_array, write_tensors
-from fieldwise.storage.files import FlushedFile, WordSums
+from fieldwise.storage.checksums import WordSums
+from fieldwise.storage.files import FlushedFile
 from fieldwise.storage.machine import ahead, threads_set
 
 
@@ -88,7 +89,7 @@ def test_a_flush_that_fails_in_the_background_is_an_error(tmp_path, monkeypatch,
         if len(flushed) == 1:
             raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(files, "FLUSHED", 10)
+    monkeypatch.setattr(files, "BYTES_BETWEEN_FLUSHES", 10)
     monkeypatch.setattr(os, "fsync", fails_once)
     with pytest.raises(OSError, match="Input/output error"):
         write_blocks(tmp_path / "file", blocks)

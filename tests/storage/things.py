@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fieldwise import DataError
-from fieldwise.storage.artifact import Kind, writing
+from fieldwise.storage.artifact import ArtifactKind, writing
 
-THING = Kind(
+THING = ArtifactKind(
     name="thing", manifest="thing.json", format=3, oldest=2, parts={"left": "txt", "right": "bin"},
     damage=DataError, remedy="make it again", origin="give a folder of things",
 )  # fmt: skip

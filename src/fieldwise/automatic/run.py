@@ -39,13 +39,9 @@ from fieldwise.runs.raw_table import load_frame
 from fieldwise.runs.recipe_files import recipe_toml
 from fieldwise.runs.records import Store
 from fieldwise.schema import Schema
-from fieldwise.storage.files import (
-    already_exists,
-    check_folder,
-    keep_elsewhere,
-    whole_folder,
-    write_atomically,
-)
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import whole_folder
+from fieldwise.storage.outputs import already_exists, check_folder, keep_elsewhere
 
 RESERVED_SHARE = 0.15
 """Of the time, for evaluation, writing and the report."""

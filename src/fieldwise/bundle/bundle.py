@@ -1,12 +1,11 @@
 """Bundles: a trained model in one folder, which is checked to score rows as when it was saved.
 
-    bundle.json               the manifest (`fieldwise.storage.artifact`): versions, model and
-    training settings,
-                              metrics, scores of the sample rows, calibrations
-    schema.HASH.toml          the schema
-    encoder.HASH.json         vocabularies, scalers and bins
-    weights.HASH.safetensors  the network's tensors
-    samples.HASH.arrow        some raw rows
+- `bundle.json`: the manifest (`fieldwise.storage.artifact`): versions, model and training settings,
+  metrics, scores of the sample rows, calibrations.
+- `schema.HASH.toml`: the schema.
+- `encoder.HASH.json`: vocabularies, scalers and bins.
+- `weights.HASH.safetensors`: the network's tensors.
+- `samples.HASH.arrow`: some raw rows.
 
 Nothing is ever unpickled or evaluated.
 """
@@ -64,7 +63,7 @@ from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
-from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.forks import computing
 from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.objective import Objective
@@ -77,7 +76,7 @@ MANIFEST = "bundle.json"
 IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
 # for a logit, relative above 1: other processors and thread counts sum in another order
 SCORE_TOLERANCE = 1e-4
-BUNDLE = Kind(
+BUNDLE = ArtifactKind(
     name="bundle",
     manifest=MANIFEST,
     format=3,

@@ -36,8 +36,8 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError, first_line
 from fieldwise.layout import Batch
 from fieldwise.ops import use_ops
-from fieldwise.storage.artifact import Kind, seal
-from fieldwise.storage.files import whole_folder
+from fieldwise.storage.artifact import ArtifactKind, seal
+from fieldwise.storage.folders import whole_folder
 from fieldwise.version import __version__
 
 __all__ = ["Target", "export_bundle"]
@@ -45,7 +45,7 @@ __all__ = ["Target", "export_bundle"]
 Target = Literal["onnx", "aoti"]
 EXPORTERS = ("torch", "torch.__trace", "torch.onnx", "onnxscript")  # names of their loggers
 FILES = {"onnx": "model.onnx", "aoti": "model.pt2"}
-EXPORT = Kind(
+EXPORT = ArtifactKind(
     name="export",
     manifest="export.json",
     format=1,

@@ -22,8 +22,10 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import Argument, BundleError, ConfigError
 from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.files import check_not_input, scratch_folder, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.machine import keep_freed_arrays, return_freed_memory
+from fieldwise.storage.outputs import check_not_input
 from fieldwise.storage.scratch import NO_LIMIT
 
 __all__ = ["LOGIT", "PREDICTION", "ROW", "ScoredFile", "SpreadScores", "score_file"]

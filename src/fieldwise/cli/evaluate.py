@@ -13,7 +13,7 @@ from fieldwise.cli.rankings import RankingOptions, show_rankings
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
-from fieldwise.storage.files import check_not_input
+from fieldwise.storage.outputs import check_not_input
 
 if TYPE_CHECKING:
     import polars as pl

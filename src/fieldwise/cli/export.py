@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.storage.files import check_folder, check_not_input
+from fieldwise.storage.outputs import check_folder, check_not_input
 
 
 def run(

@@ -11,7 +11,7 @@ from fieldwise.cli import show
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_column
-from fieldwise.storage.files import check_folder
+from fieldwise.storage.outputs import check_folder
 
 if TYPE_CHECKING:
     import polars as pl

@@ -16,7 +16,8 @@ from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import SIDES, Who
-from fieldwise.storage.files import check_output, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.outputs import check_output
 
 if TYPE_CHECKING:
     import polars as pl

@@ -16,7 +16,7 @@ from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.storage.cache import OFF, Cache, default_cache, user_cache_folder
-from fieldwise.storage.files import check_folder, keep_elsewhere
+from fieldwise.storage.outputs import check_folder, keep_elsewhere
 from fieldwise.training.settings import DEVICE as DEVICE_NAME
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.errors import ConfigError
-from fieldwise.storage.files import check_output
+from fieldwise.storage.outputs import check_output
 
 if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle

@@ -16,7 +16,7 @@ from fieldwise.cli.serve import run as run_server
 from fieldwise.cli.show import console, print_table, row_counts, say, suggest
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError, MissingExtraError
-from fieldwise.storage.files import check_output
+from fieldwise.storage.outputs import check_output
 
 if TYPE_CHECKING:
     import polars as pl

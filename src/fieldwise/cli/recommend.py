@@ -11,7 +11,7 @@ from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring import seen_words
-from fieldwise.storage.files import check_output
+from fieldwise.storage.outputs import check_output
 
 
 @dataclass(frozen=True, kw_only=True)

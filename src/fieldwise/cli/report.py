@@ -8,7 +8,8 @@ from typer import Argument, Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.errors import ConfigError
-from fieldwise.storage.files import check_output, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.outputs import check_output
 
 
 def run(

@@ -24,7 +24,7 @@ from fieldwise.cli.show import say
 from fieldwise.cli.signals import end_with_parent, restore_signals
 from fieldwise.errors import ConfigError, FieldwiseError, MissingExtraError
 from fieldwise.serving.settings import METRICS_FOLDER_VARIABLE, ServerSettings, Sources
-from fieldwise.storage.files import scratch_folder
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.machine import available_cores, threads_set
 
 if TYPE_CHECKING:

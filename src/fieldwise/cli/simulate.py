@@ -7,7 +7,7 @@ from typer import Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
-from fieldwise.storage.files import check_output
+from fieldwise.storage.outputs import check_output
 
 
 def run(

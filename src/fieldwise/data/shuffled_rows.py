@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.table import EncodedTable, batch_starts, read_spans
-from fieldwise.layout import Bags, Batch
+from fieldwise.layout import Batch
 from fieldwise.storage.machine import ahead, return_freed_memory
 
 BLOCK_ROWS = 4_096
@@ -222,13 +222,7 @@ class ShuffledRows:
         """The batch of its pieces."""
         if len(pieces) == 1:
             return pieces[0]
-        ids = torch.cat([piece.batch.ids for piece in pieces])
-        values = torch.cat([piece.batch.values for piece in pieces])
-        batch = Batch(ids, values)
-        groups = self.table.bags_per_row
-        if groups:
-            bags = Bags.joined(piece.batch.bags(groups) for piece in pieces)
-            batch = Batch.of_bags(ids, values, bags)
+        batch = Batch.joined([piece.batch for piece in pieces], self.table.bags_per_row)
         y = torch.cat([piece.y for piece in pieces])
         weights = [piece.weight for piece in pieces if piece.weight is not None]
         return Rows(batch, y, torch.cat(weights) if weights else None)

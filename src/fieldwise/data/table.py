@@ -26,7 +26,7 @@ from fieldwise.storage.arrays import (
     write_header,
     write_values,
 )
-from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.files import Written
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
@@ -66,7 +66,7 @@ ROWS_PER_GATHER = 32_768
 """Rows of several batches are gathered at once, so that each batch is a view."""
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 OPTIONAL = ("y", "weight")
-TABLE = Kind(
+TABLE = ArtifactKind(
     name="encoded table",
     manifest="table.json",
     format=2,

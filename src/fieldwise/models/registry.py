@@ -1,26 +1,30 @@
 """Models by name: built-in ones, and user-defined networks or settings, registered or passed in Python.
 
 What the rest of fieldwise asks of a model, beside `build(layout)` of its settings and
-`forward(batch)` of its network; all of it is optional:
+`forward(batch)` of its network, is optional.
 
-    settings class  data_defaults           what follows from the data
-    (`fieldwise.models.settings.DataDefaults`)
-                    title                   its name on a leaderboard, if not the class's
-                    of_schema(schema)       the settings, completed by the schema
-    network         forward_with_auxiliary  logits and an auxiliary loss (`fieldwise.training.step`)
-                    binary_settings         settings that must be 0 if the label is not binary
-                    first_order             weights and a bias (`fieldwise.layers.FirstOrder`) that
-                    `start_from_lr` sets logit_terms             terms that add up to the logit
-                    (`fieldwise.explain.Terms`) pair_terms              whether these include
-                    `pairs` score_candidates        logits of a context's candidates
-                    (`fieldwise.layers.candidates`) user, item, score       two towers
-                    (`fieldwise.models.twotower`), of which item heads can be stored
-                                            with score_stored
-    module          reads_rows              a table is read without the fields' vectors: integrated
-    gradients ask
-                    row_blocks              the rows of `weight` belong to values, in blocks of
-                    these sizes: warm starts
-                                            and growth ask (`fieldwise.layers.row_blocks`)
+Attributes of a settings class:
+
+- `data_defaults`: what follows from the data (`fieldwise.models.settings.DataDefaults`).
+- `title`: its name on a leaderboard, if not the class's.
+- `of_schema(schema)`: the settings, completed by the schema.
+
+Attributes of a network:
+
+- `forward_with_auxiliary`: logits and an auxiliary loss (`fieldwise.training.step`).
+- `binary_settings`: names of settings that must be 0 if the label is not binary.
+- `first_order`: weights and a bias (`fieldwise.layers.FirstOrder`), which `start_from_lr` sets.
+- `logit_terms`: terms that add up to the logit (`fieldwise.explain.Terms`).
+- `pair_terms`: whether these terms include `pairs`.
+- `score_candidates`: logits of a context's candidates (`fieldwise.layers.candidates`).
+- `user`, `item` and `score`: two towers (`fieldwise.models.twotower`); with `score_stored`, item
+  heads can be stored.
+
+Attributes of a module in a network:
+
+- `reads_rows`: a table is read without the fields' vectors; integrated gradients ask.
+- `row_blocks`: the rows of `weight` belong to values, in blocks of these sizes; warm starts and
+  growth ask (`fieldwise.layers.row_blocks`).
 
 No code named by a file is ever imported: a recipe or a bundle may name a user-defined model, which
 is found only if the user has imported it.

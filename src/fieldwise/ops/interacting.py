@@ -54,8 +54,7 @@ def field_attention(
 
     Shape:
         q_BFA, k_BFA, v_BFA: [B, F, A]; returns [B, F, A] and the weights [B, H, F, F] before
-            dropout, whose last
-        axis sums to 1.
+            dropout, whose last axis sums to 1.
 
     >>> x = torch.ones(1, 3, 4)
     >>> out, weights = field_attention(x, x, x, heads=2)

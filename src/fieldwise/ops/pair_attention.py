@@ -209,17 +209,16 @@ implement_with_gradient(
 HIDDEN_NUMBERS = 2**19
 
 
-def pair_attention_summary(
+def pool_context_pairs(
     x_CD: Tensor, W_AD: Tensor, b_A: Tensor, h_A: Tensor
 ) -> tuple[Tensor, Tensor]:
     """AFM's pairs inside a context as one entry of the softmax: log-sum-exp of their scores, and their weighted mean.
 
     Shape:
-        x_CD: [C, D]; W_AD: [A, D]; b_A, h_A: [A]; returns a scalar and [D], minus infinity and
-            zeros without any
-        pair.
+        x_CD: [C, D]; W_AD: [A, D]; b_A, h_A: [A]; returns a scalar and [D]: minus infinity and
+            zeros without any pair.
 
-    >>> pair_attention_summary(torch.tensor([[2.0], [3.0]]), torch.ones(1, 1), torch.zeros(1), torch.ones(1))
+    >>> pool_context_pairs(torch.tensor([[2.0], [3.0]]), torch.ones(1, 1), torch.zeros(1), torch.ones(1))
     (tensor(6.), tensor([6.]))
     """
     pairs = (side.to(x_CD.device) for side in pair_indices(x_CD.shape[0]))
@@ -246,8 +245,8 @@ def pair_attention_candidates(
         h_A: weight of its output.
 
     Shape:
-        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; W_AD: [A, D]; b_A, h_A: [A]; returns [N,
-            D].
+        x_context_CD: [C, D]; x_candidates_NID: [N, I, D]; W_AD: [A, D]; b_A, h_A: [A];
+            returns [N, D].
 
     >>> context, candidates = torch.tensor([[1.0], [2.0]]), torch.tensor([[[3.0]], [[5.0]]])
     >>> pair_attention_candidates(context, candidates, torch.zeros(4, 1), torch.zeros(4), torch.ones(4)).flatten()
@@ -259,7 +258,7 @@ def pair_attention_candidates(
         return _pair_attention_native(*inputs)
     fields = x_context_CD.shape[0]
     (attention, size) = W_AD.shape
-    inside, mean_D = pair_attention_summary(x_context_CD, W_AD, b_A, h_A)
+    inside, mean_D = pool_context_pairs(x_context_CD, W_AD, b_A, h_A)
     # W (x_c * x_i) is (W diag(x_c)) x_i: one product serves all context fields, and no cross pair
     # is ever stored.
     crossing_DM = (x_context_CD.unsqueeze(1) * W_AD).view(fields * attention, size).t()
@@ -307,7 +306,7 @@ def _pair_attention_native(context: Tensor, x: Tensor, W: Tensor, b: Tensor, h: 
             "pair attention takes a context [C, D], candidates [N, I, D], W [A, D], b [A], h [A] and at least two "
             f"fields, found {shapes}: correct the shapes"
         )
-    inside, mean_D = pair_attention_summary(context, W, b, h)
+    inside, mean_D = pool_context_pairs(context, W, b, h)
     entry = torch.cat([inside.view(1), inside.new_ones(1), mean_D])
     operands = [
         t.contiguous() for t in (context, x, *_touching(fields, candidate_fields), W, b, h, entry)

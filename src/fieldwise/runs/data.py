@@ -22,7 +22,7 @@ from fieldwise.runs.raw_table import load_frame, prepare_frame
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.files import scratch_folder
+from fieldwise.storage.folders import scratch_folder
 
 BYTES_PER_CELL = 4  # of encoded rows
 

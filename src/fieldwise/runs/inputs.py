@@ -8,13 +8,13 @@ from pathlib import Path
 
 from fieldwise.data.read.file_listing import find_files, is_many
 from fieldwise.data.read.folder_columns import folder_values
-from fieldwise.data.read.formats.table_files import file_state
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.errors import DataError
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.raw_table import load_frame
 from fieldwise.runs.recipe import Recipe
-from fieldwise.storage.files import file_digest
+from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import file_state
 
 
 @dataclass(frozen=True)

@@ -38,15 +38,16 @@ from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_r
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.storage.artifact import Artifact, Kind, writing
+from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.cache import Cache
-from fieldwise.storage.files import check_folder, keep_elsewhere, try_lock
+from fieldwise.storage.locks import try_lock
+from fieldwise.storage.outputs import check_folder, keep_elsewhere
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 
 WAIT_SECONDS = 5.0
 ABOUT = "record.json"
-RUN = Kind(
+RUN = ArtifactKind(
     name="run",
     manifest=ABOUT,
     format=2,

@@ -32,7 +32,8 @@ from fieldwise.runs.recipe_files import recipe_toml
 from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, run_key
 from fieldwise.runs.search_space import check_space, search_space
 from fieldwise.runs.setting_paths import setting_path, value_at, with_values
-from fieldwise.storage.files import one_writer, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.locks import one_writer
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import Evaluation, History

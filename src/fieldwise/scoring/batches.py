@@ -2,8 +2,7 @@
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from fieldwise.errors import DataError, Row
 from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
 from fieldwise.storage.arrays import mapped_array
+from fieldwise.storage.machine import ahead
 
 T = TypeVar("T", bound=tuple[Any, ...])
 KEPT_ROWS = 1 << 17  # of an array of scores that is mapped
@@ -92,24 +92,13 @@ def prefetch(items: Generator[T], device: torch.device) -> Generator[T]:
     For the CPU these are `items` themselves. Else a thread is one item ahead, and closes them at
     the end.
     """
-    return items if device.type == "cpu" else _ahead(items, device)
+    return items if device.type == "cpu" else _moved(items, device)
 
 
-def _ahead(items: Generator[T], device: torch.device) -> Generator[T]:
-    def read() -> T | None:
-        item = next(items, None)
-        return tree_map_only(Tensor, Tensor.pin_memory, item) if device.type == "cuda" else item
-
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="fieldwise-prefetch") as thread:
-            ahead = thread.submit(read)
-            while (item := ahead.result()) is not None:
-                ahead = thread.submit(read)
-                yield cast(
-                    T,
-                    tree_map_only(
-                        Tensor, lambda tensor: tensor.to(device, non_blocking=True), item
-                    ),
-                )
-    finally:
-        items.close()
+def _moved(items: Generator[T], device: torch.device) -> Generator[T]:
+    ready = items
+    if device.type == "cuda":
+        ready = (tree_map_only(Tensor, Tensor.pin_memory, item) for item in items)
+    with contextlib.closing(items), contextlib.closing(ahead(ready)) as coming:
+        for item in coming:
+            yield tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), item)

@@ -6,7 +6,7 @@ Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them th
 embedding size, G bags, M values of bags, T labels.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -353,14 +353,6 @@ def shares_context(network: nn.Module, split: Split) -> bool:
     return isinstance(network, SharesContext) or (
         isinstance(network, TwoTower) and _holds_user(split)
     )
-
-
-def stacked(batches: Sequence[Batch], bags: int) -> Batch:
-    """The rows of some batches of one layout, one batch after the other; G bag fields."""
-    if len(batches) == 1:
-        return batches[0]
-    ids, values = (torch.cat([batch[k] for batch in batches]) for k in (0, 1))
-    return Batch.of_bags(ids, values, Bags.joined(batch.bags(bags) for batch in batches))
 
 
 def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | None = None) -> Batch:

@@ -31,7 +31,7 @@ from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.ops.stored_items import StoredItems
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import finite, scoring_mode
-from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs, stacked
+from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs
 from fieldwise.scoring.items import NO_ROWS, ItemFilters, ItemIndex, ItemTable, top_k_indices
 
 M = TypeVar("M", bound=Model)
@@ -479,7 +479,7 @@ class Ranker(Generic[M]):
                 yield slice(request.k), {}
             return
         contexts = [request.context for request in requests if request.context is not None]
-        batch = stacked(contexts, self.scorer.split.context.num_bags)
+        batch = Batch.joined(contexts, self.scorer.split.context.num_bags)
         for positions, score in self.rank(batch, rows, [request.k for request in requests]):
             yield positions, {PREDICTION: self.bundle.main_prediction(score)}
 
@@ -532,7 +532,7 @@ class Ranker(Generic[M]):
     def _prerank(self, tower: PreRanker, requests: Sequence[Candidates]) -> list[_Preranked]:
         """Each request's best k' rows by IntTower; requests with the same array of rows in one pass."""
         contexts = [r.tower_context for r in requests if r.tower_context is not None]
-        heads = tower.user_heads(stacked(contexts, tower.scorer.split.context.num_bags))
+        heads = tower.user_heads(Batch.joined(contexts, tower.scorer.split.context.num_bags))
         requests = [
             self._near(tower, request, user_LHP)
             for request, user_LHP in zip(requests, heads, strict=True)

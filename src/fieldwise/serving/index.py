@@ -38,11 +38,11 @@ from fieldwise.storage.arrays import (
     write_header,
     write_values,
 )
-from fieldwise.storage.artifact import Artifact, Kind, Writer, writing
+from fieldwise.storage.artifact import Artifact, ArtifactKind, Writer, writing
 from fieldwise.version import __version__
 
 MANIFEST = "index.json"
-INDEX = Kind(
+INDEX = ArtifactKind(
     name="index",
     manifest=MANIFEST,
     format=1,

@@ -30,7 +30,8 @@ from fieldwise.serving.settings import Sources
 from fieldwise.serving.stores import FeatureStore, Lookup, Stores, TableStore, open_store
 from fieldwise.serving.user_log import UserLog, tables_of_log, varying_columns
 from fieldwise.storage.arrays import SharedArrays
-from fieldwise.storage.files import one_writer, scratch_folder
+from fieldwise.storage.folders import scratch_folder
+from fieldwise.storage.locks import one_writer
 
 __all__ = ["ServiceLoader"]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from fieldwise.errors import FieldwiseError
 from fieldwise.serving.rows import FAULTS
 from fieldwise.serving.service import Service
+from fieldwise.storage.files import FileState, file_state
 from fieldwise.storage.machine import return_freed_memory
 
-FileState = tuple[int, int, int] | None
-"""Inode, size and time of change; None if the file is missing."""
-State = tuple[FileState, ...]
+State = tuple[FileState | None, ...]
+"""Of each file; None if it is missing."""
 
 
 class Live:
@@ -141,12 +141,11 @@ class Watcher:
     @staticmethod
     def state(files: Sequence[Path]) -> State:
         """The state of some files, which differs between versions."""
-        return tuple(_file_state(file) for file in files)
+        return tuple(map(_state_or_none, files))
 
 
-def _file_state(file: Path) -> FileState:
+def _state_or_none(file: Path) -> FileState | None:
     try:
-        status = file.stat()
+        return file_state(file)
     except OSError:
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -17,7 +17,8 @@ from numpy.typing import DTypeLike
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fieldwise.storage.files import LOCK, Written, new_file, one_writer
+from fieldwise.storage.files import Written, new_file
+from fieldwise.storage.locks import LOCK, one_writer
 
 
 def write_array(file: Written, array: np.ndarray) -> None:

@@ -1,10 +1,8 @@
 """Artifacts: folders of files that are consistent at every moment (a bundle, index, encoded table or finished run).
 
-    KIND.json               the manifest: the format number, metadata of this kind of artifact, and
-    the name, size and
-                            checksum of every file below; it has its own checksum, and is written
-                            last, by renaming
-    PART.HASH.SUFFIX        a file of the manifest, with the start of its checksum in its name
+- `KIND.json` is the manifest: the format number, metadata of this kind of artifact, and the name,
+  size and checksum of every other file. It has its own checksum, and is written last, by renaming.
+- `PART.HASH.SUFFIX` is a file of the manifest, with the start of its checksum in its name.
 
 A lock on the folder allows one writer at a time. A file is written to a hidden name, flushed, and
 renamed. Once all files are there and the folder is flushed too, the new manifest replaces the old
@@ -27,7 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fieldwise.errors import BundleError, FieldwiseError, first_line
-from fieldwise.storage import files
+from fieldwise.storage import checksums, files
+from fieldwise.storage.locks import one_writer
+from fieldwise.storage.outputs import already_exists
 from fieldwise.version import __version__
 
 
@@ -62,7 +62,7 @@ MOST_OF_MANIFEST = 1 << 26  # bytes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class ArtifactKind:
     """A kind of artifact.
 
     Args:
@@ -152,7 +152,7 @@ class Kind:
             )
         has_artifact = (folder / self.manifest).exists()
         if has_artifact and not overwrite:
-            raise files.already_exists(folder, "folder")
+            raise already_exists(folder, "folder")
         if not folder.exists() or has_artifact:
             return
         names = sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
@@ -188,7 +188,7 @@ class Kind:
 
     def checksum(self, path: Path) -> str:
         """The checksum of a file, by this kind's rule."""
-        return files.word_sums(path) if self.fast else files.file_digest(path)
+        return checksums.word_sums(path) if self.fast else checksums.file_digest(path)
 
     def entry(self, path: Path, checksum: str | None = None) -> dict[str, Any]:
         """A file's entry in the manifest: its size and checksum, for which it is read if the checksum is not given."""
@@ -254,16 +254,16 @@ class Artifact:
             change.
     """
 
-    kind: Kind
+    kind: ArtifactKind
     folder: Path
     about: Mapping[str, Any]
     digest: str
 
     @classmethod
     def of(
-        cls, kind: Kind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]
+        cls, kind: ArtifactKind, folder: Path, facts: Mapping[str, Any], files: Mapping[str, Any]
     ) -> "Artifact":
-        """A new artifact from JSON-compatible facts and from file entries as made by `Kind.entry`."""
+        """A new artifact from JSON-compatible facts and from file entries as made by `ArtifactKind.entry`."""
         about = json.loads(
             json.dumps({"format": kind.format, **facts, "files": files}, allow_nan=kind.nan)
         )
@@ -344,7 +344,7 @@ def _digest(manifest: Mapping[str, Any]) -> str:
 class Writer:
     """Writes the files of a new artifact, which replaces the old one only at `finish`."""
 
-    def __init__(self, kind: Kind, folder: Path) -> None:
+    def __init__(self, kind: ArtifactKind, folder: Path) -> None:
         self.kind = kind
         self.folder = folder
         self.files: dict[str, dict[str, Any]] = {}
@@ -358,7 +358,7 @@ class Writer:
     def open(self, part: str) -> Iterator[files.Written]:
         """Open a file to write it chunk by chunk, from its start to its end."""
         partial = self.folder / f".{secrets.token_hex(6)}.part"
-        sums = files.WordSums() if self.kind.fast else None
+        sums = checksums.WordSums() if self.kind.fast else None
         with open(partial, "xb") as file, files.FlushedFile(file, sums) as flushed:
             yield flushed
         entry = self.kind.entry(partial, None if sums is None else sums.hexdigest())
@@ -377,7 +377,7 @@ class Writer:
         return artifact
 
 
-def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
+def seal(kind: ArtifactKind, folder: Path, **facts: Any) -> Artifact:
     """Write the manifest of a filled folder, for a kind whose files keep their own names.
 
     `facts` are further JSON-compatible entries of the manifest.
@@ -393,7 +393,7 @@ def seal(kind: Kind, folder: Path, **facts: Any) -> Artifact:
 
 
 @contextlib.contextmanager
-def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterator[Writer]:
+def writing(kind: ArtifactKind, folder: Path, *, replaces: str | None = None) -> Iterator[Writer]:
     """A context to write an artifact under the folder's lock; `Writer.finish` replaces the old artifact.
 
     Without that call, or if the block or the disk fails, the old artifact is unchanged.
@@ -407,7 +407,7 @@ def writing(kind: Kind, folder: Path, *, replaces: str | None = None) -> Iterato
     kind.check_folder(folder)
     was_there = folder.exists()
     try:
-        with files.one_writer(folder):
+        with one_writer(folder):
             if replaces is not None and kind.current(folder).get("sha256") != replaces:
                 raise kind.damage(
                     f"the {kind.name} {folder} was replaced by another process since it was read, and is not "

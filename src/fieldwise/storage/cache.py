@@ -16,20 +16,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from fieldwise.errors import DataError, FieldwiseError, first_line
-from fieldwise.storage.artifact import UNREADABLE, Kind, seal
-from fieldwise.storage.files import (
-    abandoned,
-    one_writer,
-    remove_scratch,
-    scratch_folder,
-    whole_folder,
-)
+from fieldwise.storage.artifact import UNREADABLE, ArtifactKind, seal
+from fieldwise.storage.folders import remove_scratch, scratch_folder, whole_folder
+from fieldwise.storage.locks import abandoned, one_writer
 
 T = TypeVar("T")
 ABOUT = "entry.json"
 MAKING = ".making"
 KEPT_BEGUN = 7 * 86_400  # seconds: what a killed process began on data that may have changed since
-ENTRY = Kind(
+ENTRY = ArtifactKind(
     name="entry of the cache",
     manifest=ABOUT,
     format=2,

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fieldwise.storage.files import cannot_write, scratch_folder
+from fieldwise.storage.files import cannot_write
+from fieldwise.storage.folders import scratch_folder
 
 ZEROS = bytes(1 << 20)
 

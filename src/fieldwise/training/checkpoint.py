@@ -1,11 +1,11 @@
 """The checkpoints of a training run: a killed one resumes from the last and ends with the same bits.
 
-    FOLDER/0, FOLDER/1      the last two, written in turn (`fieldwise.storage.artifact`)
-        checkpoint.json     what the run has reached: position, history, learning rates; what it is
-        a run of (digests
-                            of settings and rows, versions)
-        tensors.HASH.safetensors  weights, averaged and best weights, the optimizer's state, states
-        of generators
+The last two are the artifacts (`fieldwise.storage.artifact`) FOLDER/0 and FOLDER/1, written in turn:
+
+- `checkpoint.json`: what the run has reached (position, history, learning rates), and what it is a
+  run of (digests of settings and rows, versions).
+- `tensors.HASH.safetensors`: weights, averaged and best weights, the optimizer's state, states of
+  generators.
 
 Only data is written and read. Steps wait for a copy in memory; a thread writes it.
 """
@@ -31,8 +31,9 @@ from fieldwise.config import flat
 from fieldwise.distributed.process_group import ProcessGroup
 from fieldwise.errors import ConfigError, DataError, FieldwiseError, first_line
 from fieldwise.storage.arrays import read_tensors, write_tensors
-from fieldwise.storage.artifact import Artifact, Kind, writing
-from fieldwise.storage.files import cannot_write, try_lock
+from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
+from fieldwise.storage.files import cannot_write
+from fieldwise.storage.locks import try_lock
 from fieldwise.training.snapshot import Snapshot, restore
 from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
@@ -47,7 +48,7 @@ MOST_WAITING = 0.02
 MAX_SHOWN_LETTERS = 40
 MAX_SHOWN_DIFFERENCES = 3
 NONE_LEFT = "no whole checkpoint is left: training begins anew"
-CHECKPOINT = Kind(
+CHECKPOINT = ArtifactKind(
     name="checkpoint",
     manifest="checkpoint.json",
     format=1,

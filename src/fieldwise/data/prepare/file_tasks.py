@@ -17,7 +17,8 @@ from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Schema
 from fieldwise.storage.arrays import arrow_bytes
-from fieldwise.storage.files import file_digest, write_atomically
+from fieldwise.storage.checksums import file_digest
+from fieldwise.storage.files import write_atomically
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 

@@ -54,14 +54,9 @@ from fieldwise.distributed.engine import Engine
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.storage.arrays import map_array, write_array
-from fieldwise.storage.files import (
-    LOCK,
-    cannot_write,
-    disk_is_full,
-    new_file,
-    sync_tree,
-    write_atomically,
-)
+from fieldwise.storage.files import cannot_write, disk_is_full, new_file, write_atomically
+from fieldwise.storage.folders import sync_tree
+from fieldwise.storage.locks import LOCK
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 DONE = "{}.done"

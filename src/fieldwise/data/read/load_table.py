@@ -21,7 +21,8 @@ from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import VectorLengths, as_lists, position_columns
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import MissingExtraError
-from fieldwise.storage.files import scratch_folder, write_atomically
+from fieldwise.storage.files import write_atomically
+from fieldwise.storage.folders import scratch_folder
 from fieldwise.storage.machine import available_memory
 
 _PROGRESS_FILE = "progress.json"

@@ -12,7 +12,8 @@ import polars as pl
 from fieldwise.data.read.formats import format_written
 from fieldwise.data.read.text_stream import suffix_of
 from fieldwise.errors import DataError, first_line
-from fieldwise.storage.files import cannot_write, new_file, scratch_folder
+from fieldwise.storage.files import cannot_write, new_file
+from fieldwise.storage.folders import scratch_folder
 
 
 def write_table(frame: pl.DataFrame, path: str | Path) -> None:

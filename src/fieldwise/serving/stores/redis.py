@@ -1,9 +1,9 @@
 """A table in Redis: one hash, whose fields are the ids, and whose values are the rows as JSON texts.
 
-    users  "u1"  {"user_id": "u1", "country": "FI", "tags": ["a", "b"], "age": null}
-           ""    {"format": 2, "column": "user_id", "columns": ["user_id", "country", "tags",
-           "age"]}
+    users  "u1"  {"user_id": "u1", "country": "FI", "tags": ["a", "b"]}
+           ""    {"format": 2, "column": "user_id", "columns": ["user_id", "country", "tags"]}
 
+The field without a name, which is no id, describes the table.
 A lookup is one HMGET. A load fills another hash and renames it, so no lookup sees rows of two
 tables.
 """

@@ -13,6 +13,7 @@ from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import suffix_of
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.errors import DataError, Row
+from fieldwise.storage.files import FileState, file_state
 
 Chunks = Iterator[tuple[Path, pl.DataFrame]]
 """Rows, with the file that has them."""
@@ -209,17 +210,7 @@ def common_type(known: pl.DataType, dtype: pl.DataType) -> pl.DataType | None:
     return None if wider in (pl.Int128, pl.UInt128) else wider
 
 
-def file_state(path: Path) -> tuple[int, int, int]:
-    """Size, modification time and inode of a file, which tell cheaply whether its content has changed.
-
-    The time of the last change of its entry (ctime) is another one after a new hard link or other
-    permissions.
-    """
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def check_unchanged(states: Mapping[Path, tuple[int, int, int]]) -> None:
+def check_unchanged(states: Mapping[Path, FileState]) -> None:
     """Check that files are as they were."""
     for path, state in states.items():
         try:
