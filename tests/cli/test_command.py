@@ -15,6 +15,7 @@ from fieldwise import ConfigError, __version__
 from fieldwise.cli import show
 from fieldwise.cli.app import as_command
 from fieldwise.cli.options import Reading
+from fieldwise.data.read.text_format import TextFormat
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,15 +64,13 @@ def test_a_missing_argument_is_an_error_and_help_is_the_docstring():
 
 
 def test_how_a_text_file_is_read():
-    usual = {"separator": None, "encoding": "utf-8", "columns": None}
-    assert Reading().arguments == usual
-    assert Reading(read=["columns= user, item "]).arguments == {
-        **usual,
-        "columns": ["user", "item"],
-    }
+    assert Reading().text() == TextFormat()
+    columns = Reading(read=["columns= user, item "]).text()
+    assert columns == TextFormat(columns=("user", "item"))
+    assert columns.given == {"columns": ("user", "item")}
     result = Reading(read=[r"separator=\t", "encoding=latin-1"])
-    assert result.arguments == {**usual, "separator": "\t", "encoding": "latin-1"}
-    assert result.options() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]
+    assert result.text() == TextFormat(separator="\t", encoding="latin-1")
+    assert result.text().words() == ["--read", r"separator=\t", "--read", "encoding=latin-1"]
     for text, said in {
         "columns=a,,b": "--read columns=... must name every column of the file, separated by commas, found 'a,,b'",
         "separater=;": "must be KEY=VALUE with a known key, found 'separater=;': did you mean 'separator'?",

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from fieldwise import as_table
 from fieldwise.data.read import formats
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.formats import FORMATS, format_of, table_files_of
+from fieldwise.data.read.formats.delimited import DelimitedFiles
 from fieldwise.data.read.formats.line_files import LineFiles
 from fieldwise.data.read.formats.table_files import RowsWriting
 from fieldwise.data.read.load_table import open_files
@@ -125,6 +127,68 @@ def test_a_folder_of_any_format_is_one_table(all_formats, subtests, tmp_path):
                 assert_frame_equal(SlicedTable(folder).empty, expected.clear())
 
 
+def test_options_of_text_are_refused_by_a_format_that_does_not_take_them(
+    all_formats, subtests, tmp_path
+):
+    for file_format in all_formats:
+        if file_format.takes_text_options:
+            continue
+        path = tmp_path / f"rows{file_format.suffixes[0]}"
+        path.touch()
+        for options in ({"separator": ";"}, {"encoding": "latin-1"}, {"columns": ["a"]}):
+            with subtests.test(suffix=path.suffix, options=options):
+                said = f"`{next(iter(options))}` is for delimited text, but {path} is {file_format.name}: omit it"
+                with pytest.raises(DataError, match=re.escape(said)):
+                    as_table(path, **options)
+
+
+def test_a_format_whose_cells_are_text_goes_on_behind_chunks_that_were_read(
+    all_formats, subtests, tmp_path
+):
+    limits = ChunkLimits(memory=1, chunk_bytes=2000, chunk_rows=100)
+    tried = 0
+    for file_format in all_formats:
+        for suffix in file_format.written_suffixes:
+            files = [tmp_path / f"{number}{suffix}" for number in (0, 1)]
+            for file in files:
+                write_table(ROWS, file)
+            if table_files_of(files).types is None:
+                continue
+            tried += 1
+            chunks = list(table_files_of(files).chunks(limits))
+            of_first = sum(file == files[0] for file, _ in chunks)
+            for done in ({files[0]: 1}, {files[0]: of_first, files[1]: 2}):
+                with subtests.test(suffix=suffix, done=tuple(done.values())):
+                    source = table_files_of(files)
+                    source.chunks_done = done
+                    rest = list(source.chunks(limits))
+                    expected = chunks[sum(done.values()) :]
+                    assert [file for file, _ in rest] == [file for file, _ in expected]
+                    for (_, chunk), (_, as_before) in zip(rest, expected, strict=True):
+                        assert_frame_equal(chunk, as_before)
+    assert tried
+
+
+class TextWithAHeader(DelimitedFiles):
+    """A format that is not ours, whose cells are text below a header."""
+
+    name = "commas"
+    suffixes = (".commas",)
+    written_suffixes = ()
+    takes_text_options = False
+
+
+def test_the_hint_on_a_missing_header_is_one_that_the_format_takes(monkeypatch, tmp_path):
+    monkeypatch.setattr(formats, "FORMATS", (*FORMATS, TextWithAHeader))
+    for name, hint in {
+        "t.csv": r"give its column names \(`columns`\)",
+        "t.commas": "write one",
+    }.items():
+        (tmp_path / name).write_text("5,2\n1,4\n")
+        with pytest.warns(UserWarning, match=rf"looks like a row .*no header, {hint}$"):
+            as_table(tmp_path / name)
+
+
 # JSON Lines
 
 VALUES = {
@@ -226,12 +290,10 @@ def test_a_bad_line_is_named(line, words, size, tmp_path, monkeypatch):
     assert "\n" not in str(info.value)
 
 
-def test_an_empty_file_and_columns_are_refused(tmp_path):
+def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "t.jsonl").write_text("\n\n")
     with pytest.raises(DataError, match=r"t.jsonl is empty: JSON Lines have one object per row"):
         as_table(tmp_path / "t.jsonl")
-    with pytest.raises(DataError, match="has its own column names"):
-        as_table(tmp_path / "t.jsonl", columns=["a"])
 
 
 def test_errors_about_rows_name_the_line(tmp_path):

@@ -13,7 +13,6 @@ from fieldwise.cli import show
 
 if TYPE_CHECKING:
     from fieldwise.automatic.result import AutoResult
-    from fieldwise.runs.data_settings import DataSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +63,13 @@ def run(options: AutoOptions) -> None:
     It audits the columns, trains, tunes, evaluates and saves. Ctrl-C ends it early.
     """
     from fieldwise.automatic.run import run_auto
+    from fieldwise.runs.data_settings import DataSettings
 
     opt.check_device(options.device)
     options.reading.check_separator(options.table)
+    data = DataSettings(path=str(options.table), **options.reading.text().given)
     tell = _say_nothing if options.quiet else show.say
-    result = run_auto(_data_settings(options), _auto_settings(options), tell)
+    result = run_auto(data, _auto_settings(options), tell)
     if options.json:
         show.print_json(result.to_plain(), default=str)
     else:
@@ -104,19 +105,6 @@ def _auto_settings(options: AutoOptions) -> AutoSettings:
     )
 
 
-def _data_settings(options: AutoOptions) -> "DataSettings":
-    from fieldwise.runs.data_settings import DataSettings
-
-    reading = options.reading.arguments
-    columns = reading["columns"]
-    return DataSettings(
-        path=str(options.table),
-        separator=reading["separator"],
-        encoding=reading["encoding"],
-        columns=None if columns is None else tuple(columns),
-    )
-
-
 def _show_result(result: "AutoResult") -> None:
     """Print the models with their metrics, what was found out about the table, and the files."""
     assert result.folder is not None, "the command always writes"
@@ -139,7 +127,7 @@ def _show_result(result: "AutoResult") -> None:
 def _suggest_next(options: AutoOptions, result: "AutoResult") -> None:
     folder = result.folder or Path()
     bundle = folder / "bundle"
-    reading = options.reading.options()
+    reading = options.reading.text().words()
     rows = ["--data", options.table, *reading]
     predictions = ["--out", folder / "predictions.csv"]
     show.suggest("predict (--data may hold new rows)", "predict", bundle, *rows, *predictions)

@@ -160,7 +160,7 @@ def _evaluate_table(options: EvaluateOptions, data: Path) -> None:
     for doubt in unknown_id_doubts(bundle, rows.frame):
         show.say(f"CHECK: {doubt}")
     if not options.json:
-        words = ["--data", data, *options.reading.options()]
+        words = ["--data", data, *options.reading.text().words()]
         show.suggest("explain the scores of these rows", "explain", options.bundle, *words)
 
 
@@ -256,7 +256,13 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     if options.data is None:
         show.suggest_report(bundle, target)
     else:
-        words = ["--data", options.data, "--out", "predictions.csv", *options.reading.options()]
+        words = [
+            "--data",
+            options.data,
+            "--out",
+            "predictions.csv",
+            *options.reading.text().words(),
+        ]
         show.suggest("calibrated probabilities", "predict", target, *words)
 
 

@@ -178,7 +178,7 @@ def _suggest_next(options: ExplainOptions, bundle: "Bundle") -> None:
         show.suggest_report(bundle, options.bundle)
         return
     words: list[object] = [] if options.data is None else ["--data", options.data]
-    words += ["--row", 0, *options.reading.options()]
+    words += ["--row", 0, *options.reading.text().words()]
     show.suggest("explain one row", "explain", options.bundle, *words)
 
 

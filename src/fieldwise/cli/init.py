@@ -122,10 +122,11 @@ def run(options: InitOptions) -> None:
         with renumbering_rows(sample.kept):
             split, split_reason = suggest_split(sample.frame, schema, only_positives=only_positives)
 
+    written = replace(text, separator=text.separator or separator)
     split_options = {name: value for name, value in to_plain(split).items() if value is not False}
     settings: dict[str, Any] = {
         "schema": _path_from(options.out, schema_file),
-        "data": _data_settings(options, separator),
+        "data": {"path": _path_from(options.out, options.table), **written.given},
         "split": {"kind": split.kind, **split_options},
     }
     changing_columns: list[str] = []
@@ -179,7 +180,7 @@ def _print_schema(options: InitOptions) -> None:
         "init",
         options.table,
         *options.given,
-        *options.reading.options(),
+        *options.reading.text().words(),
     )
 
 
@@ -322,20 +323,6 @@ def _recipe_text(name: str, table: str, settings: Mapping[str, Any], split_reaso
     return "\n".join(lines)
 
 
-def _data_settings(options: InitOptions, detected_separator: str | None) -> dict[str, Any]:
-    """The recipe's settings of how the table is read, without defaults."""
-    reading = options.reading.arguments
-    settings = {"path": _path_from(options.out, options.table)}
-    separator = reading["separator"] or detected_separator
-    if separator is not None:
-        settings["separator"] = separator
-    if reading["encoding"] != "utf-8":
-        settings["encoding"] = reading["encoding"]
-    if reading["columns"] is not None:
-        settings["columns"] = reading["columns"]
-    return settings
-
-
 def _negatives_settings(item_columns: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {"per_positive": 2, "parts": ["train", "valid", "test"]}
     if item_columns:
@@ -423,7 +410,7 @@ def _findings(
                 f"top of the schema, and make it a categorical field of role {side!r}"
             )
 
-    reading = options.reading.options()
+    reading = options.reading.text().words()
     if guess.possible_ids:
         words = [*options.given, *id_words(guess.possible_ids)]
         again = command("init", options.table, *words, *reading, "--overwrite")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, CallbackParam, Option
 
-from fieldwise.cli.show import reading_words, say, shell_words
+from fieldwise.cli.show import say, shell_words
 from fieldwise.config import nearest
-from fieldwise.data.read.text_format import TextFormat
+from fieldwise.data.read.text_format import TEXT_OPTIONS, TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports, ShownReports
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -79,7 +79,10 @@ Tracker = Annotated[
     ),
 ]
 Raw = Annotated[
-    bool, Option(help="Write keys to text as they are, also those that a spreadsheet would run.")
+    bool,
+    Option(
+        help="Write keys to delimited text as they are, also those that a spreadsheet would run."
+    ),
 ]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show no progress.")]
 Positive = Annotated[
@@ -152,34 +155,31 @@ class Reading:
     ] = None
 
     def __post_init__(self) -> None:
-        _ = self.arguments  # which checks them
+        self.check()
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The options by name."""
-        arguments: dict[str, Any] = {"separator": None, "encoding": "utf-8", "columns": None}
-        for text in self.read or ():
-            key, equals, value = text.partition("=")
-            if key not in arguments or not equals:
-                raise ConfigError(
-                    f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, arguments)}"
-                )
-            arguments[key] = value
-        if arguments["separator"] == r"\t":  # as shells leave it
-            arguments["separator"] = "\t"
-        if arguments["columns"] is not None:
-            names = [name.strip() for name in arguments["columns"].split(",")]
-            if "" in names:
-                rule = "--read columns=... must name every column of the file, separated by commas"
-                raise ConfigError(f"{rule}, found {arguments['columns']!r}")
-            arguments["columns"] = names
-        return arguments
+    def check(self) -> None:
+        """Check that every option is known; else raise a ConfigError."""
+        self.text()
 
     def text(self, text_columns: "Sequence[str] | None" = ()) -> TextFormat:
         """The options as the format of a text file; cells of `text_columns` are not changed, None: of all columns."""
-        return TextFormat(
-            **self.arguments, text_columns=None if text_columns is None else tuple(text_columns)
-        )
+        given: dict[str, Any] = {}
+        for text in self.read or ():
+            key, equals, value = text.partition("=")
+            if key not in TEXT_OPTIONS or not equals:
+                raise ConfigError(
+                    f"--read must be KEY=VALUE with a known key, found {text!r}: {nearest(key, TEXT_OPTIONS)}"
+                )
+            given[key] = value
+        if given.get("separator") == r"\t":  # as shells leave it
+            given["separator"] = "\t"
+        if "columns" in given:
+            names = tuple(name.strip() for name in given["columns"].split(","))
+            if "" in names:
+                rule = "--read columns=... must name every column of the file, separated by commas"
+                raise ConfigError(f"{rule}, found {given['columns']!r}")
+            given["columns"] = names
+        return TextFormat(**given, text_columns=text_columns)
 
     def check_used(self, option: str, value: object) -> None:
         """Check that there is a file to read as `--read` says; else raise a ConfigError."""
@@ -195,18 +195,18 @@ class Reading:
         from fieldwise.data.read.file_listing import find_files
         from fieldwise.data.read.formats import table_files_of
 
-        separator = self.arguments["separator"]
-        if separator is None:
+        text = self.text()
+        if text.separator is None:
             return
         file = find_files(path)[0]
-        better = table_files_of([file], self.text()).better_separator()
+        better = table_files_of([file], text).better_separator()
         if better is None:
             return
         detected, header = better
-        words = shell_words(reading_words(detected, "utf-8"))
+        words = shell_words(TextFormat(separator=detected).words())
         raise ConfigError(
-            f"the separator must divide the columns of {path}, but {separator!r} does not occur in the first line of "
-            f"{file}, {_shortened(header.rstrip())!r}: give {words}, or omit it"
+            f"the separator must divide the columns of {path}, but {text.separator!r} does not occur in the first "
+            f"line of {file}, {_shortened(header.rstrip())!r}: give {words}, or omit it"
         )
 
     def table(self, path: Path | str, text_columns: "Sequence[str]") -> "pl.DataFrame":
@@ -225,10 +225,6 @@ class Reading:
         from fieldwise.data.read.row_numbers import naming_lines
 
         return naming_lines(path, self.text())
-
-    def options(self) -> list[str]:
-        """The options that differ from their defaults, as typed on the command line."""
-        return reading_words(**self.arguments)
 
 
 def _shortened(line: str) -> str:

@@ -99,7 +99,7 @@ def run(options: PredictOptions) -> None:
     show.say_guarded(writer)
     _say_unseen(scored, model, table)
     if scored.rows:
-        words = ["--data", options.data, "--row", 0, *options.reading.options()]
+        words = ["--data", options.data, "--row", 0, *options.reading.text().words()]
         show.suggest("explain the prediction of the first row", "explain", options.bundle, *words)
 
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fieldwise.data.read.text_format import TEXT_OPTIONS, TextFormat
 from fieldwise.display import counted as counted
 
 if TYPE_CHECKING:
@@ -214,10 +215,8 @@ def log_words(bundle: "Bundle") -> list[str]:
     roles = {field.role for field in bundle.schema.fields}
     if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
         return []
-    reading = reading_words(
-        data.get("separator"), data.get("encoding", "utf-8"), data.get("columns")
-    )
-    return ["--log", path, *reading]
+    text = TextFormat(**{key: data[key] for key in TEXT_OPTIONS if key in data})
+    return ["--log", path, *text.words()]
 
 
 def suggest_report(bundle: "Bundle", folder: Path) -> bool:
@@ -236,18 +235,3 @@ def command_again(arguments: Sequence[str]) -> list[str]:
     """
     safe = [] if sys.path[:1] == [os.getcwd()] else ["-P"]
     return [sys.executable, *safe, "-m", "fieldwise", *arguments]
-
-
-def reading_words(
-    separator: str | None, encoding: str, columns: "Sequence[str] | None" = None
-) -> list[str]:
-    """The options for reading a text file that differ from their defaults, as typed on the command line."""
-    words: list[str] = []
-    if separator is not None:
-        shown_separator = separator.replace("\t", r"\t")
-        words += ["--read", f"separator={shown_separator}"]
-    if encoding != "utf-8":
-        words += ["--read", f"encoding={encoding}"]
-    if columns is not None:
-        words += ["--read", f"columns={','.join(columns)}"]
-    return words

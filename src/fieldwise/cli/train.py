@@ -272,7 +272,7 @@ def _suggest_next(recipe: Recipe, trained: "TrainingResult", folder: Path) -> No
         data = recipe.data
         if data.path is not None:
             log = ["--log", data.path]
-            log += show.reading_words(data.separator, data.encoding, data.columns)
+            log += data.text().words()
             purpose += " that recommends"
         show.suggest(purpose, "serve", folder, *log, needs="uvicorn")
     if not show.suggest_report(trained.bundle, folder):

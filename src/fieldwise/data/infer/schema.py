@@ -464,7 +464,7 @@ def _check_header(columns: Columns) -> None:
     if names and all(_NUMBER.fullmatch(name) for name in names):
         raise SchemaError(
             f"the names of columns look like a row ({', '.join(columns)}): give the label if they are names, or, if "
-            "the file has no header line, give the names of its columns"
+            "the file has no header line, write one or give the names of its columns"
         )
 
 

@@ -204,8 +204,11 @@ class TextTypes:
             _cast(names, dtype) for dtype, names in names_by_type.items() if names
         )
 
-    def warn_of_header(self, path: Path) -> None:
-        """Warn if the names of the columns look like a row, which would then be missing; `path` is the first file."""
+    def warn_of_header(self, path: Path, remedy: str) -> None:
+        """Warn if the names of the columns look like a row, which would then be missing.
+
+        `path` is the first file, and `remedy` says what to do if it has no header.
+        """
         reason = ""
         if self._is_header_of_numbers():
             reason = f"all its names are numbers, such as {next(iter(self._types))!r}"
@@ -218,7 +221,7 @@ class TextTypes:
         if reason:
             warnings.warn(
                 f"the first line of {path} was read as the column names, but it looks like a row ({reason}); if the "
-                "file has no header, give its column names (`columns`)",
+                f"file has no header, {remedy}",
                 UserWarning,
                 stacklevel=2,
             )

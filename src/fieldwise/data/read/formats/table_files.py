@@ -70,7 +70,7 @@ class TableFiles(ABC):
             reading has parsed them.
 
     Errors:
-        DataError: `columns` are given for files that have their own names.
+        DataError: options of text are given for files that do not take them.
     """
 
     name: ClassVar[str]
@@ -82,9 +82,10 @@ class TableFiles(ABC):
     memory_per_byte: ClassVar[int] = 6
 
     def __init__(self, files: Sequence[Path], text: TextFormat) -> None:
-        if text.columns is not None and not self.takes_text_options:
+        if text.given and not self.takes_text_options:
+            option = next(iter(text.given))
             raise DataError(
-                f"columns are for delimited text without a header, but {files[0]} has its own column names: omit them"
+                f"`{option}` is for delimited text, but {files[0]} is {self.name}: omit it"
             )
         self.files = files
         self.text = text
@@ -132,7 +133,10 @@ class TableFiles(ABC):
         """The same for the first reading: every chunk is to be added to `types`, which warn of a header at the end."""
         yield from self.chunks(limits)
         if self.types is not None and self.text.columns is None:
-            self.types.warn_of_header(self.files[0])
+            remedy = "give its column names (`columns`)"
+            if not self.takes_text_options:
+                remedy = "write one"
+            self.types.warn_of_header(self.files[0], remedy)
 
     def empty(self) -> pl.DataFrame:
         """The table without its rows: names and types of all columns; text is read once for them."""
