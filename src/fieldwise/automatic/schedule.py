@@ -233,7 +233,7 @@ def train_again(tried: Trials) -> None:
     tried.on_all = dataclasses.replace(
         chosen,
         title=f"{chosen.title}, {ALL_ROWS}",
-        raw=partial(network_scores, again),
+        raw=partial(network_scores, again, prepared.encoder),
         trained=again,
         seconds=chosen.seconds + again.refit.seconds,
         parameters=again.parameters,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.automatic.task import AutoTask
+from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import row_losses
@@ -17,7 +18,6 @@ from fieldwise.evaluation.calibration import Calibration, fit_platt
 from fieldwise.models import MODELS
 from fieldwise.runs.pipeline import TrainingResult, fit_recipe
 from fieldwise.runs.recipe import Recipe
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import Callback
 
 _NETWORKS = ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")
@@ -99,7 +99,7 @@ def fit_trial(title: str, recipe: Recipe, task: AutoTask, callback: Callback) ->
     trained = fit_recipe(recipe, rows.encoder, rows.train, rows.valid, (callback,))
     trial = evaluated_trial(
         title,
-        partial(network_scores, trained),
+        partial(network_scores, trained, rows.encoder),
         task,
         trained=trained,
         epochs=trained.history.epochs,
@@ -151,13 +151,10 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
     return calibrated_z, calibration_of_all
 
 
-def network_scores(trained: TrainingResult, part: SplitPart) -> np.ndarray:
-    """A network's scores of a part's rows [N]: logits, or numbers within the label's range."""
-    table = part.table
-    if trained.refit is not None:
-        table = trained.bundle.encoder.transform(part.frame)
-    score = score_batches(trained.bundle.network, table.batches(SCORING_BATCH)).astype(np.float64)
-    return trained.recipe.schema.label.predicted(score)
+def network_scores(trained: TrainingResult, encoder: Encoder, part: SplitPart) -> np.ndarray:
+    """A network's scores of the rows [N] of a part that this encoder has encoded."""
+    scores: np.ndarray = trained.bundle.part_scores(part, encoder)[:, 0]
+    return scores
 
 
 def gains(task: AutoTask, new: Trial, old: Trial) -> bool:

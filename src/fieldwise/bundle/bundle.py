@@ -34,13 +34,12 @@ from torch import nn
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
-from fieldwise.data.prepare.prepared import group_codes
+from fieldwise.data.prepare.prepared import SplitPart, encoded_by, group_codes
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
 from fieldwise.display import Table
 from fieldwise.errors import BundleError, ConfigError
-from fieldwise.evaluation import sigmoid
-from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt
+from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt, predictions
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import kept_rows
 from fieldwise.layers.candidates import Part, Side, Split
@@ -173,6 +172,16 @@ class Bundle:
             return np.zeros((0, len(self.schema.labels)))
         return score
 
+    def part_scores(self, part: SplitPart, encoder: Encoder) -> np.ndarray:
+        """Logits, or numbers within the label's range, of the rows of a part that another encoder has encoded.
+
+        Shape:
+            [N, T], the main label first.
+        """
+        score = self.score_table(encoded_by(self.encoder, part, encoder))
+        predicted = self._by_label(lambda column, label: label.predicted(column), score)
+        return predicted.reshape(len(predicted), -1)
+
     def score_candidates(
         self, context: Mapping[str, Any] | TableLike, candidates: TableLike
     ) -> np.ndarray:
@@ -268,9 +277,7 @@ class Bundle:
         return score if calibration is None else calibration.logit(score)
 
     def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
-        if label.task == "binary":
-            return sigmoid(self._calibrated(score, label))
-        return label.predicted(score)
+        return predictions(score, label, self.calibration.get(label.name))
 
     def recommend(
         self,

@@ -51,10 +51,10 @@ def trained_words(rows: int, seen: TrainTestOverlap) -> str:
     amount = "nothing" if seen.share == 1 else "little"
     if seen.checked < rows:
         checked = f"a random {seen.checked:,} of these {rows:,} rows were checked"
-        result = f"{checked}, and {seen.found:,} of them were trained on"
+        found = f"{checked}, and {seen.found:,} of them were trained on"
     else:
-        result = f"{seen.found:,} of these {rows:,} rows were trained on"
-    return f"{result}, so the metrics say {amount} about new rows"
+        found = f"{seen.found:,} of these {rows:,} rows were trained on"
+    return f"{found}, so the metrics say {amount} about new rows"
 
 
 def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None:

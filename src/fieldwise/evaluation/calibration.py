@@ -17,9 +17,11 @@ from fieldwise.evaluation.binary import (
     labelled_column,
     probability_column,
     require_both_classes,
+    sigmoid,
     weight_column,
 )
 from fieldwise.evaluation.interval import NORMAL_975
+from fieldwise.schema import Label
 
 Binning = Literal["count", "width"]
 BINS = 15
@@ -207,6 +209,23 @@ class Isotonic:
 
 
 Calibration = Platt | Isotonic
+
+
+def predictions(
+    score: NDArray[np.float64], label: Label, calibration: Calibration | None
+) -> NDArray[np.float64]:
+    """A label's scores as probabilities, calibrated if it has a calibration, or as numbers within its range.
+
+    >>> label = Label("price", task="regression", range=(0, 500), scale=100)
+    >>> predictions(np.array([-0.5, 1.25]), label, None).tolist()
+    [0.0, 125.0]
+    >>> predictions(np.array([0.0]), Label("liked"), None).tolist()
+    [0.5]
+    """
+    score = label.predicted(score)
+    if calibration is not None:
+        score = calibration.logit(score)
+    return sigmoid(score) if label.task == "binary" else score
 
 
 def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:

@@ -15,7 +15,7 @@ from fieldwise.config import nearest
 from fieldwise.data.read.tables import TableLike
 from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.evaluation import sigmoid
+from fieldwise.evaluation.calibration import predictions
 from fieldwise.explain.attention import darkest, pair_square, uniform_text
 from fieldwise.explain.attribution import (
     has_gradients,
@@ -60,10 +60,7 @@ class Explanation:
     def prediction(self) -> np.ndarray:
         """Probabilities or numbers [N], as `Bundle.predict` returns them."""
         subject = self.subject
-        score = subject.settings.predicted(subject.logit)
-        if subject.calibration is not None:
-            score = subject.calibration.logit(score)
-        return sigmoid(score) if subject.settings.task == "binary" else score
+        return predictions(subject.logit, subject.settings, subject.calibration)
 
     def row(self, row: int, *, pairs: bool = False) -> dict[str, Any]:
         """One row's explanation as plain, JSON-compatible values: a sentence, fields and pairs, strongest first.

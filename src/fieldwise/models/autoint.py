@@ -117,8 +117,10 @@ class AutoInt(EmbeddingSettings):
     def check(self) -> None:
         super().check()
         if self.attention_dim % self.heads:
-            result = f"attention_dim {self.attention_dim} and heads {self.heads}"
-            raise ConfigError(f"attention_dim must be divisible by heads, found {result}")
+            raise ConfigError(
+                f"attention_dim must be divisible by heads, found attention_dim {self.attention_dim} and heads "
+                f"{self.heads}"
+            )
         if self.position_std is not None and not PRESETS[self.variant].field_vectors:
             known = ", ".join(name for name, preset in PRESETS.items() if preset.field_vectors)
             raise ConfigError(

@@ -96,9 +96,9 @@ class FinalMLP(EmbeddingSettings):
         size1 = self.stream1_hidden[-1]
         size2 = self.stream2_hidden[-1]
         if size1 % self.heads or size2 % self.heads:
-            result = f"heads {self.heads} for sizes {size1} and {size2}"
+            found = f"heads {self.heads} for sizes {size1} and {size2}"
             raise ConfigError(
-                f"heads must divide the last sizes of both streams, found {result}: take a common divisor"
+                f"heads must divide the last sizes of both streams, found {found}: take a common divisor"
             )
 
     def build(self, layout: Layout) -> "FinalMLPNetwork":

@@ -95,9 +95,9 @@ class FinalNet(EmbeddingSettings):
             sizes |= {f"block2_hidden[{i}]": size for i, size in enumerate(self.block2_hidden)}
         for name, size in sizes.items():
             if self.residual == "concat" and size % self.factors:
-                result = f"{size} and factors {self.factors}"
+                found = f"{size} and factors {self.factors}"
                 raise ConfigError(
-                    f"{name} must be divisible by factors, found {result}: take a multiple, or residual = 'sum'"
+                    f"{name} must be divisible by factors, found {found}: take a multiple, or residual = 'sum'"
                 )
 
     def build(self, layout: Layout) -> "FinalNetNetwork":

@@ -37,7 +37,7 @@ DenseInputs = Literal["embedded", "raw"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class _Choices:
     """The differences between the sources; the defaults are the paper's.
 
     Args:
@@ -55,10 +55,10 @@ class Choices:
     cir_reads: CIRReads = "levels"
 
 
-AUTHORS = Choices(
+AUTHORS = _Choices(
     levels="inputs", light_se_bias=False, output_bias=True, cir_weight=0.0, cir_reads="heads"
 )
-VARIANTS = {"paper": Choices(), "authors": AUTHORS}
+VARIANTS = {"paper": _Choices(), "authors": AUTHORS}
 NO_ROW = -1
 
 
@@ -143,13 +143,13 @@ class IntTower(EmbeddingSettings):
             and chosen.cir_weight > 0
             and self.user_heads != self.item_heads
         ):
-            result = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
+            found = f"user_heads {self.user_heads} and item_heads {self.item_heads}"
             raise ConfigError(
-                f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {result}"
+                f"the variant {self.variant} with a cir_weight needs as many user heads as item heads, found {found}"
             )
 
     @property
-    def chosen(self) -> Choices:
+    def chosen(self) -> _Choices:
         """The variant's choices, overridden by the settings given."""
         return choices(self, VARIANTS[self.variant])
 

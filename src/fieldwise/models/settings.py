@@ -182,10 +182,10 @@ fields to the schema
         """
         if layout.num_fields < minimum:
             model = getattr(self, "title", type(self).__name__)
-            result = layout.num_fields or "none"
+            fields = layout.num_fields or "none"
             needed = f"{minimum} field{'s' if minimum > 1 else ''}"
             raise ConfigError(
-                f"{model} {why} and needs at least {needed}, found {result}: add fields to the schema"
+                f"{model} {why} and needs at least {needed}, found {fields}: add fields to the schema"
             )
 
 

@@ -106,9 +106,9 @@ def fm_logit(table_RD: Tensor, first_R1: Tensor, ids_BF: Tensor) -> Tensor:
 def _forward(table: Tensor, first: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     """Logits [B], and the sums of the fields' vectors [B, D] for the backward pass."""
     if table.dim() != 2 or first.shape != (table.shape[0], 1) or ids.dim() != 2:
-        result = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
+        shapes = f"{list(table.shape)}, {list(first.shape)} and {list(ids.shape)}"
         raise ConfigError(
-            f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {result}"
+            f"fm_logit takes a table [R, D], first-order weights [R, 1] and ids [B, F], found {shapes}"
         )
     operands = [t.contiguous() for t in (table, first, _narrow(ids, table.shape[0]))]
     outputs = _fake(table, first, ids)

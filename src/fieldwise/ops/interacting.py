@@ -290,9 +290,9 @@ def _check(operands: Operands, choices: Choices) -> None:
             f"the fields' vectors must be [B, F, {dim}], like the weight's columns, found {list(x.shape)}"
         )
     if heads < 1 or rows % (choices.parts * heads):
-        result = f"{rows} rows and {heads} heads"
+        found = f"{rows} rows and {heads} heads"
         raise ConfigError(
-            f"the weight's rows must be {choices.parts} equal parts divisible by heads, found {result}"
+            f"the weight's rows must be {choices.parts} equal parts divisible by heads, found {found}"
         )
     if choices.residual == "identity" and size != dim:
         raise ConfigError(

@@ -408,10 +408,10 @@ def _update(
         "rowwise_adagrad": [table.shape[:1]],
         "adam": [table.shape] * 2,
     }
-    result = [t.shape for t in states]
+    found = [t.shape for t in states]
     wanted = shapes[RULES[rule]]
-    if result != wanted or not all(t.is_contiguous() for t in (table, *states)):
-        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in result]}"
+    if found != wanted or not all(t.is_contiguous() for t in (table, *states)):
+        named = f"{[list(s) for s in wanted]} for {RULES[rule]}, found {[list(s) for s in found]}"
         raise ConfigError(f"the states of a table must be contiguous, like the table, and {named}")
     name = f"fw_update_rows_{type_name(table, grads, *states)}"
     given = (ctypes.c_double * 9)(*numbers)
@@ -459,10 +459,8 @@ def _fitting(
     n = order.shape[0]
     groups = distinct.shape[0]
     if table.dim() != 2 or grads.shape != (n, table.shape[1]) or starts.shape != (groups + 1,):
-        result = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
-        raise ConfigError(
-            f"a table [R, D] needs a gradient [D] for each grouped id, found {result}"
-        )
+        found = f"{n} ids, {groups} groups, a table {list(table.shape)} and gradients {list(grads.shape)}"
+        raise ConfigError(f"a table [R, D] needs a gradient [D] for each grouped id, found {found}")
     if any(t.dtype != torch.int32 for t in (order, starts, distinct)):
         raise ConfigError("groups of rows must be int32, as group_rows gives them")
     if len(distinct) and not 0 <= int(distinct[0]) <= int(distinct[-1]) < table.shape[0]:  # sorted

@@ -56,9 +56,9 @@ def max_sim(user_BHP: Tensor, item_BKP: Tensor) -> Tensor:
 def _outputs(user: Tensor, item: Tensor) -> tuple[Tensor, Tensor]:
     """Uninitialised scores [B] and wins [B, H, W]."""
     if user.dim() != 3 or item.dim() != 3 or user.shape[::2] != item.shape[::2]:
-        result = f"{list(user.shape)} and {list(item.shape)}"
+        found = f"{list(user.shape)} and {list(item.shape)}"
         raise ValueError(
-            f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {result}: B and P must agree"
+            f"max_sim takes user heads [B, H, P] and item heads [B, K, P], found {found}: B and P must agree"
         )
     words = (item.shape[1] + WORD - 1) // WORD
     return user.new_empty(user.shape[0]), user.new_empty(
@@ -137,9 +137,9 @@ class StoredItems:
         scale = self.scale
         known = ", ".join(TYPES)
         if heads.dim() != 3 or heads.dtype not in TYPES.values() or 0 in heads.shape[1:]:
-            result = f"{heads.dtype} {list(heads.shape)}"
+            found = f"{heads.dtype} {list(heads.shape)}"
             raise ConfigError(
-                f"stored item heads must be a tensor [N, K, P] of {known}, found {result}"
+                f"stored item heads must be a tensor [N, K, P] of {known}, found {found}"
             )
         if not heads.is_contiguous():
             raise ConfigError(
@@ -253,9 +253,9 @@ class StoredItems:
         """
         if user_HP.dim() not in (2, 3) or user_HP.shape[-1] != self.heads.shape[2]:
             size = self.heads.shape[2]
-            result = list(user_HP.shape)
+            found = list(user_HP.shape)
             raise ConfigError(
-                f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {result}"
+                f"user heads must be [H, {size}] or [U, H, {size}] like the items' heads, found {found}"
             )
         if rows is not None and (rows.dim() != 1 or rows.dtype not in (torch.int32, torch.int64)):
             raise ConfigError(

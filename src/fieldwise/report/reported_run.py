@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
-from fieldwise.data.prepare.prepared import Prepared, encoded_by, group_codes
+from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError
 from fieldwise.report.page import Scored
 from fieldwise.runs.recipe import Recipe
@@ -123,11 +123,10 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     rows = getattr(prepared, part)
     # The encoders differ after a second training, or where another version of fieldwise trained the
     # bundle.
-    table = encoded_by(bundle.encoder, rows, prepared.encoder)
-    score = bundle.score_table(table).reshape(len(table), -1)
+    score = bundle.part_scores(rows, prepared.encoder)
     y = np.asarray(rows.y, dtype=np.float64)
 
     by_label = {}
     for k, label in enumerate(bundle.schema.labels):
-        by_label[label.name] = Scored(y[:, k], label.predicted(score[:, k]))
+        by_label[label.name] = Scored(y[:, k], score[:, k])
     return by_label

@@ -24,7 +24,7 @@ import numpy as np
 
 from fieldwise.bundle.bundle import bundle_digest
 from fieldwise.config import to_plain
-from fieldwise.data.prepare.prepared import Prepared, encoded_by
+from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.models.registry import source_digest
 from fieldwise.ops.devices import device_of
@@ -37,7 +37,6 @@ from fieldwise.runs.pipeline import TrainingResult, train_recipe
 from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import scored_rows_digest
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.locks import try_lock
@@ -407,14 +406,11 @@ class _Runs:
                 note(caution)
 
         bundle = trained.bundle
-        table = encoded_by(bundle.encoder, prepared.test, prepared.encoder)
-        scores = score_batches(bundle.network, table.batches(SCORING_BATCH))
-        of_main_label = scores.reshape(len(scores), -1)[:, 0]
-        score = trained.recipe.schema.label.predicted(of_main_label)
+        score = bundle.part_scores(prepared.test, prepared.encoder)[:, 0]
         about = _about(trained, recipe, prepared)
         ranked = None if task is None else rank_items(bundle, task)
         y = prepared.test.main.astype(np.float64)
-        record = self._put(run.key, about, y, score.astype(np.float64), ranked)
+        record = self._put(run.key, about, y, score, ranked)
         unfinished.remove()
         return record
 
