@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.columns import as_list, as_number, as_text, field_numbers
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.errors import ConfigError, SchemaError
@@ -131,7 +131,7 @@ def _examine(
 
     is_number = field.cell == "number"
     if field.cell == "number" and column.dtype == pl.String:
-        column = as_number(column, title, form=field.number_format, missing=schema.missing)
+        column = field_numbers(field, column, schema.missing)
     value = _solo_score(column, text, y, schema.label, numeric=is_number, seed=seed)
     measure = "AUC" if schema.label.task == "binary" else "R squared"
     if value is not None and value >= LEAST_LABEL_LIKE:

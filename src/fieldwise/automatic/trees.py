@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.columns import field_numbers
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.errors import MissingExtraError
 from fieldwise.layout import FieldLayout
@@ -87,9 +87,7 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
         next_single += 1
         if field.cell == "number":
             cells = part.frame.get_column(field.column)
-            number = as_number(
-                cells, f"column {field.column!r}", form=field.number_format, missing=schema.missing
-            )
+            number = field_numbers(field, cells, schema.missing)
             columns.append(number.fill_null(float("nan")).to_numpy())
         else:
             categories.append(len(columns))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.columns import as_list, as_text, field_numbers
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError
@@ -73,9 +73,7 @@ def effect(
     column = rows.get_column(field.column)
     numbers: list[float] | None = None
     if field.cell == "number":
-        what = f"column {field.column!r}"
-        missing = bundle.schema.missing
-        numeric = as_number(column, what, form=field.number_format, missing=missing).to_numpy()
+        numeric = field_numbers(field, column, bundle.schema.missing).to_numpy()
         quantile_rows = _quantile_rows(numeric)
         cells = column.gather(quantile_rows)
         numbers = numeric[quantile_rows].tolist()

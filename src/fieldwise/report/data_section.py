@@ -9,7 +9,7 @@ import tomli_w
 from fieldwise.config import flat
 from fieldwise.data.encode.numbers import is_mark
 from fieldwise.data.encode.vocabulary import Vocabulary
-from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.ordering import times_of
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
@@ -19,7 +19,6 @@ from fieldwise.report.page import Block, Caution, Code, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.runs.rows_of_run import PART_WORDS
 from fieldwise.schema import Schema
-from fieldwise.storage.scratch import NO_LIMIT
 
 
 def data_section(run: ReportedRun) -> Section:
@@ -116,17 +115,14 @@ def _first_and_last_time(frame: pl.DataFrame, schema: Schema) -> tuple[str, str]
     column = schema.time
     if column is None or column not in frame.columns:
         return "", ""
-    if frame.get_column(column).null_count() == frame.height:
-        return "", ""
-
     present = frame.drop_nulls(column)
     if present.schema[column] == pl.String:
         present = present.filter(~is_mark(present.get_column(column), schema.missing))
     try:
-        times = order_values(
-            present, column, "time", schema.time_format, schema.missing, budget=NO_LIMIT
-        )
+        times = times_of(present, schema)
     except DataError:  # a random split does not need valid times
+        return "", ""
+    if times is None or not len(times):
         return "", ""
     cells = present.get_column(column)
     return str(cells[int(times.argmin())]), str(cells[int(times.argmax())])

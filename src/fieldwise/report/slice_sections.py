@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from fieldwise.charts import wider
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_list, as_number, as_text, coded
+from fieldwise.data.encode.columns import as_list, as_number, as_text, coded, field_numbers
 from fieldwise.display import Table
 from fieldwise.errors import Argument, ConfigError, DataError
 from fieldwise.evaluation.slices import (
@@ -67,9 +67,7 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
 
     is_number_field = field is not None and field.cell == "number"
     if field is not None and field.cell == "number" and column.dtype == pl.String:
-        column = as_number(
-            column, f"column {column.name!r}", form=field.number_format, missing=schema.missing
-        )
+        column = field_numbers(field, column, schema.missing)
     has_many_values = column.n_unique() > MAX_CATEGORIES_OF_NUMBERS
     is_amount = column.dtype.is_numeric() or is_number_field
     if column.dtype.is_temporal():

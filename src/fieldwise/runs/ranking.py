@@ -16,7 +16,7 @@ import torch
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.encode.columns import as_text
-from fieldwise.data.prepare.ordering import latest_values, order_values
+from fieldwise.data.prepare.ordering import latest_values, times_of
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import Argument, ConfigError, DataError
@@ -25,7 +25,6 @@ from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.ranker import Ranker
-from fieldwise.storage.scratch import NO_LIMIT
 
 USER = "user"
 ITEM = "item"
@@ -300,11 +299,9 @@ def _likes(part: SplitPart, columns: Mapping[str, str]) -> pl.DataFrame:
 
 def _in_time_order(likes: pl.DataFrame, frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
     """Likes of the rows of `frame` by their time, if the rows have it."""
-    if schema.time is None or schema.time not in frame.columns:
+    times = times_of(frame, schema)
+    if times is None:
         return likes
-    times = order_values(
-        frame, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
-    )
     like_times = times[likes.get_column(ROW).to_numpy()]
     return likes[np.argsort(like_times, kind="stable")]
 

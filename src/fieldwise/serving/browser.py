@@ -9,7 +9,7 @@ import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import nearest
-from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.encode.columns import as_text, field_numbers
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
@@ -213,12 +213,7 @@ def _usual_value(
         return None
     column = bundle.samples.get_column(field.column)
     if field.cell == "number":
-        numbers = as_number(
-            column,
-            f"column {field.column!r}",
-            form=field.number_format,
-            missing=bundle.schema.missing,
-        )
+        numbers = field_numbers(field, column, bundle.schema.missing)
         median = numbers.median()
         return float(f"{median:.6g}") if isinstance(median, float) else None
     modes = as_text(column).drop_nulls().mode().sort()

@@ -23,7 +23,7 @@ from fieldwise.data.encode.numbers import (
 )
 from fieldwise.data.encode.portable import FLOAT32_MAX, LARGEST_WHOLE
 from fieldwise.errors import DataError, Row
-from fieldwise.schema import Field
+from fieldwise.schema import Field, Numeric
 from fieldwise.schema.number_format import MISSING_MARKS
 
 
@@ -103,6 +103,12 @@ def as_number(
             "; fix the cell or leave it empty",
         )
     return number
+
+
+def field_numbers(f: Numeric, column: pl.Series, missing: Sequence[str]) -> pl.Series:
+    """The numbers of a field's column, see `as_number`."""
+    what = f"column {f.column!r} (field {f.name!r})"
+    return as_number(column, what, form=f.number_format, missing=missing)
 
 
 def text_numbers(

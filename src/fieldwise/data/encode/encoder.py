@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.columns import field_numbers
 from fieldwise.data.encode.kinds import (
     Cells,
     Counted,
@@ -503,10 +503,9 @@ def check_table(
             continue
         column = column_of(frame, f)
         if f.cell == "number" and not column.dtype.is_integer():
-            what = f"column {f.column!r} (field {f.name!r})"
             for chunk in budget.chunk_slices(len(column)):
                 with counting_from(chunk.start):
-                    as_number(column[chunk], what, form=f.number_format, missing=schema.missing)
+                    field_numbers(f, column[chunk], schema.missing)
 
 
 def missing_marks(

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.columns import field_numbers
 from fieldwise.data.encode.numbers import number_formats
 from fieldwise.data.infer.agreements import (
     Agreement,
@@ -23,6 +23,7 @@ from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.errors import DataError
 from fieldwise.schema import Field, Role
 from fieldwise.schema.ids import MOMENTARY, SIDES, Who, id_rank, kind_of_name, role_of, words_of
+from fieldwise.schema.number_format import MISSING_MARKS
 
 _MOST_OF_IT = 0.5
 """A column that varies within both ids is a field of the side whose id explains at least this share of it."""
@@ -130,8 +131,7 @@ class Entities:
             return {}
         if f.cell == "number" and cells.dtype == pl.String:
             with suppress(DataError):  # some cells are no numbers: their texts are compared
-                form = getattr(f, "number_format", None)
-                cells = as_number(cells, f"column {cells.name!r}", form=form)
+                cells = field_numbers(f, cells, MISSING_MARKS)
         return explained_shares(comparable(cells), pairs)
 
 

@@ -99,6 +99,14 @@ def order_values(
     return values
 
 
+def times_of(frame: pl.DataFrame, schema: Schema) -> np.ndarray | None:
+    """Sortable times of rows; None if the schema has no time or the table lacks it."""
+    time = schema.time
+    if time is None or time not in frame.columns:
+        return None
+    return order_values(frame, time, "time", schema.time_format, schema.missing, budget=NO_LIMIT)
+
+
 def _order_values(
     frame: pl.DataFrame,
     name: str,
@@ -239,10 +247,8 @@ def latest_values(
 def _in_order(log: pl.DataFrame, schemas: Sequence[Schema]) -> pl.DataFrame:
     """The rows of a log by the first schema's time that it has; of equal times in the order of the table."""
     for schema in schemas:
-        if schema.time is not None and schema.time in log.columns:
-            times = order_values(
-                log, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
-            )
+        times = times_of(log, schema)
+        if times is not None:
             return log[times.argsort(kind="stable")]
     return log
 

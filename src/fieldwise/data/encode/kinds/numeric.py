@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_number
+from fieldwise.data.encode.columns import field_numbers
 from fieldwise.data.encode.kinds.base import Cells, Counted, Kind, register
 from fieldwise.data.encode.portable import (
     FLOAT32_MAX,
@@ -116,7 +116,7 @@ class NumericKind(Kind[Numeric]):
 
     def count(self, f: Numeric, cells: pl.Series, missing: Sequence[str]) -> Counted:
         """Read a chunk as numbers."""
-        numbers = _numbers(f, cells, missing).drop_nulls()
+        numbers = field_numbers(f, cells, missing).drop_nulls()
         needed = numbers
         if f.encoding == "value" and f.transform == "none":  # for which their range is enough
             ends = pl.Series([numbers.min(), numbers.max()], dtype=pl.Float64)
@@ -169,7 +169,7 @@ class NumericKind(Kind[Numeric]):
         missing: Sequence[str],
     ) -> Cells:
         """Scale the numbers, or find their bins."""
-        numbers = _numbers(f, cells, missing).fill_null(float("nan")).to_numpy()
+        numbers = field_numbers(f, cells, missing).fill_null(float("nan")).to_numpy()
         if isinstance(fitted, Bins):
             return Cells(fitted.ids(numbers))
         is_missing = np.isnan(numbers)
@@ -181,11 +181,6 @@ class NumericKind(Kind[Numeric]):
     def layout(self, f: Numeric, fitted: Scaling | Bins, layout: FieldLayout) -> FieldLayout:
         """Scaled numbers are a number times a vector, bins are ids."""
         return replace(layout, kind="value") if isinstance(fitted, Scaling) else layout
-
-
-def _numbers(f: Numeric, cells: pl.Series, missing: Sequence[str]) -> pl.Series:
-    what = f"column {f.column!r} (field {f.name!r})"
-    return as_number(cells, what, form=f.number_format, missing=missing)
 
 
 def signed_log(numbers: np.ndarray) -> np.ndarray:
