@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SHOWN_ROWS = 20
 LONGEST = 80  # characters of a cell
+LISTED = 5
+"""Texts that a sentence lists."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,16 @@ def counted(number: float, one: str, several: str | None = None) -> str:
     """
     shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
     return f"{shown} {one if number == 1 else several or f'{one}s'}"
+
+
+def listed(texts: Sequence[str], rest: str = ", ...") -> str:
+    """Texts in quotes, the first five of many; `rest` stands for the others.
+
+    >>> listed("ab"), listed("abcdef", " and 1 more")
+    ("'a', 'b'", "'a', 'b', 'c', 'd', 'e' and 1 more")
+    """
+    shown = ", ".join(map(repr, texts[:LISTED]))
+    return shown + rest if len(texts) > LISTED else shown
 
 
 def number(value: float, sign: str = "") -> str:

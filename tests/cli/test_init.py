@@ -22,7 +22,7 @@ from fieldwise import (
     load_recipe,
 )
 from fieldwise.cli.show import command
-from fieldwise.data.infer.schema import suggest_split
+from fieldwise.data.prepare.suggested_split import suggest_split
 
 QUICK = (
     "--set",

@@ -26,8 +26,8 @@ from fieldwise import (
     infer_schema,
     simulate,
 )
-from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.prepare.labels import read_label
+from fieldwise.data.prepare.suggested_split import suggest_split
 from fieldwise.data.read.formats.libfm import read_libfm
 from fieldwise.data.read.text_stream import ByteSource
 from fieldwise.schema.ids import id_columns

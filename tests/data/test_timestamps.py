@@ -20,9 +20,9 @@ from fieldwise import (
     infer_schema,
 )
 from fieldwise.data.infer.profile import profile_columns
-from fieldwise.data.infer.schema import suggest_split
 from fieldwise.data.infer.time_column import guess_time
 from fieldwise.data.prepare.ordering import latest_rows, mixed_units, order_values
+from fieldwise.data.prepare.suggested_split import suggest_split
 from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.data.read.row_numbers import naming_lines, renumbering_rows
 from fieldwise.data.read.text_format import TextFormat

@@ -11,13 +11,14 @@ import polars as pl
 from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
-from fieldwise.data.infer.schema import Inference, infer_schema, suggest_split
+from fieldwise.data.infer.schema import Inference, infer_schema
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.preparation import check_columns
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.repeated_rows import repeat_sentences
 from fieldwise.data.prepare.settings import ColumnSplit
 from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.suggested_split import suggest_split
 from fieldwise.evaluation.metrics import LOSSES
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.data_settings import DataSettings

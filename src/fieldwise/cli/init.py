@@ -97,7 +97,7 @@ def run(options: InitOptions) -> None:
     if str(options.out) == "-":
         _print_schema(options)
         return
-    from fieldwise.data.infer.schema import suggest_split
+    from fieldwise.data.prepare.suggested_split import suggest_split
     from fieldwise.data.read.file_listing import find_files
     from fieldwise.data.read.formats import table_files_of
     from fieldwise.data.read.row_numbers import renumbering_rows
@@ -361,18 +361,12 @@ def _item_columns(schema: Schema, frame: "pl.DataFrame") -> tuple[list[str], lis
 
 def _has_times(schema: Schema, frame: "pl.DataFrame") -> bool:
     """Whether the schema's time orders the rows."""
-    from fieldwise.data.prepare.ordering import order_values
-    from fieldwise.storage.scratch import NO_LIMIT
+    from fieldwise.data.prepare.ordering import times_of
 
-    if schema.time is None:
-        return False
     try:
-        order_values(
-            frame, schema.time, "time", schema.time_format, schema.missing, budget=NO_LIMIT
-        )
+        return times_of(frame, schema) is not None
     except DataError:
         return False
-    return True
 
 
 def _say_sample(sample: "Sample") -> None:

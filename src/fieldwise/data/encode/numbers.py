@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from fieldwise.data.encode.portable import marks_of, number_pattern
+from fieldwise.display import listed
 from fieldwise.schema.ids import WORDS
 from fieldwise.schema.number_format import NUMBER_FORMATS
 
@@ -202,10 +203,6 @@ def marks_in(column: pl.Series, missing: Sequence[str]) -> dict[str, int]:
     return dict(sorted(counts, key=lambda row: (-row[1], row[0])))
 
 
-_NAMED_COLUMNS = 5
-"""Of the columns with the same marks, which are one sentence; a table may have thousands."""
-
-
 def marks_sentences(marks: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Which marks of each column are read as missing, and in how many cells; one sentence for equal marks.
 
@@ -233,6 +230,4 @@ def _named_columns(columns: Sequence[str]) -> str:
     """The only column, or how many there are and the first of them."""
     if len(columns) == 1:
         return f"column {columns[0]!r}"
-    names = ", ".join(map(repr, columns[:_NAMED_COLUMNS]))
-    others = ", ..." if len(columns) > _NAMED_COLUMNS else ""
-    return f"{len(columns):,} columns ({names}{others})"
+    return f"{len(columns):,} columns ({listed(columns)})"

@@ -17,13 +17,12 @@ from fieldwise.data.infer.guess import joined_doubts, thousands_doubt
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.infer.profile import is_plain
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
+from fieldwise.display import LISTED, listed
 from fieldwise.errors import Argument, DataError, Row, SchemaError
 from fieldwise.schema import Label
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
 
-SHOWN = 5
-"""Values or columns that a sentence names."""
 RATING_TOPS = (5, 10, 100)
 """The tops of scales of ratings."""
 _POSITIVE_SHARE_OF_TOP = 3 / 5
@@ -69,7 +68,7 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
     if column.dtype == pl.String and not positive:
         marks = _marks_of_no_label(column)
         if marks:
-            return _without_marks(column, marks)
+            return _dropping_marks(column, marks)
 
     _check_cells(column)
     if positive:
@@ -98,7 +97,7 @@ def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     return {mark: count for mark, count in marks.items() if word_meaning(mark) is None}
 
 
-def _without_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidate:
+def _dropping_marks(column: pl.Series, marks: Mapping[str, int]) -> LabelCandidate:
     """The label of a column whose marks of missing values are dropped."""
     is_missing = column.str.strip_chars().is_in(list(marks))
     candidate = guess_label(column.filter(~is_missing))
@@ -422,8 +421,7 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
 
 
 def _listed(values: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, values[:SHOWN]))
-    return f"{shown} and {len(values) - SHOWN} more" if len(values) > SHOWN else shown
+    return listed(values, f" and {len(values) - LISTED} more")
 
 
 def _or_else(positive: str) -> str:

@@ -13,13 +13,13 @@ from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.label import (
     MOST_RATINGS,
     RATING_TOPS,
-    SHOWN,
     LabelCandidate,
     guess_label,
     holds_no_label,
 )
 from fieldwise.data.infer.outcome_words import word_meanings
 from fieldwise.data.infer.profile import ColumnProfile, Columns
+from fieldwise.display import listed
 from fieldwise.errors import DataError, SchemaError
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, is_label_name
 
@@ -27,6 +27,7 @@ CLOSE = 1.5
 """The score by which a candidate for the label may trail the best one, to be named beside it."""
 LEAST_ROWS = 20
 """A column of fewer rows is no label by its values alone."""
+_PROBED_WORDS = 5
 _SCORE_OF_LABEL_NAME = 4.0
 _SCORE_OF_LIKELY_NAME = 3.0
 _PENALTY_OF_SETTLED = 3.5
@@ -117,7 +118,7 @@ def _doubt_of_choice(candidates: Sequence[LabelCandidate]) -> str:
         return ""
 
     name_and = "name and " if is_named else ""
-    shown = f"; others that may be it: {', '.join(map(repr, rivals[:SHOWN]))}" if rivals else ""
+    shown = f"; others that may be it: {listed(rivals, '')}" if rivals else ""
     return f"the label was chosen by its {name_and}values, column {name!r}{shown}; give another one as label"
 
 
@@ -229,7 +230,7 @@ def _value_score(column: pl.Series, candidate: LabelCandidate) -> float:
     if column.dtype.is_numeric() and column.n_unique() > 2:
         return score_of_rule
     values = as_text(column).unique(maintain_order=True)
-    meanings = list(word_meanings(values.head(SHOWN).to_list()).values())
+    meanings = list(word_meanings(values.head(_PROBED_WORDS).to_list()).values())
     if len(values) == 2:
         return 2.0 if None not in meanings or not candidate.doubt else 0.5
     if any(meanings) and column.dtype == pl.String:

@@ -1,4 +1,4 @@
-"""Inferring a schema from a table's names and contents, with the reason of every choice, and suggesting a split."""
+"""Inferring a schema from a table's names and contents, with the reason of every choice."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -17,6 +17,7 @@ from fieldwise.data.infer.fields import FieldGuesser
 from fieldwise.data.infer.guess import Guess
 from fieldwise.data.infer.label import LabelCandidate, guess_label
 from fieldwise.data.infer.label_choice import CLOSE, LEAST_ROWS, choose_label, label_by_place
+from fieldwise.data.infer.leakage import known_after
 from fieldwise.data.infer.profile import (
     ColumnProfile,
     Columns,
@@ -25,19 +26,17 @@ from fieldwise.data.infer.profile import (
     profile_columns,
 )
 from fieldwise.data.infer.time_column import GuessedTime, guess_time
-from fieldwise.data.prepare.labels import LabelledRows, read_label, read_labels, with_event_label
-from fieldwise.data.prepare.settings import RandomSplit, SplitSettings, TimeSplit
-from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.row_numbers import renumbering_rows
 from fieldwise.data.read.table_sample import MOST_ROWS, Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import is_position, vector_length
-from fieldwise.errors import DataError, SchemaError
+from fieldwise.display import listed
+from fieldwise.errors import SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import (
     LABELS,
-    LIKELY_LABELS,
     SIDES,
     TIMES,
     Who,
@@ -49,72 +48,10 @@ from fieldwise.schema.ids import (
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
 
-# minimum rows of the rarer class, so that a stratified split leaves some in each part
-_EACH_CLASS = 10
-
-
-def suggest_split(
-    frame: pl.DataFrame, schema: Schema, *, only_positives: bool = False
-) -> tuple[SplitSettings, str]:
-    """A suitable split for a table, and the reason: by time, else at random.
-
-    With `only_positives` every row is positive, and negatives will be sampled.
-
-    Errors:
-        DataError: too few rows or only one class, so that no split is possible.
-
-    >>> from fieldwise import Categorical, Label
-    >>> schema = Schema(fields=(Categorical("x"),), label=Label("y"), time="day")
-    >>> rows = pl.DataFrame({"x": [1, 2] * 20, "day": range(40), "y": [0, 1, 1, 0] * 10})
-    >>> suggest_split(rows, schema)[0].kind
-    'time'
-    """
-    rows = read_labels(
-        with_event_label(frame, schema, only_positives),
-        schema.labels,
-        missing=schema.missing,
-        budget=NO_LIMIT,
-    )
-    why_not = "no column orders the rows"
-    if schema.time is not None:
-        why_not = _fault(rows, schema, TimeSplit(), only_positives)
-        if not why_not:
-            return (
-                TimeSplit(),
-                f"the latest rows by {schema.time!r} are test rows, those before them validation rows",
-            )
-        why_not = f"a split by {schema.time!r} is not possible: {why_not}"
-    least = int(np.unique(rows.main, return_counts=True)[1].min())
-    stratify = schema.label.task == "binary" and least >= _EACH_CLASS and not only_positives
-    split = RandomSplit(stratify=stratify)
-    fault = _fault(rows, schema, split, only_positives)
-    if fault:
-        raise DataError(f"a recipe needs training, validation and test rows: {fault}")
-    return split, f"rows are split at random: {why_not}"
-
-
-def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positives: bool) -> str:
-    """The reason why a split does not work, or an empty text."""
-    try:
-        with renumbering_rows(rows.kept):
-            parts = split_table(rows.frame, split, schema, y=rows.main, budget=NO_LIMIT)
-    except DataError as e:
-        return str(e)
-    if schema.label.task == "binary" and not only_positives:
-        for name in ("train", "valid", "test"):
-            y = rows.main[getattr(parts, name)]
-            if y.min() == y.max():
-                return f"all {len(y)} {name} rows would be {'positive' if y[0] else 'negative'}"
-    return ""
-
-
 _OTHER_LABEL = (
     "omitted: another label, by its name, and not known before the label; it may be one of more_labels, or a field if "
     "it is known before"
 )
-_FEW_VALUES = 11
-_ENOUGH_OF_A_CLASS = 20
-_EXACT = 0.999  # share of rows
 _MANY = 50
 _PROBE = 1000
 _CELLS = 200
@@ -134,16 +71,12 @@ _NEVER = {
 }
 
 
-_NAMED_COLUMNS = 5
-
-
 def _and_others(columns: Sequence[str]) -> str:
     """What to add to a sentence on one column that holds for others too."""
     if not columns:
         return ""
     count = "1 other column" if len(columns) == 1 else f"{len(columns)} other columns"
-    more = ", ..." if len(columns) > _NAMED_COLUMNS else ""
-    return f" (the same holds for {count}: {', '.join(map(repr, columns[:_NAMED_COLUMNS]))}{more})"
+    return f" (the same holds for {count}: {listed(columns)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,7 +233,7 @@ def _infer(
     whole = _in_64_bits(sample.frame)
     _check_given(whole, given)
     raw = _drawn_rows(whole)
-    frame, marks = _without_marks(raw)
+    frame, marks = _marks_as_null(raw)
     columns = profile_columns(frame)
     raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
 
@@ -332,7 +265,7 @@ def _infer(
     doubts = {name: target.doubt, **entities.doubts}
     y = _targets(raw, target.label) if labels else None
     marks.pop(name, None)
-    notes |= _known_after(columns, name, y, notes)
+    notes |= known_after(columns, name, y, notes)
     if label is None and target.doubt and not is_label_name(name):
         no_rivals = {*notes, *times, *entities.ids.values()}
         doubts |= _rivals(columns, name, labels, settled, no_rivals)
@@ -521,7 +454,7 @@ def _grouping(column: pl.Series) -> bytes:
     return sha256(first_row_of_cell.to_numpy().tobytes()).digest()
 
 
-def _without_marks(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
+def _marks_as_null(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, dict[str, int]]]:
     """The table with null for marks of missing values among numbers or times, and the marks by column.
 
     Such a column of text gets the type that it would have without them.
@@ -575,60 +508,6 @@ def _targets(frame: pl.DataFrame, label: Label) -> np.ndarray:
     targets = np.full(frame.height, np.nan)
     targets[rows.frame.get_column("_row").to_numpy()] = rows.main
     return targets
-
-
-def _known_after(
-    columns: Columns, label: str, y: np.ndarray | None, notes: Mapping[str, str]
-) -> dict[str, str]:
-    """Columns that tell the label, since they are known only after it, each with the reason."""
-    results: dict[str, str] = {}
-    if y is None or set(np.unique(y[~np.isnan(y)]).tolist()) != {0.0, 1.0}:
-        return results
-    for name, column in columns.items():
-        if name == label or name in notes or column.dtype.is_nested():
-            continue
-        why = _filled_for_one_class(column, y) or _told_by_values(column, y)
-        if why:
-            known_after = "it tells the label, so it is known only after it"
-            results[name] = f"omitted: {known_after}{why}; it may be one of more_labels"
-    return results
-
-
-def _filled_for_one_class(column: ColumnProfile, y: np.ndarray) -> str:
-    """The reason why a column's empty cells tell the label, or an empty text."""
-    rate = float(np.nanmean(y))
-    if not column.missing or min(rate, 1 - rate) * len(y) < _ENOUGH_OF_A_CLASS:
-        return ""
-    is_labelled = ~np.isnan(y)
-    is_present = column.is_present[is_labelled]
-    is_positive = y[is_labelled] == 1
-    if (is_present == is_positive).mean() > _EXACT:
-        return ": it is empty except where the label is positive"
-    if (is_present != is_positive).mean() > _EXACT:
-        return ": it is empty except where the label is negative"
-    return ""
-
-
-def _told_by_values(column: ColumnProfile, y: np.ndarray) -> str:
-    """The reason why a column's few values tell the label, or an empty text."""
-    if not 2 <= column.distinct <= _FEW_VALUES:
-        return ""
-    both = column.is_present & ~np.isnan(y)
-    codes = column.codes()[both]
-    targets = y[both]
-    rows = np.bincount(codes, minlength=column.distinct)
-    positives = np.bincount(codes, weights=targets, minlength=column.distinct)[rows > 0]
-    rows = rows[rows > 0]
-    is_enough = rows >= _ENOUGH_OF_A_CLASS
-    always = (positives == rows) & is_enough
-    never = (positives == 0) & is_enough
-    if len(rows) >= 2 and (always | never).all() and always.any() and never.any():
-        return ": each of its values has one value of the label"
-    if len(rows) == 2 and always.any() and float(np.nanmean(y)) < 0.9:
-        return ": one of its values occurs only where the label is positive"
-    if len(rows) == 2 and (always | never).any() and is_label_name(column.name, LIKELY_LABELS):
-        return ", by its name, and the label is never positive with one of its values"
-    return ""
 
 
 def _of_events(columns: Columns) -> LabelCandidate:

@@ -1,7 +1,8 @@
 """The rows that errors name: of a part of a table in the whole one, and as lines of the file they came from."""
 
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -41,15 +42,9 @@ def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def counting_from(first: int) -> Iterator[None]:
+def counting_from(first: int) -> AbstractContextManager[None]:
     """A context in which errors about a row of a slice name its row in the whole table."""
-    try:
-        yield
-    except FieldwiseError as e:
-        if e.row is not None:
-            e.row.number += first
-        raise
+    return renumbering_rows(range(first, sys.maxsize))
 
 
 def _add_file(row: Row, path: Path, text: TextFormat) -> None:
