@@ -7,7 +7,7 @@ import pytest
 from fieldwise import ConfigError, load_recipe, prepare_recipe, recipe_names
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network
-from fieldwise.runs.bounds import Choices, Range, parse_space
+from fieldwise.runs.bounds import OneOf, Range, parse_space
 from fieldwise.runs.search_space import check_space, default_space, search_space
 from fieldwise.runs.setting_paths import with_values
 
@@ -22,7 +22,7 @@ def test_paths_are_quoted_or_nested():
         "model.heads": {"choices": [1, 2]},
     }
     assert parse_space(nested, "search") == parse_space(quoted, "search")
-    assert parse_space(quoted, "search")["model.heads"] == Choices(choices=(1, 2))
+    assert parse_space(quoted, "search")["model.heads"] == OneOf(choices=(1, 2))
 
 
 def test_invalid_ranges_are_refused(subtests):
@@ -80,7 +80,7 @@ def test_a_recipes_own_space_lies_over_the_models(tmp_path):
         'extends = "simulated/afm"\n[search]\n"model.dropout" = false\n"model.attention_dim" = { choices = [4] }\n'
     )
     space = search_space(load_recipe(tmp_path / "own.toml"))
-    assert space["model.attention_dim"] == Choices(choices=(4,))
+    assert space["model.attention_dim"] == OneOf(choices=(4,))
     assert space["training.learning_rate"] == default_space("afm")["training.learning_rate"]
     assert "model.dropout" not in space
 

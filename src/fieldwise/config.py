@@ -134,8 +134,10 @@ def given_plain(settings: Any) -> dict[str, Any]:
     return {name: value for name, value in to_plain(settings).items() if name in names}
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[str], suggestion: str | None = None) -> str:
     """A hint with the nearest known word and the others, for the end of an error message.
+
+    A `suggestion` takes the place of the nearest of these words.
 
     >>> nearest("layrs", ["layers", "heads"])
     "did you mean 'layers'? known: heads, layers"
@@ -143,12 +145,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
     options = sorted(known)
     if not options:
         return "none are known"
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    if suggestion is None:
+        suggestion = next(iter(difflib.get_close_matches(word, options, n=1, cutoff=0.5)), None)
     listing = f"known: {', '.join(options)}"
     if len(options) > MOST_SHOWN:
         nearest_options = difflib.get_close_matches(word, options, n=5, cutoff=0.0)
         listing = f"nearest of {len(options)}: {', '.join(nearest_options)}"
-    return f"did you mean {close[0]!r}? {listing}" if close else listing
+    return listing if suggestion is None else f"did you mean {suggestion!r}? {listing}"
 
 
 def unknown_setting(where: str, key: str, known: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from counted_steps import Steps
 from fieldwise import ConfigError, DataError, load_recipe
 from fieldwise.runs import search_space as space_module
 from fieldwise.runs import tune as module
-from fieldwise.runs.bounds import Choices, Range
+from fieldwise.runs.bounds import OneOf, Range
 from fieldwise.runs.records import RunContext
 from fieldwise.runs.tune import tune
 
@@ -223,7 +223,7 @@ def test_own_values_are_those_that_the_space_holds():
     recipe = load_recipe("simulated/autoint-plus")
     space = {
         "model.mlp_dropout": Range(low=0.0, high=0.5, step=0.1),
-        "model.hidden": Choices(choices=([1], list(recipe.model.hidden))),
+        "model.hidden": OneOf(choices=([1], list(recipe.model.hidden))),
         "model.layers": Range(low=8, high=9),
         "training.batch_size": Range(low=1, high=4096, step=1000),
     }

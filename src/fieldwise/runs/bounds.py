@@ -57,7 +57,7 @@ class Range:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class OneOf:
     """A choice of values: numbers, texts, booleans, or lists of them."""
 
     choices: tuple[Any, ...]
@@ -78,7 +78,7 @@ class Choices:
         return self.choices[study_values.index(suggested)]
 
 
-Bounds = Range | Choices
+Bounds = Range | OneOf
 
 
 def study_value(choice: Any) -> Any:
@@ -109,7 +109,7 @@ def parse_space(tables: Mapping[str, Any], where: str) -> dict[str, Bounds | Lit
                 f"{path} must be a table with low and high, or with choices, or false, found {value!r}"
             )
         elif "choices" in value:
-            space[key] = parse(Choices, value, path)
+            space[key] = parse(OneOf, value, path)
         elif "low" in value or "high" in value:
             space[key] = parse(Range, value, path)
         else:

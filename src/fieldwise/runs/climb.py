@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fieldwise.config import to_plain
-from fieldwise.runs.bounds import Choices, Range
+from fieldwise.runs.bounds import OneOf, Range
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.search_space import search_space
 from fieldwise.runs.setting_paths import value_at, with_values
@@ -100,7 +100,7 @@ class Climb:
         """The next value in a direction; None at the end of the range."""
         bounds = self.space[path]
         value = value_at(self.best, path)
-        if isinstance(bounds, Choices):
+        if isinstance(bounds, OneOf):
             step = _next_choice(bounds.choices, value, direction)
             return None if step is None or to_plain(step) == value else step
 

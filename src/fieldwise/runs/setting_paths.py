@@ -126,12 +126,9 @@ def check_override(override: str, settings: Mapping[str, Any]) -> None:
         names |= _names_of_model(settings)
         suggestion = nearest_setting(key, _paths(names))
 
-    hint = nearest(section, SECTIONS)
+    hint = nearest(section, SECTIONS, suggestion)
     if section in names:
-        hint = nearest(inner_keys[0], names[section])
-    if suggestion is not None:
-        listing = hint.partition("? ")[2] or hint  # without its own suggestion
-        hint = f"did you mean {suggestion!r}? {listing}"
+        hint = nearest(inner_keys[0], names[section], suggestion)
     raise ConfigError(
         Argument("overrides"), f" {override}: a recipe has no setting {key!r}: {hint}"
     )

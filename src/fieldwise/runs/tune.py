@@ -23,7 +23,7 @@ from fieldwise.display import counted
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
-from fieldwise.runs.bounds import Bounds, Choices, Range, study_value
+from fieldwise.runs.bounds import Bounds, OneOf, Range, study_value
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
@@ -362,7 +362,7 @@ def _values_of_recipe(recipe: Recipe, space: Mapping[str, Bounds]) -> dict[str, 
     values = {}
     for path, bounds in space.items():
         value = value_at(recipe, path)
-        if isinstance(bounds, Choices):
+        if isinstance(bounds, OneOf):
             if value in [to_plain(choice) for choice in bounds.choices]:
                 values[path] = study_value(value)
         elif isinstance(value, (int, float)) and _contains(bounds, value):
