@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.page import grid
 from benchmarks.published.tables import Row, Table
 from fieldwise.evaluation.metrics import METRICS, shown_name
+from fieldwise.runs.leaderboard import p_text
 
 __all__ = ["page"]
 
@@ -99,13 +100,12 @@ def _row(
         cells += ["", ""]
     else:
         gain = against["estimate"]
-        cells += [f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]", _p(gain["p"])]
+        cells += [
+            f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]",
+            p_text(gain["p"]),
+        ]
     cells += [f"{line['parameters']:,}", f"{line['epochs']:.1f}", f"{line['seconds']:.0f}"]
     return cells + ([", ".join(line["commits"])] if by_row else [])
-
-
-def _p(value: float) -> str:
-    return f"{value:.2g}" if value >= 1e-4 else "<.0001"
 
 
 def _draws(table: Table, found: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> list[str]:

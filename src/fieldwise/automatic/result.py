@@ -13,6 +13,7 @@ from fieldwise.automatic.trial import ALL_ROWS, CONSTANT, TITLES, TREES, Trial
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart
+from fieldwise.display import Table
 from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate
 from fieldwise.evaluation.calibration import calibration_error
@@ -289,8 +290,8 @@ class AutoResult:
             "recipe": self.recipe.to_dict(),
         }
 
-    def rows(self, *, short: bool = False) -> tuple[list[str], list[list[str]]]:
-        """The leaderboard as text: its headers and a row per trial; `short` shows ± half the interval's width."""
+    def table(self, *, short: bool = False) -> Table:
+        """A row per trial, with intervals, or with ± half of their widths if `short`."""
         shown = _short_text if short else Interval.text
         interval_head = "±" if short else "[95 %]"
         difference_head = "minus" if short else f"{shown_name(self.metric)} minus"
@@ -305,23 +306,22 @@ class AutoResult:
             for baseline in baselines:
                 difference = ""
                 if baseline in line.against:
-                    interval = line.against[baseline][self.metric]
-                    difference = shown(interval, "+")
+                    difference = shown(line.against[baseline][self.metric], "+")
                 row[f"{difference_head} {_with_article(baseline)}"] = difference
             if line.calibration_error is not None:
                 row["ECE"] = f"{line.calibration_error:.4f}"
             row["seconds"] = f"{line.seconds:.1f}"
             rows.append(row)
-        return list(rows[0]), [list(row.values()) for row in rows]
+        return Table([*rows[0]], [[*row.values()] for row in rows])
 
     def to_markdown(self) -> str:
         """The leaderboard and its conclusions as Markdown."""
-        heads, rows = self.rows()
-        cells = [heads, ["---"] * len(heads), *rows]
-        table = "\n".join("| " + " | ".join(row) + " |" for row in cells)
+        table = self.table()
+        cells = [table.columns, ["---"] * len(table.columns), *table.rows]
+        text = "\n".join("| " + " | ".join(row) + " |" for row in cells)
         about = f"{self.test_rows:,} test rows; \\* the bundle's model. {self.legend}"
         conclusions = "\n".join(f"- {sentence}." for sentence in self.sentences())
-        parts = ["# Leaderboard", table.replace(" *", " \\*"), about, conclusions]
+        parts = ["# Leaderboard", text.replace(" *", " \\*"), about, conclusions]
 
         columns = [f"- {finding.sentence}." for finding in self.findings]
         audited = {finding.column for finding in self.findings}
@@ -333,11 +333,11 @@ class AutoResult:
         return "\n\n".join(parts) + "\n"
 
     def __repr__(self) -> str:
-        heads, rows = self.rows(short=True)
-        table = [heads, *rows]
-        widths = [max(len(row[k]) for row in table) for k in range(len(heads))]
+        table = self.table(short=True)
+        rows = [table.columns, *table.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = []
-        for row in table:
+        for row in rows:
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             lines.append("  ".join(cells).rstrip())
         return "\n".join([*lines, *self.sentences()])

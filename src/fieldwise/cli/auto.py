@@ -109,8 +109,8 @@ def _show_result(result: "AutoResult") -> None:
     """Print the models with their metrics, what was found out about the table, and the files."""
     assert result.folder is not None, "the command always writes"
     out = show.console()
-    heads, rows = result.rows(short=True)
-    show.print_table(heads, rows, right=True)
+    table = result.table(short=True)
+    show.print_table(table.columns, table.rows, right=True)
     out.print(
         f"{result.test_rows:,} test rows; * the model in the bundle; ± half the width of the 95 % interval. "
         f"{result.legend}"

@@ -404,6 +404,15 @@ def has_delong(y: np.ndarray) -> bool:
     return bool(2 <= y.sum() <= len(y) - 2)
 
 
+def _check_equal_numbers(runs: Mapping[str, Sequence[RunRecord]]) -> None:
+    """Check that recipes can be compared seed by seed."""
+    if len({len(records) for records in runs.values()}) != 1:
+        sizes = ", ".join(f"{len(records)} of {name}" for name, records in runs.items())
+        raise DataError(
+            f"the recipes of a leaderboard must have equal numbers of runs, found {sizes}: add the others"
+        )
+
+
 def _board(
     runs: Mapping[str, Sequence[RunRecord]],
     base: str | None,
@@ -411,20 +420,14 @@ def _board(
     replicates: int,
     seed: int,
 ) -> Board:
-    names = list(runs)
-    if len({len(records) for records in runs.values()}) != 1:
-        sizes = ", ".join(f"{len(records)} of {name}" for name, records in runs.items())
-        raise DataError(
-            f"the recipes of a leaderboard must have equal numbers of runs, found {sizes}: add the others"
-        )
-    first = runs[names[0]][0]
+    _check_equal_numbers(runs)
+    first = next(iter(runs.values()))[0]
+    if base is None or base not in runs:
+        base = next(iter(runs))
     task = first["task"]
     tests = [record["test"] for records in runs.values() for record in records]
     metrics = [name for name in compared(task) if any(name in test for test in tests)]
     main_metric = metric if metric in metrics else metrics[0]
-    if base is None or base not in names:
-        base = names[0]
-
     y, _ = first.test_rows
     scores = {
         name: np.stack([record.test_rows[1] for record in records])
