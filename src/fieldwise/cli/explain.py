@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 SHOWN_LINES = 10
 """Pairs, effects and attention weights that are printed; --json has all."""
-METHOD_WORDS = {
-    "terms": "exact terms",
-    "integrated_gradients": "integrated gradients",
-    "occlusion": "the score's drop without a field",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +179,8 @@ def _suggest_next(options: ExplainOptions, bundle: "Bundle") -> None:
 
 def _print_row(plain: Mapping[str, Any], subject: "Subject") -> None:
     """Print the explanation of one row, whose figures `plain` holds."""
+    from fieldwise.explain.summary import METHOD_WORDS
+
     out = show.console()
     task = subject.settings.task
     prediction = ""
@@ -210,7 +207,7 @@ def _print_row(plain: Mapping[str, Any], subject: "Subject") -> None:
 
 def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
-    from fieldwise.explain.summary import summary_tables
+    from fieldwise.explain.summary import METHOD_WORDS, summary_tables
 
     out = show.console()
     out.print(

@@ -16,6 +16,11 @@ PAIR_ROWS_RANGE = 32, 256
 """The minimum and maximum number of rows for measuring pairs."""
 MAX_PAIR_SCORES = 200_000
 """Limit on scores, one per pair and row, above the minimum number of rows."""
+METHOD_WORDS = {
+    "terms": "exact terms",
+    "integrated_gradients": "integrated gradients",
+    "occlusion": "the score's drop without a field",
+}
 
 
 def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:

@@ -16,22 +16,17 @@ from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import explain_subject
 from fieldwise.explain.sentence import prediction_text
 from fieldwise.explain.subject import Subject
-from fieldwise.explain.summary import summary, summary_tables
+from fieldwise.explain.summary import METHOD_WORDS, summary, summary_tables
 from fieldwise.report.page import Block, Figure, Section, count, share_cell
 from fieldwise.schema.label import Task
 
 PAIRS_IN_TABLE = 15
-MAX_DIRECTIONS = 12
+MAX_EFFECTS = 12
 MAX_FIELDS_OF_ATTENTION_TABLE = 16
 """A table of more fields would be too large to read."""
 WEIGHTS_IN_TABLE = 4 * PAIRS_IN_TABLE
 """The largest attention weights, where the fields are too many for a table of all."""
 UNDRAWN = "It is not drawn: shades would show differences that mean nothing."
-METHOD_WORDS = {
-    "terms": "the model's exact terms",
-    "integrated_gradients": "integrated gradients",
-    "occlusion": "the score's drop without the field",
-}
 
 
 def explanation_section(
@@ -58,7 +53,7 @@ def explanation_section(
         f"to the score by {METHOD_WORDS[figures['method']]}. Attention shows what a layer reads, not its effect on "
         "the score: `fieldwise explain --faithfulness` tests it.",
         _with_bars(tables["fields"], sizes / largest, after=1, words=(2,)),
-        *_direction_blocks(effects(bundle, label=label), subject.settings.task),
+        *_effect_blocks(effects(bundle, label=label), subject.settings.task),
     ]
     if figures["pairs"]:
         blocks += _pair_blocks(figures["pairs"], tables["pairs"], subject.fields)
@@ -87,46 +82,46 @@ def _with_bars(
     return dataclasses.replace(table, columns=columns, rows=rows, words=words, note=note)
 
 
-def _direction_blocks(directions: Sequence[dict[str, Any]], task: Task) -> list[Block]:
+def _effect_blocks(effects: Sequence[dict[str, Any]], task: Task) -> list[Block]:
     """A chart per field of the mean prediction by value, all on one scale."""
-    if not directions:
+    if not effects:
         return []
     factor = 100.0 if task == "binary" else 1.0
     unit = " %" if task == "binary" else ""
-    lowest = min(min(direction["predictions"]) for direction in directions)
-    highest = max(max(direction["predictions"]) for direction in directions)
+    lowest = min(min(effect["predictions"]) for effect in effects)
+    highest = max(max(effect["predictions"]) for effect in effects)
     scale = wider(factor * lowest, factor * highest)
 
-    drawn = directions[:MAX_DIRECTIONS]
+    drawn = effects[:MAX_EFFECTS]
     blocks: list[Block] = [
         "Directions: the mean prediction if all of the bundle's sample rows had this value in the field and kept "
-        f"their others, for the {len(drawn)} of {len(directions)} fields with the widest ranges, "
+        f"their others, for the {len(drawn)} of {len(effects)} fields with the widest ranges, "
         "on one scale. Numbers are quantiles of these rows, other values the most frequent ones."
     ]
-    for direction in drawn:
-        title = f"Direction of {direction['field']}"
+    for effect in drawn:
+        title = f"Direction of {effect['field']}"
         rows = [
             [value, prediction_text(prediction, task)]
-            for value, prediction in zip(direction["values"], direction["predictions"], strict=True)
+            for value, prediction in zip(effect["values"], effect["predictions"], strict=True)
         ]
-        table = Table([direction["field"], "mean prediction"], rows)
-        drawing = _direction_chart(direction, title, factor, unit, scale)
+        table = Table([effect["field"], "mean prediction"], rows)
+        drawing = _effect_chart(effect, title, factor, unit, scale)
         blocks.append(Figure(title, drawing, table))
     return blocks
 
 
-def _direction_chart(
-    direction: dict[str, Any], title: str, factor: float, unit: str, scale: tuple[float, float]
+def _effect_chart(
+    effect: dict[str, Any], title: str, factor: float, unit: str, scale: tuple[float, float]
 ) -> Chart:
     """A line over numbers, or a dot for each of other values, highest prediction first."""
-    predictions = [factor * prediction for prediction in direction["predictions"]]
-    if "numbers" in direction:
-        line = Line(x=direction["numbers"], y=predictions, points=True)
-        across = Axis(label=direction["field"])
+    predictions = [factor * prediction for prediction in effect["predictions"]]
+    if "numbers" in effect:
+        line = Line(x=effect["numbers"], y=predictions, points=True)
+        across = Axis(label=effect["field"])
         return line_chart([line], across, Axis(label="", span=scale, unit=unit), title=title)
 
     order = np.argsort([-prediction for prediction in predictions], kind="stable")
-    names = [direction["values"][k] for k in order]
+    names = [effect["values"][k] for k in order]
     values = [predictions[k] for k in order]
     return dot_chart(names, values, scale, title=title, unit=unit)
 
