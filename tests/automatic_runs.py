@@ -1,7 +1,7 @@
 """Makes runs of `auto` short: few models, few epochs, few trials. Tests of its command share it."""
 
 from fieldwise import Recipe
-from fieldwise.automatic import search
+from fieldwise.automatic import schedule
 from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trial import TITLES
 
@@ -17,4 +17,4 @@ def shorten(patch, most=2):
     for name in set(TITLES) - {"lr", "fm"}:
         patch.delitem(TITLES, name)
     patch.setattr(AutoTask, "recipe", recipe)
-    patch.setattr(search, "MAX_TRIALS", most)
+    patch.setattr(schedule, "MAX_TRIALS", most)

@@ -26,7 +26,7 @@ from fieldwise import (
     prepare_recipe,
     train_recipe,
 )
-from fieldwise.automatic import schedule, search, trial, trials
+from fieldwise.automatic import schedule, trial
 from fieldwise.automatic.budget import Deadline
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
@@ -173,7 +173,7 @@ def candidate(title, y, z):
 
 def tried_on(y, *networks):
     """Trials of networks by title and scores, after the constant."""
-    tried = trials.Trials.__new__(trials.Trials)
+    tried = trial.Trials.__new__(trial.Trials)
     tried.task = SimpleNamespace(
         metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y))
     )
@@ -298,8 +298,7 @@ def test_a_choice_that_is_no_better_than_the_constant_is_warned_about(log, monke
         value = trial.constant(given[1]).value * (1 - 1e-9)
         return dataclasses.replace(one, valid=flat, value=value, stopped="time")
 
-    for module in (schedule, search):
-        monkeypatch.setattr(module, "fit_trial", untrained)
+    monkeypatch.setattr(schedule, "fit_trial", untrained)
     monkeypatch.setattr(
         schedule, "fit_trees", lambda *_, **__: (_ for _ in ()).throw(MissingExtraError("not here"))
     )
@@ -481,10 +480,9 @@ def test_a_run_that_took_all_its_epochs_is_a_warning(made):
 
 @pytest.mark.usefixtures("few_models")
 def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch):
-    for module in (schedule, search):
-        monkeypatch.setattr(module, "seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
+    monkeypatch.setattr(schedule, "seconds_on_all", lambda one: 1e6 if one.title == "LR" else 0.0)
     monkeypatch.setattr(
-        "fieldwise.automatic.trials.Trials.chosen", property(lambda tried: tried.trials[1])
+        "fieldwise.automatic.trial.Trials.chosen", property(lambda tried: tried.trials[1])
     )
     said: list[str] = []
     result = run_auto(log, AutoSettings(label="liked", minutes=MINUTES), said.append)

@@ -8,6 +8,7 @@ import torch
 
 from fieldwise.automatic import budget, trial
 from fieldwise.automatic.budget import (
+    Clock,
     Deadline,
     Probe,
     PrunedTrial,
@@ -15,7 +16,6 @@ from fieldwise.automatic.budget import (
     admitted,
     allotted,
 )
-from fieldwise.automatic.settings import Clock
 from fieldwise.automatic.trial import Trial
 from fieldwise.training.callbacks import OutOfTime, TrainingStart, TrainingStep
 from fieldwise.training.history import Evaluation

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fieldwise.automatic import schedule, trials
-from fieldwise.automatic.settings import Clock
+from fieldwise.automatic import schedule, trial
+from fieldwise.automatic.budget import Clock
 from fieldwise.automatic.trial import TITLES, Trial, seconds_on_all
 
 COSTS = {"lr": 0.5, "fm": 1.0, "afm": 1.0, "finalmlp": 1.0}
@@ -19,7 +19,7 @@ class Run:
         self.problem = SimpleNamespace(metric="logloss", settings={"seed": 0})
         self.seconds, self.clock = seconds, Clock(budget, lambda: self.now)
         patch.setattr(
-            trials, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0)
+            trial, "constant", lambda _: Trial(raw=None, title="constant", valid=None, value=9.0)
         )
         patch.setattr(schedule, "recipes_for", lambda *_: {name: name for name in seconds})
         patch.setattr(schedule, "fit_trial", self.fit)

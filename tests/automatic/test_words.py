@@ -7,12 +7,11 @@ import pytest
 from automatic_runs import shorten
 
 from fieldwise import Recipe
-from fieldwise.automatic import trials
+from fieldwise.automatic import trial
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trial import TITLES, Trial
-from fieldwise.automatic.trials import Trials
+from fieldwise.automatic.trial import TITLES, Trial, Trials
 
 MINUTES = 30.0
 
@@ -30,7 +29,7 @@ MINUTES = 30.0
 def test_a_trial_is_said_with_its_length_and_its_seconds(
     title, epochs, stopped, words, monkeypatch
 ):
-    monkeypatch.setattr(trials, "constant", lambda _: None)
+    monkeypatch.setattr(trial, "constant", lambda _: None)
     said: list[str] = []
     tried = Trials(SimpleNamespace(metric="logloss"), None, 0.0, said.append)
     one = Trial(

@@ -10,7 +10,7 @@ from automatic_runs import shorten
 from cli.test_bad_input import refused
 
 from fieldwise.automatic import schedule
-from fieldwise.automatic.settings import Clock
+from fieldwise.automatic.budget import Clock
 
 
 @pytest.fixture(autouse=True)

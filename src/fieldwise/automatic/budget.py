@@ -1,7 +1,7 @@
-"""How trainings share the time budget: deadlines, the cost of an epoch, and the seconds of each model."""
+"""How trainings share the time budget: its clock, deadlines, the cost of an epoch, and the seconds of each model."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,30 @@ MAX_SHARE_WITH_SPARE_TIME = 0.25
 PROBE_STEPS = 6
 PRUNING_MARGIN = 0.01
 """A trial is stopped when it is worse by this share of the other training's metric."""
+
+
+class Clock:
+    """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
+
+    def __init__(
+        self,
+        seconds: float,
+        now: Callable[[], float] = time.perf_counter,
+        began: float | None = None,
+    ) -> None:
+        self.seconds = seconds
+        self._now = now
+        self._began = now() if began is None else began
+
+    @property
+    def spent(self) -> float:
+        """Seconds since the start."""
+        return self._now() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; negative after it."""
+        return self.seconds - self.spent
 
 
 class Deadline(Callback):

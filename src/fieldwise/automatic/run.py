@@ -21,12 +21,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fieldwise.automatic.budget import Clock
 from fieldwise.automatic.result import AutoResult, build_leaderboard
 from fieldwise.automatic.schedule import try_models
-from fieldwise.automatic.settings import AutoSettings, Clock, Note
+from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.automatic.task import AutoTask, ReadTable, build_task
-from fieldwise.automatic.trial import Trial
-from fieldwise.automatic.trials import Trials
+from fieldwise.automatic.trial import Trial, Trials
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.tables import as_table

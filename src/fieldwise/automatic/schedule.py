@@ -1,28 +1,41 @@
-"""Training within the time budget: all models and LightGBM with defaults, then a short search, without test rows."""
+"""Training within the time budget: all models and LightGBM with defaults, then a search around the best."""
 
+import contextlib
 import dataclasses
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fieldwise.automatic.budget import Deadline, Probe, admitted, allotted
-from fieldwise.automatic.search import search_settings
-from fieldwise.automatic.settings import Clock, Note
+from fieldwise.automatic.budget import (
+    Clock,
+    Deadline,
+    Probe,
+    PrunedTrial,
+    TrialDeadline,
+    admitted,
+    allotted,
+)
+from fieldwise.automatic.settings import Note
 from fieldwise.automatic.task import AutoTask
 from fieldwise.automatic.trees import MAX_BAG_VALUES, fit_trees, left_out
 from fieldwise.automatic.trial import (
     ALL_ROWS,
     TITLES,
     TREES,
+    Trial,
+    Trials,
     evaluated_trial,
     fit_trial,
+    gains,
     network_scores,
     seconds_on_all,
 )
-from fieldwise.automatic.trials import Trials
 from fieldwise.display import counted
 from fieldwise.errors import FieldwiseError, MissingExtraError
+from fieldwise.runs.climb import Climb
 from fieldwise.runs.pipeline import fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
+from fieldwise.runs.setting_paths import with_values
 from fieldwise.training.history import STOPPED
 
 TOWERS = ("dssm", "inttower")
@@ -34,6 +47,10 @@ TREES_SHARE = 0.25
 """The maximum of the time of models with default settings for LightGBM."""
 LEAST_REFIT_SHARE = 0.7
 """Of the estimated time for a second training, because the estimate is generous: with less it does not begin."""
+MAX_TRIALS = 40
+PATIENCE_IN_TRIALS = 16
+MAX_SECONDS_FACTOR = 3.0
+"""The maximum duration of a trial, relative to the training that it has to beat."""
 
 
 def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note: Note) -> Trials:
@@ -44,7 +61,7 @@ def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note:
         if not tried.interrupted:
             search_settings(tried)
         if not tried.interrupted:
-            train_again(tried)
+            tried.on_all = train_again(tried)
     except KeyboardInterrupt:
         if not tried.networks:
             raise
@@ -194,8 +211,64 @@ def seconds_of(recipe: Recipe, task: AutoTask) -> float:
     return probe.seconds_per_epoch
 
 
-def train_again(tried: Trials) -> None:
-    """Train the chosen model on training and validation rows together, for its best epochs, unless time is too short.
+def search_settings(tried: Trials) -> None:
+    """Search around the settings of the two best models, in turns, until the time is over."""
+    best = {trial.title: trial for trial in tried.networks[:2]}
+    seed = tried.task.settings["seed"]
+    climbs = {title: Climb(trial.network.recipe, seed=seed) for title, trial in best.items()}
+    trials_without_gain = 0
+    while climbs and tried.searched < MAX_TRIALS and trials_without_gain < PATIENCE_IN_TRIALS:
+        title = next(iter(climbs))
+        climb = climbs.pop(title)
+        to_beat = best[title]
+        # One of the best is trained again in the end.
+        seconds_left = tried.left - max(seconds_on_all(trial) for trial in best.values())
+        if seconds_left < to_beat.seconds / 2:
+            continue
+        values = climb.propose()
+        if values is None:
+            continue
+
+        trial = _trial(tried, to_beat, climb.best, values, seconds_left)
+        tried.searched += 1
+        trials_without_gain += 1
+        is_better = trial is not None and gains(tried.task, trial, to_beat)
+        climb.tell(values, better=is_better)
+        if trial is not None and is_better:
+            best[title] = dataclasses.replace(trial, changes={**to_beat.changes, **values})
+            trials_without_gain = 0
+            words = ", ".join(f"{path} = {value}" for path, value in values.items())
+            tried.note(
+                f"search, {title}: validation {tried.task.metric} {trial.value:.4f} with {words}"
+            )
+        climbs[title] = climb  # appended: the other model is next
+        if trial is not None and trial.stopped == "interrupted":
+            tried.interrupted = True
+            break
+
+    for title, trial in best.items():
+        if trial.changes:
+            tried.trials.append(dataclasses.replace(trial, title=f"{title}, searched"))
+    words = "no time was left for it"
+    if tried.searched:
+        words = f"{counted(tried.searched, 'trial')} of {' and '.join(best)}"
+    tried.note(f"search: {words}")
+
+
+def _trial(
+    tried: Trials, to_beat: Trial, recipe: Recipe, values: Mapping[str, Any], seconds_left: float
+) -> Trial | None:
+    """A trial of a recipe with other values; None if it fell behind, or if its settings contradict each other."""
+    seconds = min(seconds_left, to_beat.seconds * MAX_SECONDS_FACTOR + 1)
+    evaluations = to_beat.network.history.evaluations
+    deadline = TrialDeadline(seconds, evaluations, tried.task.metric)
+    with contextlib.suppress(PrunedTrial, FieldwiseError):
+        return fit_trial(to_beat.title, with_values(recipe, values), tried.task, deadline)
+    return None
+
+
+def train_again(tried: Trials) -> Trial | None:
+    """The chosen model, trained on training and validation rows together for its best epochs; None without the time.
 
     It keeps the calibration of the first training, which was fitted on rows that the network had
     not learned from.
@@ -208,7 +281,7 @@ def train_again(tried: Trials) -> None:
         tried.note(
             f"{not_again}: that takes about {seconds_needed:.0f} s, and {max(seconds_left, 0):.0f} s are left"
         )
-        return
+        return None
 
     recipe = chosen.network.recipe
     training = dataclasses.replace(recipe.training, refit=True)
@@ -220,7 +293,7 @@ def train_again(tried: Trials) -> None:
         again = fit_again(first, prepared.train, prepared.valid, (Deadline(seconds_left),))
     except FieldwiseError as e:
         tried.note(f"{not_again}: {e}")
-        return
+        return None
     stopped = again.history.stopped
     if again.refit is None:
         if stopped == "interrupted":
@@ -228,9 +301,9 @@ def train_again(tried: Trials) -> None:
         tried.note(
             f"{chosen.title} was not trained to the end on training and validation rows: {STOPPED[stopped]}"
         )
-        return
+        return None
 
-    tried.on_all = dataclasses.replace(
+    on_all = dataclasses.replace(
         chosen,
         title=f"{chosen.title}, {ALL_ROWS}",
         raw=partial(network_scores, again, prepared.encoder),
@@ -245,3 +318,4 @@ def train_again(tried: Trials) -> None:
         f"{chosen.title} is chosen and trained again on all {again.refit.rows:,} training and validation rows: "
         f"{length}, {again.refit.seconds:.1f} s"
     )
+    return on_all

@@ -1,6 +1,5 @@
-"""Settings of `fieldwise auto`, and the clock of its time budget."""
+"""Settings of `fieldwise auto`."""
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,27 +44,3 @@ class AutoSettings:
         if not 0 < self.minutes < float("inf"):
             raise ConfigError(f"minutes must be above 0 and finite, found {self.minutes}")
         check_seed(self.seed)
-
-
-class Clock:
-    """Measures the seconds spent and left of a budget, which begins with the call or at `began` by `now`."""
-
-    def __init__(
-        self,
-        seconds: float,
-        now: Callable[[], float] = time.perf_counter,
-        began: float | None = None,
-    ) -> None:
-        self.seconds = seconds
-        self._now = now
-        self._began = now() if began is None else began
-
-    @property
-    def spent(self) -> float:
-        """Seconds since the start."""
-        return self._now() - self._began
-
-    @property
-    def left(self) -> float:
-        """Seconds until the end; negative after it."""
-        return self.seconds - self.spent
