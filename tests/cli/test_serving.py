@@ -1,5 +1,6 @@
 """`fieldwise index` and `fieldwise evaluate --prerank`."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,8 +11,12 @@ from cli.test_bad_input import refused
 
 from fieldwise import Bundle
 from fieldwise.cli import run
+from fieldwise.cli.options import Reading
+from fieldwise.cli.serve import ServeOptions
 from fieldwise.cli.show import command
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.evaluation.calibration import fit_platt
+from fieldwise.serving.settings import Sources
 
 TOWER = {
     "name": "inttower",
@@ -222,6 +227,24 @@ def test_a_thousand_workers_are_refused_before_any_is_started(fieldwise, bundle,
     assert err == (
         "fieldwise: --workers may be at most 12 on this machine, which has 3 cores, found 13: give about one a core\n"
     )
+
+
+def test_every_source_is_given_by_an_option_of_its_name_or_by_read():
+    sources = {field.name for field in dataclasses.fields(Sources)}
+    options = {field.name for field in dataclasses.fields(ServeOptions)}
+    assert sources - options == {"text"}
+    given = ServeOptions(
+        bundle=Path("b"), log=Path("l"), nprobe=3, exclude_seen=True, reading=Reading(read=["separator=;"])
+    )  # fmt: skip
+    assert given.checked_sources() == Sources(
+        bundle=Path("b"),
+        log=Path("l"),
+        nprobe=3,
+        exclude_seen=True,
+        text=TextFormat(separator=";"),
+    )
+    usual = ServeOptions(bundle=Path("b"), reading=Reading()).checked_sources()
+    assert usual == Sources(bundle=Path("b"))
 
 
 def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):

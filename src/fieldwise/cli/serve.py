@@ -9,10 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
@@ -30,8 +30,6 @@ from fieldwise.storage.machine import available_cores, threads_set
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from uvicorn import Config
-
-    from fieldwise.serving.stores import OnFailure
 
 TOKEN = "FIELDWISE_TOKEN"
 USERS = "FIELDWISE_USERS"
@@ -158,30 +156,14 @@ class ServeOptions:
     ] = 2.0
     device: opt.BundleDevice = "cpu"
 
-    @property
-    def sources(self) -> Sources:
-        """What is served."""
-        text = None
-        if self.reading.read:
-            text = self.reading.text()
-        return Sources(
-            bundle=self.bundle,
-            prerank=self.prerank,
-            index=self.index,
-            nprobe=self.nprobe,
-            users=self.users,
-            user_id=self.user_id,
-            items=self.items,
-            item_id=self.item_id,
-            log=self.log,
-            text=text,
-            exclude_seen=opt.seen_rule(self.exclude_seen),
-            max_items=self.max_items,
-            title=self.title,
-            store_timeout=self.store_timeout,
-            on_store_failure=cast("OnFailure", self.on_store_failure),
-            device=self.device,
-        )
+    def checked_sources(self) -> Sources:
+        """What is served, by the options of the same names; a ConfigError if sources do not fit together."""
+        options = vars(self)
+        given = {
+            field.name: options[field.name] for field in fields(Sources) if field.name in options
+        }
+        given["exclude_seen"] = opt.seen_rule(self.exclude_seen)
+        return Sources(**given, text=self.reading.text())
 
     @property
     def settings(self) -> ServerSettings:
@@ -215,7 +197,7 @@ class ServeOptions:
     def check(self) -> None:
         """Check that sources fit together, and that access is not open by mistake."""
         self.reading.check_used("--log", self.log)
-        _ = self.sources  # which are checked
+        self.checked_sources()
         # the parser treats an empty one as none
         token = os.environ.get(TOKEN) if self.token is None else self.token
         if token is not None and not token.strip():
@@ -323,7 +305,7 @@ def _make_shared_files(options: ServeOptions, folder: Path) -> None:
     def make() -> None:
         _divide_cores(options.workers)
         opt.check_device(options.device)
-        load = ServiceLoader(options.sources, say, folder / SHARED_FOLDER)
+        load = ServiceLoader(options.checked_sources(), say, folder / SHARED_FOLDER)
         load()
         load.stores()
 
@@ -356,7 +338,9 @@ def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
     _divide_cores(options.workers)
     if shared is None:
         opt.check_device(options.device)
-    app = load_app(options.sources, options.settings, watch=options.watch, note=say, shared=shared)
+    app = load_app(
+        options.checked_sources(), options.settings, watch=options.watch, note=say, shared=shared
+    )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     return_freed_memory()  # of reading the tables

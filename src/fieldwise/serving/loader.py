@@ -17,7 +17,6 @@ from torch import nn
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.load_table import whole_table
 from fieldwise.data.read.tables import as_table
-from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.models.twotower import HeadsNetwork
 from fieldwise.schema.ids import id_column
@@ -114,7 +113,7 @@ class ServiceLoader:
         """Take users, their rows, and items that come from nowhere else, from a log of interactions."""
         sources = self._sources
         text_columns = self._text_columns(sources.user_id, sources.item_id)
-        text = replace(sources.text or TextFormat(), text_columns=tuple(text_columns))
+        text = replace(sources.text, text_columns=tuple(text_columns))
         log = whole_table(path, text)
         user = id_column("user", self._schemas, log.columns, sources.user_id, option="--user-id")
         item = id_column("item", self._schemas, log.columns, sources.item_id, option="--item-id")

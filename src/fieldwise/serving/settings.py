@@ -1,15 +1,15 @@
 """What a server serves, its limits and its token."""
 
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fieldwise.data.read.text_format import TextFormat
 from fieldwise.errors import ConfigError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 
 if TYPE_CHECKING:
-    from fieldwise.data.read.text_format import TextFormat
     from fieldwise.serving.stores import OnFailure
 
 METRICS_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
@@ -54,7 +54,7 @@ class Sources:
     items: str | None = None
     item_id: str | None = None
     log: Path | None = None
-    text: "TextFormat | None" = None
+    text: TextFormat = field(default_factory=TextFormat)
     exclude_seen: Seen = EXCLUDE_SEEN
     max_items: int = 20_000
     title: str | None = None
