@@ -25,7 +25,7 @@ from fieldwise.data.infer.profile import (
     looks_like_dates,
     profile_columns,
 )
-from fieldwise.data.infer.time_column import GuessedTime, guess_time
+from fieldwise.data.infer.time_column import TimeColumn, first_without_fault, time_columns
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.row_numbers import renumbering_rows
 from fieldwise.data.read.table_sample import MOST_ROWS, Sample, sample_table
@@ -235,15 +235,13 @@ def _infer(
     raw = _drawn_rows(whole)
     frame, marks = _marks_as_null(raw)
     columns = profile_columns(frame)
-    raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
-
     never = {name: f"omitted: {why}" for name, why in _never(frame).items() if name != label}
     no_ids = {*never, label} if label else {*never}
-    time = guess_time(columns, {*no_ids, *given.values()})
-    times = [time.column, *time.others] if time.column else [*time.others]
-    entities = find_entities(columns, no_ids, times, given)
+    times = time_columns(columns, {*no_ids, *given.values()})
+    entities = find_entities(columns, no_ids, [*times], given)
 
     settled = {*never, *times, *entities.settled()}
+    raw_columns = columns | {name: ColumnProfile(raw.get_column(name)) for name in marks}
     labels = choose_label(raw_columns, label, positive, settled)
     labels = labels or label_by_place(raw_columns, settled, len(entities.ids) == 2)
     if label is None:
@@ -270,9 +268,13 @@ def _infer(
         no_rivals = {*notes, *times, *entities.ids.values()}
         doubts |= _rivals(columns, name, labels, settled, no_rivals)
 
-    no_times = {c for c in described if c not in times or not name_matches(c, TIMES)}
-    time = guess_time(columns, {name, *notes, *no_times})
-    doubts |= _mark_times(columns, time, notes)
+    times = {
+        column: time
+        for column, time in times.items()
+        if column not in notes and (column not in described or name_matches(column, TIMES))
+    }
+    time = first_without_fault(times)
+    doubts |= _mark_times(columns, times, time, notes)
     guesser = FieldGuesser(columns, entities, y, frame.height / max(1, sample.rows))
     fields, reasons = _fields(guesser, notes, doubts)
 
@@ -285,17 +287,17 @@ def _infer(
         notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
     for column, counts in marks.items():
         notes[column] += f"; {_marks_note(counts, fields.get(column))}"
-    if time.column is not None:
+    if time is not None:
         doubt = "" if likely_ids else _no_ids_doubt(columns, fields.values())
-        doubts[time.column] = time.doubt or doubts.get(time.column, doubt)
+        doubts[time] = times[time].doubt or doubts.get(time, doubt)
 
     drawn = "" if raw is whole else f"{raw.height:,} of {whole.height:,} rows, drawn at random"
     return Inference(
         schema=Schema(
             fields=tuple(fields.values()),
             label=target.label,
-            time=time.column,
-            time_format=time.format,
+            time=time,
+            time_format=None if time is None else times[time].format,
             user=ids.get("user"),
             item=ids.get("item"),
         ),
@@ -594,22 +596,24 @@ def _guess_field(guesser: FieldGuesser, column: ColumnProfile, vector: str | Non
     return guesser.guess(column, role_of(name)[0])
 
 
-def _mark_times(columns: Columns, time: GuessedTime, notes: dict[str, str]) -> dict[str, str]:
+def _mark_times(
+    columns: Columns, times: Mapping[str, TimeColumn], time: str | None, notes: dict[str, str]
+) -> dict[str, str]:
     """Note the columns of times, the one that orders rows and others; returns the doubts."""
     doubts = {}
     for name, column in columns.items():
-        if name == time.column:
-            notes[name] = time.note
+        if name == time:
+            notes[name] = times[name].note
         elif name in notes:
             continue
-        elif name in time.others or not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
-            why = time.others.get(name, "another time, by its name")
+        elif name in times:
+            why = times[name].fault or "another time besides the one that orders rows"
             notes[name] = f"omitted: {why}; future times do not occur in training rows"
-        elif (
-            time.column is None
-            and column.dtype == pl.String
-            and column.distinct_present > _FEW_TIMES
-        ):
+        elif not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
+            notes[name] = (
+                "omitted: another time, by its name; future times do not occur in training rows"
+            )
+        elif time is None and column.dtype == pl.String and column.distinct_present > _FEW_TIMES:
             some = column.present.unique(maintain_order=True).head(_CELLS)
             named = some.str.contains(_CALENDAR) & some.str.contains(r"\d")  # such as `Week 3, Tue`
             if float(named.mean() or 0) > 0.9:  # type: ignore[arg-type]

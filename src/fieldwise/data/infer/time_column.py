@@ -1,7 +1,7 @@
 """Inferring the column that orders a table's rows in time."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -35,33 +35,31 @@ _RANGES_SINCE_1970 = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuessedTime:
-    """The column that orders rows, if any.
+class TimeColumn:
+    """A column that looks like a time.
 
     Args:
-        column: its name.
         format: of its text, if this decides between day-month and month-day.
         note: the reason for the choice.
         doubt: what the user must specify.
-        others: more columns that look like times, with why they are not used.
+        fault: why it cannot order the rows, or an empty text.
     """
 
-    column: str | None = None
     format: str | None = None
     note: str = ""
     doubt: str = ""
-    others: dict[str, str] = field(default_factory=dict)
+    fault: str = ""
 
 
-def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
-    """The column that orders a table's rows.
+def time_columns(columns: Columns, skip: Collection[str]) -> dict[str, TimeColumn]:
+    """The columns that look like times, by name; one that can order the rows is the first.
 
-    `skip` has columns with another role: the label, ids, columns that describe a user or an item.
+    `skip` has columns with another role: the label and ids.
 
     >>> from fieldwise.data.infer.profile import profile_columns
     >>> rows = pl.DataFrame({"when": ["2026-01-31", "2026-02-01", "2026-02-02"], "x": [1, 2, 3]})
-    >>> guess_time(profile_columns(rows), ()).column
-    'when'
+    >>> list(time_columns(profile_columns(rows), ()))
+    ['when']
     """
     named: list[str] = []
     others: list[str] = []
@@ -76,17 +74,18 @@ def guess_time(columns: Columns, skip: Collection[str]) -> GuessedTime:
         elif _grows_with_the_rows(column):
             past.append(name)
 
-    chosen = GuessedTime()
-    unused = {}
+    times = {}
     for name in (*named, *others, *past):
-        guess, fault = _guess_from_column(columns[name], is_named=name_matches(name, TIMES))
-        if fault:
-            unused[name] = fault
-        elif guess is not None and chosen.column is None:
-            chosen = guess
-        elif guess is not None:
-            unused[name] = "another time besides the one that orders rows"
-    return replace(chosen, others=unused)
+        time = _time_of_column(columns[name], is_named=name_matches(name, TIMES))
+        if time is not None:
+            times[name] = time
+    first = first_without_fault(times)
+    return times if first is None else {first: times[first]} | times
+
+
+def first_without_fault(times: Mapping[str, TimeColumn]) -> str | None:
+    """The first column that can order the rows, if any."""
+    return next((name for name, time in times.items() if not time.fault), None)
 
 
 def _grows_with_the_rows(column: ColumnProfile) -> bool:
@@ -99,15 +98,15 @@ def _grows_with_the_rows(column: ColumnProfile) -> bool:
     return not times.null_count() and len(times) >= _ROWS_IN_ORDER and times.is_sorted()
 
 
-def _guess_from_column(profile: ColumnProfile, *, is_named: bool) -> tuple[GuessedTime | None, str]:
-    """The column as a time, or the reason why a column that looks like a time cannot order rows."""
+def _time_of_column(profile: ColumnProfile, *, is_named: bool) -> TimeColumn | None:
+    """The column as a time; None if it does not look like one."""
     if isinstance(profile.dtype, pl.Decimal):
         profile = ColumnProfile(_in_integers(profile.cells))
     column = profile.cells
     has_time_word = is_named or not _TIME_WORDS.isdisjoint(words_of(profile.name))
     why = _reason(profile, is_named=is_named, has_time_word=has_time_word)
     if not why:
-        return None, ""
+        return None
 
     parsed = parse_timestamps(column) if profile.dtype == pl.String else None
     times = column
@@ -116,18 +115,16 @@ def _guess_from_column(profile: ColumnProfile, *, is_named: bool) -> tuple[Guess
     empty = times.null_count()
     if empty:
         gaps = f"{empty:,} of {len(column):,} rows have none, so it cannot order the rows"
-        return None, f"a time by its contents, but {gaps}"
+        return TimeColumn(fault=f"a time by its contents, but {gaps}")
     if profile.distinct < 3:
-        return None, "a time by its contents, but with fewer than 3 different values"
+        return TimeColumn(fault="a time by its contents, but with fewer than 3 different values")
 
     by_name = ", by its name" if has_time_word else ""
-    guess = GuessedTime(
-        column=profile.name,
+    return TimeColumn(
         format=None if parsed is None else parsed.format,
         note=f"time: {why}{by_name}; not a field, since future times do not occur in training rows",
         doubt=_doubt(column, parsed),
     )
-    return guess, ""
 
 
 def _in_integers(column: pl.Series) -> pl.Series:
