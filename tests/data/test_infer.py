@@ -546,7 +546,9 @@ def test_a_file_of_rows_alone_or_of_none_is_told_by_its_fault(tmp_path: Path) ->
     (tmp_path / "bare.csv").write_text("1,7,0\n2,8,1\n3,9,0\n")
     with (
         pytest.warns(UserWarning, match="looks like a row"),
-        pytest.raises(SchemaError, match=r"no header line, give the names of its columns$"),
+        pytest.raises(
+            SchemaError, match=r"no header line, write one or give the names of its columns$"
+        ),
     ):
         infer_schema(tmp_path / "bare.csv")
     with pytest.raises(SchemaError, match=r"give it as label$"):
