@@ -336,9 +336,7 @@ def _print_curves(curves: "Sequence[Curves]") -> None:
 
 def _gain_text(gain: Sequence[float]) -> str:
     """A gain with its interval; empty for the random order itself."""
-    from fieldwise.evaluation.interval import Interval
-
     if not any(gain):
         return ""
     value, low, high = gain
-    return Interval(value=value, low=low, high=high).text("+", 3)
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"

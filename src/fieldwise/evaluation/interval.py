@@ -15,14 +15,14 @@ class Interval:
     low: float
     high: float
 
-    def text(self, sign: str = "", decimals: int = 4) -> str:
+    def text(self, sign: str = "") -> str:
         """The value with its interval.
 
         >>> Interval(value=0.5, low=0.4, high=0.6).text("+")
         '+0.5000 [+0.4000, +0.6000]'
         """
         figures = (self.value, self.low, self.high)
-        value, low, high = (f"{figure:{sign}.{decimals}f}" for figure in figures)
+        value, low, high = (f"{figure:{sign}.4f}" for figure in figures)
         return f"{value} [{low}, {high}]"
 
 

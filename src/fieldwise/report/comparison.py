@@ -6,6 +6,7 @@ from typing import Any
 from fieldwise.charts import wider
 from fieldwise.display import Table
 from fieldwise.evaluation import binary_metrics, regression_metrics
+from fieldwise.evaluation.metrics import shown_name
 from fieldwise.report.metrics_sections import curves_section
 from fieldwise.report.page import Section, count, interval_cell, measured
 from fieldwise.report.reported_run import ReportedRun
@@ -58,7 +59,11 @@ def _board_table(board: Board) -> Table:
     """The runs of a leaderboard with their metrics and differences from the baseline."""
     table = board.table(measured)
     columns = ["run", *table.columns[1:]]
+    columns[1 + len(board.metrics)] = f"{shown_name(board.metric)} − baseline"
     rows = [[*row] for row in table.rows]
+    epochs = columns.index("epochs")  # for which a page has no room
+    for cells in (columns, *rows):
+        del cells[epochs]
 
     main = 1 + board.metrics.index(board.metric)
     estimates = [line.metrics[board.metric] for line in board.lines if board.metric in line.metrics]
