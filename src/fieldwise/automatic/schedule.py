@@ -71,9 +71,7 @@ def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note:
 
 def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
     """Recipes with default settings, by model name, of all models that can be trained on the schema's fields."""
-    roles = {field.role for field in task.schema.fields}
-    has_both_sides = {"user", "item"} <= roles
-    names = [name for name in TITLES if has_both_sides or name not in TOWERS]
+    names = [name for name in TITLES if task.schema.has_both_sides or name not in TOWERS]
     if len(task.schema.fields) < 2:
         names = ["lr"]  # the others need pairs of fields
 

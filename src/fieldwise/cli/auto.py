@@ -132,7 +132,7 @@ def _suggest_next(options: AutoOptions, result: "AutoResult") -> None:
     predictions = ["--out", folder / "predictions.csv"]
     show.suggest("predict (--data may hold new rows)", "predict", bundle, *rows, *predictions)
     log: list[object] = []
-    if {"user", "item"} <= {field.role for field in result.schema.fields}:
+    if result.schema.has_both_sides:
         log = ["--log", options.table, *reading]
     show.suggest("start a server with a web page", "serve", bundle, *log)
     show.suggest("see what the scores depend on", "explain", bundle, *rows)

@@ -212,8 +212,7 @@ def log_words(bundle: "Bundle") -> list[str]:
     """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
     data = bundle.about.get("recipe", {}).get("settings", {}).get("data", {})
     path = data.get("path")
-    roles = {field.role for field in bundle.schema.fields}
-    if path is None or not Path(path).is_file() or not {"user", "item"} <= roles:
+    if path is None or not Path(path).is_file() or not bundle.schema.has_both_sides:
         return []
     text = TextFormat(**{key: data[key] for key in TEXT_OPTIONS if key in data})
     return ["--log", path, *text.words()]

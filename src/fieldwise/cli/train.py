@@ -265,8 +265,7 @@ def _training_length(trained: "TrainingResult") -> str:
 
 def _suggest_next(recipe: Recipe, trained: "TrainingResult", folder: Path) -> None:
     """Suggest a server, if the model can recommend, and a report or an evaluation."""
-    roles = {field.role for field in recipe.schema.fields}
-    if {"user", "item"} <= roles:
+    if recipe.schema.has_both_sides:
         log: list[str] = []
         purpose = "start a server with a web page"
         data = recipe.data

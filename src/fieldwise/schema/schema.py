@@ -188,6 +188,17 @@ class Schema:
         )
 
     @property
+    def has_both_sides(self) -> bool:
+        """Whether there are fields of users and of items, as recommending takes.
+
+        >>> from fieldwise import Categorical
+        >>> fields = (Categorical("age", role="user"), Categorical("genre", role="item"))
+        >>> Schema(fields=fields, label=Label("click")).has_both_sides
+        True
+        """
+        return {"user", "item"} <= {f.role for f in self.fields}
+
+    @property
     def named(self) -> set[str]:
         """All columns that the schema names: of fields, labels, times, ids, groups and keys."""
         others = (self.time, self.user, self.item, self.group, *self.keys)
