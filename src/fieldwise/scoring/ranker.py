@@ -116,29 +116,21 @@ class HeadClusters:
     size: int  # N
 
     @classmethod
-    def of(
-        cls, stored: StoredItems, *, clusters: int | None = None, seed: int = 0
-    ) -> "HeadClusters":
-        """Cluster the heads of all items by k-means, on a sample of them that `seed` draws.
+    def of(cls, stored: StoredItems) -> "HeadClusters":
+        """Cluster the heads of all items by k-means, on a sample of them.
 
-        `clusters` is C; by default the square root of 10 N (1,000 for 100,000 items), at most
-        4,096.
+        C is the square root of 10 N (1,000 for 100,000 items), at most 4,096.
         """
         count, heads, size = stored.heads.shape
-        if clusters is None:
-            clusters = min(MAX_CLUSTERS, count, max(1, round((10 * count) ** 0.5)))
-        if not 1 <= clusters <= count * heads:
-            raise ConfigError(
-                f"clusters must be from 1 to the number of heads ({count * heads:,}), found {clusters}"
-            )
+        clusters = min(MAX_CLUSTERS, count, max(1, round((10 * count) ** 0.5)))
         from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
 
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         sampled_items = min(count, math.ceil(clusters * SAMPLED_HEADS_PER_CLUSTER / heads))
         chosen = rng.choice(count, sampled_items, replace=False)
         sample = stored.floats(torch.from_numpy(np.sort(chosen))).reshape(-1, size).numpy()
         means = MiniBatchKMeans(
-            clusters, random_state=seed, n_init=1, batch_size=4096, init="random"
+            clusters, random_state=0, n_init=1, batch_size=4096, init="random"
         ).fit(sample)
         centres = torch.from_numpy(means.cluster_centers_.astype(np.float32))
         step = max(1, HEADS_ASSIGNED_AT_ONCE // heads)
