@@ -112,6 +112,20 @@ def convert_settings(settings: Any) -> None:
             object.__setattr__(settings, f.name, converted)
 
 
+def check_numbers(settings: Any, rule: str, fits: Callable[[Any], bool], *names: str) -> None:
+    """Check numbers of settings that are not None; `rule` ends the sentence "NAME must".
+
+    >>> from types import SimpleNamespace
+    >>> check_numbers(SimpleNamespace(epochs=0), "be at least 1", lambda n: n >= 1, "epochs")
+    Traceback (most recent call last):
+    fieldwise.errors.ConfigError: epochs must be at least 1, found 0
+    """
+    for name in names:
+        number = getattr(settings, name)
+        if number is not None and not fits(number):
+            raise ConfigError(f"{name} must {rule}, found {number}")
+
+
 def check_seed(seed: int, what: str = "seed") -> None:
     """Check that a seed is valid for NumPy and PyTorch: 0 to 2**32 - 1."""
     if not 0 <= seed < 2**32:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from fieldwise.config import LOCAL, Settings
+from fieldwise.config import LOCAL, Settings, check_numbers
 from fieldwise.errors import ConfigError
 
 
@@ -152,24 +152,29 @@ class TrainingSettings(Settings):
             raise ConfigError(
                 f"device must be auto, cpu, cuda, cuda:N or mps, found {self.device!r}"
             )
-        for name in (
+        check_numbers(
+            self,
+            "be at least 1",
+            lambda count: count >= 1,
             "batch_size",
             "epochs",
             "shuffle_rows",
             "evaluations_per_epoch",
             "patience",
             "plateau_patience",
-        ):
-            count = getattr(self, name)
-            self._check(name, count is None or count >= 1, "be at least 1")
-        self._check("learning_rate", self.learning_rate > 0, "be positive")
-        self._check("clip_norm", self.clip_norm is None or self.clip_norm > 0, "be positive")
-        is_decay = self.average is None or 0 <= self.average < 1
-        self._check("average", is_decay, "be at least 0 and below 1")
-        self._check("plateau_factor", 0 < self.plateau_factor <= 1, "be in (0, 1]")
-        for name in ("adagrad_accumulator", "unknown_share", "l2_of_lr", "checkpoint_minutes"):
-            number = getattr(self, name)
-            self._check(name, number is None or number >= 0, "not be negative")
+        )
+        check_numbers(self, "be positive", lambda x: x > 0, "learning_rate", "clip_norm")
+        check_numbers(self, "be at least 0 and below 1", lambda x: 0 <= x < 1, "average")
+        check_numbers(self, "be in (0, 1]", lambda x: 0 < x <= 1, "plateau_factor")
+        check_numbers(
+            self,
+            "not be negative",
+            lambda x: x >= 0,
+            "adagrad_accumulator",
+            "unknown_share",
+            "l2_of_lr",
+            "checkpoint_minutes",
+        )
         for name, strength in self.l2.items():
             if not strength >= 0:
                 raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
@@ -179,11 +184,6 @@ class TrainingSettings(Settings):
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
             )
-
-    def _check(self, name: str, holds: bool, rule: str) -> None:
-        """Check that a rule holds for a setting; else a ConfigError."""
-        if not holds:
-            raise ConfigError(f"{name} must {rule}, found {getattr(self, name)}")
 
     @property
     def solves_lr(self) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import Field, dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
-from fieldwise.config import convert_settings
+from fieldwise.config import check_numbers, convert_settings
 from fieldwise.errors import ConfigError
 from fieldwise.schema import Schema
 
@@ -159,8 +159,7 @@ class NegativeSampling(_IdColumns):
 
     def __post_init__(self) -> None:
         convert_settings(self)
-        if self.per_positive < 1:
-            raise ConfigError(f"per_positive must be at least 1, found {self.per_positive}")
+        check_numbers(self, "be at least 1", lambda count: count >= 1, "per_positive")
         if not self.parts:
             raise ConfigError(
                 "negatives need at least one part: give some of train, valid and test as parts"
@@ -182,11 +181,8 @@ class _Shares:
 
     def __post_init__(self) -> None:
         convert_settings(self)
-        for name, share in (("valid", self.valid), ("test", self.test)):
-            if not 0 < share < 1:
-                raise ConfigError(
-                    f"{name} must be a share between 0 and 1, both excluded, found {share}"
-                )
+        rule = "be a share between 0 and 1, both excluded"
+        check_numbers(self, rule, lambda share: 0 < share < 1, "valid", "test")
         total = self.valid + self.test
         if total >= 1:
             raise ConfigError(
@@ -282,9 +278,8 @@ class LeaveLastOutSplit:
 
     def __post_init__(self) -> None:
         convert_settings(self)
-        for name, least in (("valid_rows", 1), ("test_rows", 1), ("min_train", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, found {getattr(self, name)}")
+        check_numbers(self, "be at least 1", lambda count: count >= 1, "valid_rows", "test_rows")
+        check_numbers(self, "be at least 0", lambda count: count >= 0, "min_train")
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -322,10 +317,8 @@ class ColumnSplit:
             raise ConfigError(
                 f"a value must belong to one part only: {twice[0]!r} occurs more than once in train, valid and test"
             )
-        if self.valid_share is not None and not 0 < self.valid_share < 1:
-            raise ConfigError(
-                f"valid_share must lie between 0 and 1, both excluded, found {self.valid_share}"
-            )
+        rule = "lie between 0 and 1, both excluded"
+        check_numbers(self, rule, lambda share: 0 < share < 1, "valid_share")
         if self.stratify and self.valid_share is None:
             raise ConfigError(
                 "stratify is for sampling validation rows: also give valid_share, or omit stratify"
