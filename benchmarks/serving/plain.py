@@ -18,8 +18,9 @@ from pydantic import BaseModel
 
 from fieldwise import Bundle
 from fieldwise.data.encode.encoder import encode_row
+from fieldwise.layers.candidates import Split
 from fieldwise.ops import use_ops
-from fieldwise.scoring.candidates import joined, split_columns
+from fieldwise.scoring.candidates import joined
 from fieldwise.serving.index import open_index
 
 
@@ -47,12 +48,9 @@ class Side:
 
     def __init__(self, folder: Path, items: pl.DataFrame) -> None:
         self.bundle = Bundle.load(folder)
-        schema = self.bundle.schema
         encoder = self.bundle.encoder
-        own = {f.column for f in schema.with_role("item")}
-        self.split = split_columns(
-            encoder, encoder.layout, [c for c in schema.columns if c not in own], own
-        )
+        context = [k for k, field in enumerate(encoder.fields) if field.role != "item"]
+        self.split = Split.of(encoder.layout, context)
         self.items = encoder.transform(items, part=self.split.candidates.layout)
 
     def batch(self, values: dict[str, Any], rows: torch.Tensor) -> Any:

@@ -42,7 +42,6 @@ from fieldwise.errors import BundleError, ConfigError
 from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt, predictions
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import kept_rows
-from fieldwise.layers.candidates import Part, Side, Split
 from fieldwise.models import MODELS, ModelSettings, parameter_count
 from fieldwise.models.build import (
     MeanWithLR,
@@ -59,7 +58,8 @@ from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
-from fieldwise.scoring.candidates import context_row, score_candidates, split_columns
+from fieldwise.scoring.candidates import CatalogueScorer, candidate_columns, only_row
+from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.recommend import Catalogue, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
@@ -204,33 +204,19 @@ class Bundle:
                 does not have one row, or a column has an invalid value.
         """
         texts = self.schema.text_columns
-        one = context if isinstance(context, Mapping) else as_table(context, text_columns=texts)
-        row = context_row(one, self.schema.columns)
-        candidates = as_table(candidates, text_columns=texts)
-        key = (
-            frozenset(row.columns),
-            frozenset(self.schema.columns).intersection(candidates.columns),
-        )
-        if key not in self._splits:
-            self._splits[key] = split_columns(self.encoder, self.encoder.layout, *key)
-        split = self._splits[key]
-
-        def part(side: Side, rows: pl.DataFrame) -> Part:
-            batch, _ = self.encoder.transform(rows, part=side.layout).batch(slice(0, rows.height))
-            return Part(side, batch.to(device_of(self.network)))
-
-        sides = part(split.context, row), part(split.candidates, candidates)
-        return finite(score_candidates(self.network, split, *sides).cpu().double().numpy())
+        table = as_table(candidates, text_columns=texts)
+        if not isinstance(context, Mapping):
+            context = only_row(as_table(context, text_columns=texts))
+        columns = candidate_columns(self.schema, context, table.columns)
+        # they need no ids
+        scorer = CatalogueScorer(self, ItemTable(id_column="", items=table), columns)
+        score = scorer.score(scorer.context(context), torch.arange(table.height))
+        return score if self.schema.more_labels else score[:, 0]
 
     @cached_property
     def encoded_samples(self) -> EncodedTable:
         """`samples`, encoded: the usual background of explanations."""
         return self.encoder.transform(self.samples)
-
-    @cached_property
-    def _splits(self) -> dict[tuple[frozenset[str], frozenset[str]], Split]:
-        """Cached splits of fields by the columns of requests."""
-        return {}
 
     def predict(self, frame: TableLike) -> np.ndarray:
         """Predictions for raw rows, shaped as `score`: probabilities (binary) or numbers within the label's range.

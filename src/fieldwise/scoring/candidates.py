@@ -6,7 +6,7 @@ Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them th
 embedding size, G bags, M values of bags, T labels.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from fieldwise.data.encode.encoder import Encoder, encode_row
 from fieldwise.data.table import ARRAYS, EncodedTable
-from fieldwise.errors import ConfigError, DataError, first_line
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, SharesContext, Split, first_order_candidates
 from fieldwise.layers.embedding import Assembled
-from fieldwise.layout import Bags, Batch, Layout
+from fieldwise.layout import Bags, Batch
 from fieldwise.models.build import MeanWithLR, MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
@@ -31,7 +31,7 @@ from fieldwise.schema import Schema
 from fieldwise.scoring.batches import SCORING_BATCH, finite, scoring_mode
 from fieldwise.scoring.items import ItemTable
 
-__all__ = ["CatalogueScorer", "Model", "score_candidates", "shares_context", "split_columns"]
+__all__ = ["CatalogueScorer", "Model", "score_candidates", "shares_context"]
 
 MAX_CACHED_BYTES = 1 << 28
 """Of the vectors of a catalogue, per embedding."""
@@ -236,38 +236,39 @@ def check_columns_apart(schema: Schema) -> None:
             )
 
 
-def context_row(
-    context: Mapping[str, Any] | pl.DataFrame, columns: Collection[str]
-) -> pl.DataFrame:
-    """A context as a table of one row, with those of its columns that are in `columns`.
+def context_row(context: Mapping[str, Any], columns: Iterable[str]) -> pl.DataFrame:
+    """A context's values of these columns as a table of one row.
 
-    >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags", "item"]).row(0)
+    >>> context_row({"user": "u1", "tags": ["a", "b"], "note": 1}, ["user", "tags"]).row(0)
     ('u1', ['a', 'b'])
     """
-    if isinstance(context, pl.DataFrame):
-        if context.height != 1:
-            raise DataError(
-                f"candidates are scored in one context, found {context.height} context rows: give one row"
-            )
-        return context.select([c for c in context.columns if c in columns])
     try:
-        return pl.DataFrame({c: [value] for c, value in context.items() if c in columns})
+        return pl.DataFrame({column: [context[column]] for column in columns})
     except (PolarsError, TypeError, ValueError, OverflowError) as e:
-        reason = first_line(e)
+        reason = str(e).splitlines()[0]
         raise DataError(
             f"a context's values must be plain: text, numbers, lists of one type; {reason}"
         ) from None
 
 
-def split_columns(
-    encoder: Encoder, layout: Layout, context: Collection[str], candidates: Collection[str]
-) -> Split:
-    """The split of fields by columns: a field belongs to the side that has its column.
+def only_row(contexts: pl.DataFrame) -> dict[str, Any]:
+    """The one row of a table of contexts."""
+    if contexts.height != 1:
+        raise DataError(
+            f"candidates are scored in one context, found {contexts.height} context rows: give one row"
+        )
+    return contexts.row(0, named=True)
+
+
+def candidate_columns(
+    schema: Schema, context: Collection[str], candidates: Collection[str]
+) -> list[str]:
+    """The columns of the schema's fields that candidates have: a field belongs to the side that has its column.
 
     Errors:
         DataError: a column of the schema is on both sides or on neither, or all are on one.
     """
-    for f in encoder.fields:
+    for f in schema.fields:
         if f.column in context and f.column in candidates:
             raise DataError(
                 f"a column must be the context's or the candidates', found {f.column!r} (field {f.name!r}) in both: "
@@ -279,14 +280,14 @@ def split_columns(
                 "context and candidates together must hold every column of the schema's fields, found "
                 f"{f.column!r} (field {f.name!r}, role {f.role}) in neither: give it to the {side}"
             )
-    context_fields = [k for k, field in enumerate(encoder.fields) if field.column in context]
-    if not context_fields or len(context_fields) == len(encoder.fields):
-        side = "candidates" if context_fields else "context"
+    columns = [column for column in schema.columns if column in candidates]
+    if not columns or len(columns) == len(schema.columns):
+        side = "context" if columns else "candidates"
         raise DataError(
             f"context and candidates must each hold columns of the schema's fields, found none in the {side}: to score "
             "whole rows, use score"
         )
-    return Split.at(layout, context_fields)
+    return columns
 
 
 def score_candidates(
