@@ -124,14 +124,14 @@ ShownInterval = Callable[[Interval, str], str]
 """The text of an interval and the sign of its numbers: `+` for a difference."""
 
 
-def _table(
+def _common_cells(
     board: "Board | RankingBoard",
     heads: Mapping[str, str],
     main: str,
     shown: ShownInterval,
     names: Mapping[str, str],
-) -> Table:
-    """The metrics of each line by their heads, and its difference from the baseline in the main one, with p."""
+) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows: each line's metrics by their heads, its difference from the baseline in the main one, and p."""
     base = names.get(board.base, board.base).rpartition("/")[2]
     rows = []
     for line in board.lines:
@@ -147,7 +147,7 @@ def _table(
         else:
             row += [shown(gain, "+"), p_text(gain.p)]
         rows.append(row)
-    return Table(["recipe", *heads.values(), f"{heads[main]} minus {base}'s", "p"], rows)
+    return ["recipe", *heads.values(), f"{heads[main]} minus {base}'s", "p"], rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,21 +225,18 @@ class Board(_Leaderboard):
     ) -> Table:
         """Each recipe's metrics and its gain over the baseline, with intervals; `names` has other names of recipes."""
         heads = {name: shown_name(name) for name in self.metrics}
-        table = _table(self, heads, self.metric, shown, names or {})
-        columns = [*table.columns]
+        columns, rows = _common_cells(self, heads, self.metric, shown, names or {})
         if self.metric == "auc":
             columns.append("DeLong p")
         columns += ["parameters", "epochs", "s/epoch"]
 
-        rows = []
-        for line, common in zip(self.lines, table.rows, strict=True):
-            row = [*common]
+        for line, row in zip(self.lines, rows, strict=True):
             if self.metric == "auc":
                 row.append(line.delong_text)
             seconds = MISSING
             if line.seconds_per_epoch is not None:
                 seconds = f"{line.seconds_per_epoch:.1f}"
-            rows.append([*row, f"{line.parameters:,}", f"{line.epochs:.1f}", seconds])
+            row += [f"{line.parameters:,}", f"{line.epochs:.1f}", seconds]
         notes = [
             f"means over seeds with 95 % intervals of {self.replicates:,} bootstrap replicates",
             *self.mean_sentences,
@@ -282,7 +279,7 @@ class RankingBoard(_Leaderboard):
     def table(self, names: Mapping[str, str] | None = None) -> Table:
         """Each recipe's metrics and its gain over the baseline, with intervals; `names` has other names of recipes."""
         heads = {metric: f"{TOP_K_NAMES[metric]}@{self.k}" for metric in TOP_K}
-        return _table(self, heads, MAIN_RANKING_METRIC, Interval.text, names or {})
+        return Table(*_common_cells(self, heads, MAIN_RANKING_METRIC, Interval.text, names or {}))
 
 
 def leaderboards(
