@@ -31,6 +31,7 @@ from fieldwise.data.infer.profile import (
 )
 from fieldwise.data.infer.written_numbers import (
     MOST_BAD,
+    unit_doubt,
     unread_doubt,
     unread_numbers,
     written_numbers,
@@ -53,7 +54,6 @@ _LEAST_PROSE_TEXTS = 20
 _LEAST_PROSE_WORDS = 5
 """Words of a text on average, from which it is prose."""
 _PROBED_TEXTS = 1_000
-_NUMBER_WITH_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d[\d.,]* ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
 _NEAR_UNIQUE = 0.9
 _NEAR_UNIQUE_VALUES = 1_000
 """The least number of different values of a column that counts as nearly unique."""
@@ -231,7 +231,7 @@ class FieldGuesser:
             numbers_of_texts = texts.str.strip_chars().cast(pl.Float64, strict=False)
             bad = texts.filter(numbers_of_texts.is_null())
         are_numbers = may_be_numbers and len(bad) <= MOST_BAD * len(texts)
-        doubt = unread_numbers(texts) if may_be_numbers and not are_numbers else ""
+        doubt = unread_numbers(texts, bad) if may_be_numbers and not are_numbers else ""
         if doubt:
             return category_unless_unique._replace(doubt=doubt)
         lists = _from_separated_text(column, role, facts)
@@ -349,17 +349,16 @@ def _from_plain_numbers(texts: pl.Series, bad: pl.Series, role: Role) -> Guess:
     if not len(bad):
         return Guess(field, "text with only numbers")
     note = f"text with numbers in all but {len(bad):,} cells"
-    return Guess(field, note, unread_doubt(bad, len(texts), "are no numbers"))
+    return Guess(field, note, unread_doubt(bad, len(texts)))
 
 
 def _from_words(texts: pl.Series, distinct: int, category: Guess) -> Guess:
     """The category, unless its texts are prose; with a doubt if they look like numbers with a unit."""
-    if distinct > _LOW_CARDINALITY and texts.str.contains(_NUMBER_WITH_UNIT).all():
-        shown = f"the cells of column {texts.name!r} look like numbers with a unit, such as {texts[0]!r}"
-        return category._replace(doubt=f"{shown}: write the numbers alone")
     if distinct > _LEAST_PROSE_TEXTS:
         probe = texts.unique(maintain_order=True).head(_PROBED_TEXTS)
         words = float(probe.str.count_matches(r"\S+").mean() or 0)  # type: ignore[arg-type]
         if words > _LEAST_PROSE_WORDS:
             return Guess(None, f"it is prose ({distinct} texts), which no field reads")
+    if distinct > _LOW_CARDINALITY:
+        return category._replace(doubt=unit_doubt(texts))
     return category

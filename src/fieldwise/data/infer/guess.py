@@ -1,8 +1,6 @@
-"""A field that is inferred from a column, or why there is none; and sentences of doubt that several rules need."""
+"""A field that is inferred from a column, or why there is none."""
 
 from typing import NamedTuple
-
-import polars as pl
 
 from fieldwise.schema import Field, Numeric, Role
 from fieldwise.schema.ids import HISTORIES, words_of
@@ -45,12 +43,3 @@ def is_history(name: str) -> bool:
 def joined_doubts(*doubts: str) -> str:
     """Doubts in one text, without empty ones."""
     return "; ".join(filter(None, doubts))
-
-
-def thousands_doubt(texts: pl.Series, where: str) -> str:
-    """What the user must check of numbers that may have a thousands separator, as 3.768 beside 768."""
-    example = texts.filter(texts.str.contains(".", literal=True))[0]
-    return (
-        f"the numbers of {where} may have a thousands separator, and were taken for fractions, as {example!r} alone "
-        f'is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
-    )

@@ -13,9 +13,10 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
-from fieldwise.data.infer.guess import joined_doubts, thousands_doubt
+from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
 from fieldwise.data.infer.profile import is_plain
+from fieldwise.data.infer.written_numbers import thousands_doubt
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.display import LISTED, listed
 from fieldwise.errors import Argument, DataError, Row, SchemaError

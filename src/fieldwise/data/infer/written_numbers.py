@@ -6,7 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
-from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted, thousands_doubt
+from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
 from fieldwise.data.infer.profile import TextFacts
 from fieldwise.schema import Role
 from fieldwise.schema.ids import kind_of_name
@@ -26,6 +26,7 @@ _DIGIT_GROUPS = (
     r"\d{1,3}(?:[,'’]\d{3})+(?:\.\d+)?",
     r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d+)?",  # as in India
 )
+_NUMBER_WITH_UNIT = r"^\s*(?:[€$£] ?)?[+-]?\d[\d.,]* ?(?:[%€$£°]|[a-zA-Z]{1,3}\.?)?\s*$"
 _DIGITS = f"(?:{'|'.join(_DIGIT_GROUPS)})"
 _WRITTEN_NUMBER = (
     rf"^\s*\(?{_SIGN}?\s?(?:\p{{Sc}}\s?)?{_SIGN}?{_DIGITS}\s?(?:\p{{Sc}}|%)?\)?{_SIGN}?\s*$"
@@ -84,7 +85,7 @@ def _in_format(texts: pl.Series, role: Role, formats: list[str], unread: pl.Seri
             f'number_format = "{other}" if it is a decimal mark'
         )
     if len(unread):
-        doubts.append(unread_doubt(unread, len(texts), f"are no numbers such as {example!r}"))
+        doubts.append(unread_doubt(unread, len(texts), f" such as {example!r}"))
 
     bins = binned(name, role, len(texts))
     without_unit = f", read without the unit {unit!r}" if unit else ""
@@ -92,16 +93,23 @@ def _in_format(texts: pl.Series, role: Role, formats: list[str], unread: pl.Seri
     return Guess(replace(bins, number_format=form), note, "; ".join(doubts))
 
 
-def unread_numbers(texts: pl.Series) -> str:
-    """What to check of text that is numbers written in a way that is not read, or numbers beside other texts."""
+def thousands_doubt(texts: pl.Series, where: str) -> str:
+    """What the user must check of numbers that may have a thousands separator, as 3.768 beside 768."""
+    example = texts.filter(texts.str.contains(".", literal=True))[0]
+    return (
+        f"the numbers of {where} may have a thousands separator, and were taken for fractions, as {example!r} alone "
+        f'is: write number_format = "1.234,5" if it is {example.replace(".", "")}'
+    )
+
+
+def unread_numbers(texts: pl.Series, bad: pl.Series) -> str:
+    """What to check of text that is numbers in a form that is not read, or beside other texts; `bad` are unread."""
     stray = texts.filter(~texts.str.contains(_WRITTEN_NUMBER))
     if len(stray) > _MOST_STRAY * len(texts) or stray.n_unique() > _MOST_STRAY_TEXTS:
         return ""
     if not len(stray):
-        plain = texts.str.strip_chars().cast(pl.Float64, strict=False)
-        example = texts.filter(plain.is_null())[0]
         return (
-            f"the cells of column {texts.name!r} look like numbers in a form that is not read, such as {example!r}: "
+            f"the cells of column {texts.name!r} look like numbers in a form that is not read, such as {bad[0]!r}: "
             "write them as 1234.5 or -1234.5"
         )
     counts = stray.alias("cell").value_counts().sort(["count", "cell"], descending=[True, False])
@@ -114,10 +122,20 @@ def unread_numbers(texts: pl.Series) -> str:
     )
 
 
-def unread_doubt(cells: pl.Series, rows: int, are_no_numbers: str) -> str:
+def unread_doubt(cells: pl.Series, rows: int, such_as: str = "") -> str:
     """What the user must check where a few of many cells cannot be read as numbers."""
     shown = ", ".join(map(repr, cells.unique(maintain_order=True).head(_SHOWN_TEXTS)))
     return (
-        f"{len(cells):,} of {rows:,} cells of column {cells.name!r} {are_no_numbers} ({shown}): correct them or leave "
-        'them empty before training, or write kind = "categorical"'
+        f"{len(cells):,} of {rows:,} cells of column {cells.name!r} are no numbers{such_as} ({shown}): correct them or "
+        'leave them empty before training, or write kind = "categorical"'
+    )
+
+
+def unit_doubt(texts: pl.Series) -> str:
+    """What the user must do about numbers with units that are not known, or an empty text."""
+    if not texts.str.contains(_NUMBER_WITH_UNIT).all():
+        return ""
+    return (
+        f"the cells of column {texts.name!r} look like numbers with a unit, such as {texts[0]!r}: write the numbers "
+        "alone"
     )
