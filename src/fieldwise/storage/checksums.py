@@ -4,8 +4,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-_BLOCK = 1 << 17  # 64-bit words: 1 MiB
-_OCTETS = 8 * _BLOCK
+_WORDS_PER_BLOCK = 1 << 17
+_BYTES_PER_BLOCK = 8 * _WORDS_PER_BLOCK
 
 
 def file_digest(path: Path) -> str:
@@ -35,13 +35,13 @@ class WordSums:
         self._length += len(octets)
         # fill the block that was begun: a copy of all octets would take as much memory as they
         if self._rest:
-            missing = _OCTETS - len(self._rest)
+            missing = _BYTES_PER_BLOCK - len(self._rest)
             self._rest += octets[:missing]
             octets = octets[missing:]
-        if len(self._rest) == _OCTETS:
+        if len(self._rest) == _BYTES_PER_BLOCK:
             self._digest.update(_block_sums(self._rest))
             self._rest = bytearray()
-        whole = len(octets) // _OCTETS * _OCTETS
+        whole = len(octets) // _BYTES_PER_BLOCK * _BYTES_PER_BLOCK
         if whole:
             self._digest.update(_block_sums(octets[:whole]))
         self._rest += octets[whole:]
@@ -68,6 +68,9 @@ def _block_sums(octets: Any) -> bytes:
     import numpy as np  # not needed to list a cache
 
     result: bytes = (
-        np.frombuffer(octets, np.uint64).reshape(-1, _BLOCK).sum(axis=1, dtype=np.uint64).tobytes()
+        np.frombuffer(octets, np.uint64)
+        .reshape(-1, _WORDS_PER_BLOCK)
+        .sum(axis=1, dtype=np.uint64)
+        .tobytes()
     )
     return result
