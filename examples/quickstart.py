@@ -5,8 +5,8 @@ import tempfile
 from fieldwise import (
     AFM,
     Bag,
-    Catalogue,
     Categorical,
+    IdColumns,
     Label,
     Recommender,
     Schema,
@@ -37,7 +37,7 @@ recommender.fit(past)
 metrics = recommender.evaluate(future)
 print(f"on the future: AUC {metrics['auc']:.3f}, logloss {metrics['logloss']:.3f}")
 
-print(recommender.recommend(past, Catalogue(title="title"), past["user_id"].iloc[-1], n=5))
+print(recommender.recommend(past, IdColumns(title="title"), past["user_id"].iloc[-1], n=5))
 
 with tempfile.TemporaryDirectory() as folder:
     recommender.save(folder)

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from test_bundle import SCHEMA, log, make, rewrite
 
-from fieldwise import FM, Bundle, BundleError, Catalogue, Label, Recommender, TrainingSettings
+from fieldwise import FM, Bundle, BundleError, IdColumns, Label, Recommender, TrainingSettings
 from fieldwise.bundle.bundle import bundle_origin
 from fieldwise.bundle.calibrate import calibrate, without_calibration
 from fieldwise.bundle.export import export_bundle
@@ -126,7 +126,7 @@ def test_items_of_one_probability_are_recommended_by_score():
     """A level map makes every probability equal; the order of the scores stays."""
     level = Isotonic(at=(0.0,), probability=(0.25,))
     rows = log(40).with_columns(item=pl.Series([f"i{k:02}" for k in range(40)]))
-    catalogue = Catalogue(user="user", item="item")
+    catalogue = IdColumns(user="user", item="item")
     user = rows["user"][0]
     bundles = calibrated(level), make()
     result, plain = (

@@ -24,10 +24,10 @@ from fieldwise import (
     Bag,
     BundleError,
     Callback,
-    Catalogue,
     Categorical,
     ConfigError,
     DataError,
+    IdColumns,
     IntTower,
     Label,
     NegativeSampling,
@@ -506,7 +506,7 @@ def test_labels_beside_the_table_that_do_not_fit(subtests):
 def test_recommendations_go_by_the_main_label(two_yes: Recommender) -> None:
     user = str(PAST["user_id"][0])
     top = two_yes.recommend(
-        PAST, Catalogue(user="user_id", item="item_id"), user, n=50, exclude_seen=False
+        PAST, IdColumns(user="user_id", item="item_id"), user, n=50, exclude_seen=False
     )
     last = PAST.filter(pl.col("user_id") == user)[-1:]
     items = PAST.unique("item_id", keep="first", maintain_order=True)

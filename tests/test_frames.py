@@ -24,9 +24,9 @@ from fieldwise import (
     FM,
     Bag,
     Bundle,
-    Catalogue,
     Categorical,
     Encoder,
+    IdColumns,
     IntTower,
     Label,
     Numeric,
@@ -67,7 +67,7 @@ SCHEMA = Schema(
 TOWER = IntTower(
     embedding_dim=4, hidden=(6, 5), user_heads=2, item_heads=3, head_dim=4, cir_weight=0
 )
-CATALOGUE = Catalogue(user="user", item="item", title="title")
+CATALOGUE = IdColumns(user="user", item="item", title="title")
 QUICK = TrainingSettings(epochs=1)
 
 
@@ -153,7 +153,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.Recommender.evaluate": lambda given, _: _fitted().evaluate(given(LOG)),
     "fieldwise.Bundle.recommend": lambda given, _: _ranker().recommend(
-        ["u1"], log=given(LOG), catalogue=CATALOGUE
+        ["u1"], log=given(LOG), columns=CATALOGUE
     ),
     "fieldwise.Recommender.score": lambda given, _: _fitted().score(given(LOG)),
     "fieldwise.Recommender.explain": lambda given, _: (

@@ -17,10 +17,10 @@ PUBLIC = """
     AFM AutoInt AutoIntPlus COLD DAT DCN DCNv2 DIN DSSM DeepCrossing DeepFM FFM FM FiBiNET FinalMLP FinalNet FwFM HOFM
     IntTower LR NFM WideDeep XDeepFM
 
-    Bag Batch Bundle BundleError Callback Catalogue Categorical ColumnSplit ConfigError DataError Encoder FieldwiseError
-    Label Layout LeaveLastOutSplit MissingExtraError NegativeSampling Numeric RandomSplit Recipe Recommender Schema
-    SchemaError Sequence TimeSplit TrainingError TrainingSettings __version__ as_table auto infer_schema load_recipe
-    prepare_recipe recipe_names register_model settings_of simulate train_recipe
+    Bag Batch Bundle BundleError Callback Categorical ColumnSplit ConfigError DataError Encoder FieldwiseError
+    IdColumns Label Layout LeaveLastOutSplit MissingExtraError NegativeSampling Numeric RandomSplit Recipe Recommender
+    Schema SchemaError Sequence TimeSplit TrainingError TrainingSettings __version__ as_table auto infer_schema
+    load_recipe prepare_recipe recipe_names register_model settings_of simulate train_recipe
 """
 NAMES = set(PUBLIC.split())
 

@@ -12,10 +12,10 @@ from fieldwise import (
     AutoInt,
     Bag,
     Bundle,
-    Catalogue,
     Categorical,
     ConfigError,
     DataError,
+    IdColumns,
     IntTower,
     Label,
     Schema,
@@ -35,11 +35,11 @@ SCHEMA = Schema(
     label=Label("liked"),
     time="time",
 )
-CATALOGUE = Catalogue(user="user", item="item", title="title")
+CATALOGUE = IdColumns(user="user", item="item", title="title")
 
 
 @pytest.mark.parametrize(
-    ("given", "found"), [((), "found no log"), (("rows", "u1"), "found the catalogue 'u1'")]
+    ("given", "found"), [((), "found no log"), (("rows", "u1"), "found the columns 'u1'")]
 )
 def test_a_missing_log_is_an_error(bundle, given, found):
     with pytest.raises(ConfigError, match=rf"need a log, .*{found}: use recommend\(log, user="):
@@ -96,7 +96,7 @@ def test_n_may_exceed_the_items_and_titles_and_items_may_be_absent(bundle, log):
     )
     for rows in (log, holes):
         top = recommend(
-            bundle, rows, Catalogue(user="user", item="item"), "2", n=99, exclude_seen=False
+            bundle, rows, IdColumns(user="user", item="item"), "2", n=99, exclude_seen=False
         )
         assert (top.columns, top.height) == (["item", "prediction", "source"], 12)
 
@@ -139,7 +139,7 @@ def test_wrong_columns_are_named(bundle, log):
         recommend(
             bundle,
             log.rename({"title": "rank"}),
-            Catalogue(user="user", item="item", title="rank"),
+            IdColumns(user="user", item="item", title="rank"),
             "1",
         )
     for column in ("title", "genres", "day", "history"):
@@ -147,7 +147,7 @@ def test_wrong_columns_are_named(bundle, log):
             recommend(bundle, log.drop(column), CATALOGUE, "1")
     for role in ("user", "item"):
         with pytest.raises(
-            ConfigError, match=rf"Catalogue\({role}=COLUMN\) must be a column of the table, found"
+            ConfigError, match=rf"IdColumns\({role}=COLUMN\) must be a column of the table, found"
         ):
             recommend(bundle, log.drop(role), CATALOGUE, "1")
 
@@ -250,7 +250,7 @@ def test_everybody_gets_what_a_brute_force_ranking_gives(log, settings, exclude,
     monkeypatch.setattr(module, "PAIRS_PER_BLOCK", 30)  # two users of twelve items
     bundle = random_bundle(settings, SCHEMA, log, std=0.05)
     result = bundle.recommend(
-        log=log, catalogue=Catalogue(user="user", item="item"), n=5, exclude_seen=exclude
+        log=log, columns=IdColumns(user="user", item="item"), n=5, exclude_seen=exclude
     )
     expected = brute_force(bundle, log, 5, exclude)
     assert result.columns == ["user", "item", "rank", "prediction", "source"]
@@ -275,7 +275,7 @@ def test_unknown_users_get_popular_unseen_items_and_a_source(bundle, log):
     longer = pl.concat([log, seen], how="diagonal").with_columns(
         pl.col("history", "genres", "day").forward_fill()
     )
-    result = bundle.recommend([1, 77, 99], log=longer, catalogue=CATALOGUE, n=4)
+    result = bundle.recommend([1, 77, 99], log=longer, columns=CATALOGUE, n=4)
     sources = dict(result.group_by("user").agg(pl.col("source").unique()).iter_rows())
     assert sources == {1: ["model"], 77: ["popularity"], 99: ["popularity"]}
     likes = (
@@ -291,7 +291,7 @@ def test_unknown_users_get_popular_unseen_items_and_a_source(bundle, log):
         assert own["item"].to_list() == wanted
         assert own["rank"].to_list() == [1, 2, 3, 4]
         assert own["prediction"].null_count() == 4
-    top = bundle.recommend([99], log=longer.drop("liked"), catalogue=CATALOGUE, n=1)
+    top = bundle.recommend([99], log=longer.drop("liked"), columns=CATALOGUE, n=1)
     counts = longer["item"].value_counts().sort("count", "item", descending=[True, False])
     assert top["item"][0] == counts["item"][0]
     alone = recommend(bundle, longer, CATALOGUE, 99, n=4)

@@ -33,7 +33,7 @@ from fieldwise import (
 )
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import encode_row
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import IdColumns, recommend
 from fieldwise.serving.rows import request_frame, values_of
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 from fieldwise.serving.user_log import UserLog, tables_of_log
@@ -253,7 +253,7 @@ def test_an_empty_id_is_no_user_and_no_item():
     assert users["u"].to_list() == [" ", "a", "b"], "blanks are a value"
     assert UserLog(log, [schema], "u", "i").used("") == []
     result = recommend(
-        random_bundle(FM(embedding_dim=2), schema, log), log, Catalogue(), n=5, exclude_seen=False
+        random_bundle(FM(embedding_dim=2), schema, log), log, IdColumns(), n=5, exclude_seen=False
     )
     assert sorted(set(result["i"])) == ["x", "y"]
     assert sorted(set(result["u"])) == [" ", "a", "b"]

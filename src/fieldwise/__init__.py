@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from fieldwise.runs.pipeline import train_recipe
     from fieldwise.runs.recipe import Recipe
     from fieldwise.runs.recipe_files import load_recipe, recipe_names
-    from fieldwise.scoring.recommend import Catalogue
+    from fieldwise.scoring.recommend import IdColumns
     from fieldwise.training.callbacks import Callback
     from fieldwise.training.settings import TrainingSettings
 
@@ -70,8 +70,8 @@ __all__ += [
     "simulate",
 ]
 __all__ += [
-    "Catalogue",
     "ColumnSplit",
+    "IdColumns",
     "LeaveLastOutSplit",
     "NegativeSampling",
     "RandomSplit",
@@ -138,7 +138,7 @@ _HOMES = {
     "fieldwise.runs.pipeline": "train_recipe",
     "fieldwise.runs.recipe": "Recipe",
     "fieldwise.runs.recipe_files": "load_recipe recipe_names",
-    "fieldwise.scoring.recommend": "Catalogue",
+    "fieldwise.scoring.recommend": "IdColumns",
     "fieldwise.training.callbacks": "Callback",
     "fieldwise.training.settings": "TrainingSettings",
 }

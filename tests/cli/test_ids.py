@@ -9,7 +9,7 @@ import pytest
 from cli.test_bad_input import refused
 from recipe_text import recipe_text
 
-from fieldwise import Bundle, Catalogue, ConfigError
+from fieldwise import Bundle, ConfigError, IdColumns
 from fieldwise.cli import run
 from fieldwise.scoring.recommend import recommend
 from fieldwise.serving.loader import ServiceLoader
@@ -90,7 +90,7 @@ def test_serving_indexing_and_recommending_use_the_same_id_columns(done, trained
     given = (
         OTHERS,
         {"user_id": OTHERS[0], "item_id": OTHERS[1]},
-        Catalogue(user=OTHERS[0], item=OTHERS[1]),
+        IdColumns(user=OTHERS[0], item=OTHERS[1]),
     )
     for (users, items), options, catalogue in (((user, item), {}, None), given):
         assert serving_columns(bundle, log, **options) == (users, items)

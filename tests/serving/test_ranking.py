@@ -11,7 +11,7 @@ from serving.asgi import client
 from serving.conftest import catalogue
 from torch import nn
 
-from fieldwise import Catalogue
+from fieldwise import IdColumns
 from fieldwise.evaluation.calibration import Isotonic, Platt
 from fieldwise.scoring.items import top_k_indices
 from fieldwise.scoring.recommend import recommend
@@ -69,7 +69,7 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     items = catalogue().sort("item")  # as `recommend` takes them from a log
     expected = by_rows(planted, items)[:k]
     history = items.with_columns(*TEXTS).sample(fraction=1, shuffle=True, seed=1)
-    names = Catalogue(user="user", item="item")
+    names = IdColumns(user="user", item="item")
     result = recommend(planted, history, names, "u1", n=k, exclude_seen=False)
     assert result["item"].to_list() == expected
     assert result["prediction"].is_sorted(descending=True)

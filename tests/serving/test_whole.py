@@ -18,10 +18,10 @@ from fieldwise import (
     AutoInt,
     Bag,
     Bundle,
-    Catalogue,
     Categorical,
     ConfigError,
     DataError,
+    IdColumns,
     Label,
     Numeric,
     Schema,
@@ -40,7 +40,7 @@ LOG = log(90, seed=3).with_columns(
     time=pl.Series(np.random.default_rng(1).permutation(90)), click=pl.Series([0, 0, 1] * 30)
 )
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
-NAMES = Catalogue(user="user", item="item", title="title")
+NAMES = IdColumns(user="user", item="item", title="title")
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import CatalogueScorer, candidate_columns, only_row
 from fieldwise.scoring.items import ItemTable
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import IdColumns, recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.forks import computing
@@ -270,12 +270,12 @@ class Bundle:
         users: Iterable[object] | None = None,
         *,
         log: TableLike,
-        catalogue: Catalogue | None = None,
+        columns: IdColumns | None = None,
         n: int = 10,
         exclude_seen: Seen = EXCLUDE_SEEN,
     ) -> Any:
         """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
-        return recommend(self, log, catalogue, users=users, n=n, exclude_seen=exclude_seen)
+        return recommend(self, log, columns, users=users, n=n, exclude_seen=exclude_seen)
 
     def grow(self, rows: TableLike, *, seed: int = 0) -> tuple["Bundle", dict[str, int]]:
         """The bundle with the new values of some rows, and how many values each field got: see `Encoder.grow`.

@@ -198,11 +198,11 @@ def _show_recommendations(
     """Print ten items for the user with most training rows (`known`)."""
     from fieldwise.data.encode.columns import as_text
     from fieldwise.schema.ids import id_column
-    from fieldwise.scoring.recommend import Catalogue, recommend
+    from fieldwise.scoring.recommend import IdColumns, recommend
 
     user_column = id_column("user", [trained.bundle.schema], known.columns)
     user = as_text(known.get_column(user_column)).mode().sort()[0]
-    recommended = recommend(trained.bundle, log, Catalogue(title="title"), user).drop("source")
+    recommended = recommend(trained.bundle, log, IdColumns(title="title"), user).drop("source")
     console().print(
         f"\nten films for user {user} by {trained.recipe.name} (best on validation rows), without films already liked:"
     )

@@ -49,7 +49,7 @@ def run(options: RecommendOptions) -> None:
     Users whom the model does not know get the most popular items, which the column `source` says.
     """
     from fieldwise.data.read.table_writer import TableWriter
-    from fieldwise.scoring.recommend import Catalogue, recommended_blocks
+    from fieldwise.scoring.recommend import IdColumns, recommended_blocks
 
     check_output(
         options.out,
@@ -65,14 +65,14 @@ def run(options: RecommendOptions) -> None:
         opt.reports_for(options.progress, quiet=options.quiet) as reports,
     ):
         frame = options.reading.table(options.log, model.schema.text_columns)
-        catalogue = Catalogue(
+        columns = IdColumns(
             user=id_column("user", [model.schema], frame.columns),
             item=id_column("item", [model.schema], frame.columns),
             title=options.title,
         )
         seen = opt.seen_rule(options.exclude_seen)
         blocks = recommended_blocks(
-            model, frame, catalogue, options.users, n=options.k, exclude_seen=seen, reports=reports
+            model, frame, columns, options.users, n=options.k, exclude_seen=seen, reports=reports
         )
         with writer:
             for block in blocks:

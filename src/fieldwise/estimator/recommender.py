@@ -50,7 +50,7 @@ from fieldwise.runs.pipeline import TrainingResult, fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
-from fieldwise.scoring.recommend import Catalogue, recommend
+from fieldwise.scoring.recommend import IdColumns, recommend
 from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
@@ -467,7 +467,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     def recommend(
         self,
         log: TableLike | None = None,
-        catalogue: Catalogue | None = None,
+        columns: IdColumns | None = None,
         user: object = None,
         *,
         users: Iterable[object] | None = None,
@@ -476,7 +476,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
         return recommend(
-            self._fitted(), log, catalogue, user, users=users, n=n, exclude_seen=exclude_seen
+            self._fitted(), log, columns, user, users=users, n=n, exclude_seen=exclude_seen
         )
 
     def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None) -> Chart:

@@ -24,7 +24,7 @@ from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.items import ItemTable, top_k_indices
 from fieldwise.scoring.ranker import PREDICTION, Ranker
 
-__all__ = ["Catalogue", "recommend", "recommended_blocks"]
+__all__ = ["IdColumns", "recommend", "recommended_blocks"]
 
 RANK = "rank"
 SOURCE = "source"
@@ -35,7 +35,7 @@ PAIRS_PER_BLOCK = 131_072
 
 
 @dataclass(frozen=True, kw_only=True)
-class Catalogue:
+class IdColumns:
     """The columns of user ids, item ids and titles.
 
     Args:
@@ -52,7 +52,7 @@ class Catalogue:
 def recommend(
     model: Model,
     log: TableLike | None = None,
-    catalogue: Catalogue | None = None,
+    columns: IdColumns | None = None,
     user: object = None,
     *,
     users: Iterable[object] | None = None,
@@ -70,7 +70,7 @@ def recommend(
         model: the bundle that scores.
         log: raw rows with the columns of the bundle's schema; every item in it is a candidate.
             Required.
-        catalogue: the columns of users, items and titles, if they are not in the schema.
+        columns: the columns of users, items and titles, if they are not in the schema.
         user: one user; a list of users is the same as `users`.
         users: several users, in any order; duplicates count once. Without `user` and `users`: every
             user of the log.
@@ -101,11 +101,11 @@ def recommend(
     >>> result.columns, result["source"].to_list()
     (['user_id', 'item_id', 'rank', 'prediction', 'source'], ['model', 'model', 'popularity', 'popularity'])
     """
-    if log is None or not isinstance(catalogue, Catalogue | None):
-        absent = "no log" if log is None else f"the catalogue {catalogue!r}"
+    if log is None or not isinstance(columns, IdColumns | None):
+        absent = "no log" if log is None else f"the columns {columns!r}"
         raise ConfigError(
             f"recommendations need a log, whose items are the candidates, found {absent}: use "
-            "recommend(log, user=...) or recommend(log, Catalogue(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
+            "recommend(log, user=...) or recommend(log, IdColumns(user='USER COLUMN', item='ITEM COLUMN'), user=...)"
         )
     if user is not None and users is not None:
         raise ConfigError(
@@ -114,7 +114,7 @@ def recommend(
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
         user, users = None, user
     wanted = users if user is None else [user]
-    given = catalogue or Catalogue()
+    given = columns or IdColumns()
     rows = as_table(
         log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item)))
     )
@@ -127,7 +127,7 @@ def recommend(
 def recommended_blocks(
     model: Model,
     log: pl.DataFrame,
-    catalogue: Catalogue | None = None,
+    columns: IdColumns | None = None,
     users: Iterable[object] | None = None,
     *,
     n: int = 10,
@@ -139,10 +139,10 @@ def recommended_blocks(
     `reports` counts the pairs of users and items that are done.
     """
     _check_options(n, exclude_seen)
-    given = catalogue or Catalogue()
+    given = columns or IdColumns()
     schema = model.schema
-    user = id_column("user", [schema], log.columns, given.user, option="Catalogue(user=COLUMN)")
-    item = id_column("item", [schema], log.columns, given.item, option="Catalogue(item=COLUMN)")
+    user = id_column("user", [schema], log.columns, given.user, option="IdColumns(user=COLUMN)")
+    item = id_column("item", [schema], log.columns, given.item, option="IdColumns(item=COLUMN)")
     shown = list(dict.fromkeys([item, given.title or item]))
     for column in (user, *shown, *schema.columns):
         if column not in log.columns:
