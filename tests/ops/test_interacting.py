@@ -10,7 +10,7 @@ from fieldwise import ConfigError
 from fieldwise.layers import InteractingLayer, InteractingOptions
 from fieldwise.ops import field_attention, use_ops
 from fieldwise.ops.dropout import keep_factors
-from fieldwise.ops.interacting import RESIDUALS, interacting
+from fieldwise.ops.interacting import RESIDUALS, Choices, interacting
 from fieldwise.ops.native import NATIVE
 
 
@@ -88,7 +88,8 @@ def _arguments(shape, *, residual="projected", norm="none", bias=False, dtype=to
 def _call(arguments, heads, *, bias=False, seed=None, dropout=0.0, **choice):
     if seed is not None:
         torch.manual_seed(seed)
-    return interacting(*arguments, heads=heads, dropout=dropout, training=dropout > 0, **choice)
+    choices = Choices(heads=heads, dropout=dropout, **choice)
+    return interacting(*arguments, choices=choices, training=dropout > 0)
 
 
 def _present(arguments):
@@ -233,16 +234,17 @@ def test_scores_of_which_all_are_far_below_zero_are_a_softmax_too(mode):
     x[..., 0] = 1.0
     weight = torch.tensor([[-200.0, 0.0], [1.0, 0.0], [0.0, 1.0]])  # query, key and value
     with use_ops(mode):
-        y = interacting(x, weight, heads=1, residual="none", output_relu=False)
+        y = interacting(x, weight, choices=Choices(1, "none", output_relu=False))
     torch.testing.assert_close(y, x[..., 1:].mean(1, keepdim=True).expand(20, 5, 1))
 
 
 def test_dropout_needs_training():
     x, weight = (t.detach() for t in _arguments((1, 4, 3, 6, 2), residual="none")[:2])
     choice = {"heads": 2, "residual": "none", "output_relu": False}
-    calm = interacting(x, weight, **choice)
-    assert torch.equal(calm, interacting(x, weight, dropout=0.5, **choice))
-    assert not torch.equal(calm, interacting(x, weight, dropout=0.5, training=True, **choice))
+    calm = interacting(x, weight, choices=Choices(**choice))
+    dropping = Choices(dropout=0.5, **choice)
+    assert torch.equal(calm, interacting(x, weight, choices=dropping))
+    assert not torch.equal(calm, interacting(x, weight, choices=dropping, training=True))
 
 
 @needs_native
@@ -300,7 +302,7 @@ def test_bfloat16_rounds_weights_and_inputs_to_the_nearest_even():
     value = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 2.0 + 2**-7, 0.0, 5.0]])
     weight = torch.cat([torch.zeros(4, 4), value])
     with torch.autocast("cpu", torch.bfloat16):
-        y = interacting(x, weight, heads=1, residual="none", output_relu=False)
+        y = interacting(x, weight, choices=Choices(1, "none", output_relu=False))
     assert y[0, 0].tolist() == [1.0 + 1.0 + 1.0 + 2**-6, 2.0]
     assert y[1].isnan().all()
 
@@ -326,7 +328,7 @@ def test_sizes_that_do_not_fit_are_named(subtests):
             subtests.test(shapes=shapes, choice=choice, message=message),
             pytest.raises(ConfigError, match=message),
         ):
-            interacting(*(torch.ones(s) for s in shapes), heads=2, **choice)
+            interacting(*(torch.ones(s) for s in shapes), choices=Choices(heads=2, **choice))
 
 
 def test_forward_and_attend_give_the_same(subtests):

@@ -8,7 +8,7 @@ from fieldwise import ConfigError
 from fieldwise.ops import max_sim, pair_attention_pool, pair_indices, use_ops
 from fieldwise.ops.dropout import dropout
 from fieldwise.ops.fm import fm_logit
-from fieldwise.ops.interacting import interacting
+from fieldwise.ops.interacting import Choices, interacting
 from fieldwise.ops.native import ISAS, NATIVE, backend_of
 from fieldwise.ops.rows import RowRule, gather_rows, group_rows, squares_of_rows, update_rows_
 
@@ -22,7 +22,10 @@ OPS = {
         lambda x, W, b, h: pair_attention_pool(x, *pair_indices(x.shape[1]), W, b, h),
         [(3, 4, 2), (5, 2), (5,), (5,)],
     ),
-    "interacting": (lambda x, weight: interacting(x, weight, heads=1), [(3, 4, 2), (8, 2)]),
+    "interacting": (
+        lambda x, weight: interacting(x, weight, choices=Choices(heads=1)),
+        [(3, 4, 2), (8, 2)],
+    ),
     "max_sim": (max_sim, [(3, 4, 2), (3, 5, 2)]),
     "fm": (lambda table, first: fm_logit(table, first, IDS), [(6, 3), (6, 1)]),
 }
@@ -47,7 +50,8 @@ BUSY = {"residual": "projected", "norm": "before_relu", "relu_on_projections": T
 
 def busy_interacting(x, weight, bias, norm_weight, norm_bias):
     norms = {"norm_weight_A": norm_weight, "norm_bias_A": norm_bias}
-    return interacting(x, weight, bias_N=bias, **norms, heads=2, **BUSY, dropout=0.2, training=True)
+    choices = Choices(heads=2, **BUSY, dropout=0.2)
+    return interacting(x, weight, bias_N=bias, **norms, choices=choices, training=True)
 
 
 MANY = torch.randint(50, (8, 8192), generator=torch.Generator().manual_seed(1)).t()
@@ -268,7 +272,7 @@ def interacting_case(batch, norm, residual, bias, normed):
 
     def op(x, weight, *rest):
         return interacting(
-            x, weight, **dict(zip(names, rest, strict=True)), heads=1, residual=residual, norm=norm
+            x, weight, **dict(zip(names, rest, strict=True)), choices=Choices(1, residual, norm)
         )
 
     return op, [(batch, 4, 2), (rows, 2), *(sizes[name] for name in names)]

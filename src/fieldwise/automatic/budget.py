@@ -51,12 +51,12 @@ class Deadline(Callback):
         self._end = time.perf_counter() + seconds
 
     def on_part(self) -> None:
-        """Called within a step."""
+        """End the training if its time is over."""
         if time.perf_counter() >= self._end:
             raise OutOfTime
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
+        """End the training if its time is over."""
         self.on_part()
 
 
@@ -85,7 +85,7 @@ class TrialDeadline(Deadline):
         self._best_loss = np.inf
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
+        """End the trial if its best value so far is behind."""
         self._best_loss = min(self._best_loss, self._sign * evaluation.metrics[self._metric])
         losses_until_now = [loss for epoch, loss in self._other_losses if epoch <= evaluation.epoch]
         if not losses_until_now or evaluation.epoch < self._first_compared_epoch:
@@ -105,12 +105,12 @@ class Probe(Callback):
         self._ended = False
 
     def on_start(self, start: TrainingStart) -> None:
-        """Called before the first step."""
+        """Note the rows of an epoch, and the time before the first step."""
         self._rows_of_epoch = start.rows
         self._times.append(time.perf_counter())
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step."""
+        """Note the time; end the training after a few steps."""
         self._times.append(time.perf_counter())
         self._rows_done = max(self._rows_done, step.rows)
         if len(self._times) > PROBE_STEPS:
@@ -118,7 +118,7 @@ class Probe(Callback):
             raise OutOfTime
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
+        """Note the time; end the training."""
         self._times.append(time.perf_counter())
         if not self._ended:  # the first evaluation ends it too; one more follows after the end
             self._ended = True

@@ -68,7 +68,7 @@ class ShownReports(Reports):
         self.begin("")
 
     def begin(self, phase: str, rows: int | None = None, **facts: Any) -> None:
-        """See `Reports.begin`."""
+        """Begin a phase; JSON has a line with the state at the end of the one before."""
         with self._lock:
             if self._as_json and self._phase:
                 self._show(self.state())
@@ -79,13 +79,13 @@ class ShownReports(Reports):
             self._began = time.perf_counter()
 
     def add(self, rows: int, **facts: Any) -> None:
-        """See `Reports.add`."""
+        """Count further rows, and replace facts of the phase; the next line has them."""
         with self._lock:
             self._rows += rows
             self._facts |= facts
 
     def note(self, **facts: Any) -> None:
-        """See `Reports.note`."""
+        """Print a line of JSON with facts about something that has happened; no sentence."""
         with self._lock:
             if self._as_json:
                 self._show({"phase": self._phase, **facts})

@@ -24,7 +24,7 @@ from fieldwise.ops import (
     pair_attention_pool_plain,
     pair_indices,
 )
-from fieldwise.ops.interacting import Norm, Residual, finish_interacting, interacting
+from fieldwise.ops.interacting import Choices, Norm, Residual, finish_interacting, interacting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +90,19 @@ class InteractingLayer(nn.Module):
         self.dropout = dropout
         must_project = options.residual == "identity" and inputs != attention_dim
         self.residual: Residual = "projected" if must_project else options.residual
+        self.choices = Choices(
+            heads=heads,
+            residual=self.residual,
+            norm=options.norm,
+            relu_on_projections=options.relu_on_projections,
+            scale=options.scale,
+            output_relu=options.output_relu,
+            epsilon=options.norm_epsilon,
+            dropout=dropout,
+        )
         # One weight [3A or 4A, D] holds Wq, Wk, Wv and Wres in this order: one matrix product
         # instead of four.
-        self.parts = 4 if self.residual == "projected" else 3
+        self.parts = self.choices.parts
         self.projection = nn.Linear(inputs, self.parts * attention_dim, bias=options.bias)
         for part in self.projection.weight.detach().chunk(self.parts):
             nn.init.xavier_normal_(part)
@@ -108,21 +118,13 @@ class InteractingLayer(nn.Module):
     def forward(self, x_BFD: Tensor) -> Tensor:
         weight_ND = self.projection.weight
         bias_N = self.projection.bias
-        chosen = self.options
         if self.output is None:
             return interacting(
                 x_BFD,
                 weight_ND,
                 bias_N,
                 *self._norm_parameters(),
-                heads=self.heads,
-                residual=self.residual,
-                norm=chosen.norm,
-                relu_on_projections=chosen.relu_on_projections,
-                scale=chosen.scale,
-                output_relu=chosen.output_relu,
-                epsilon=chosen.norm_epsilon,
-                dropout=self.dropout,
+                choices=self.choices,
                 training=self.training,
             )
 
@@ -132,19 +134,14 @@ class InteractingLayer(nn.Module):
             x_BFD,
             weight_ND[:rows],
             None if bias_N is None else bias_N[:rows],
-            heads=self.heads,
-            residual="none",
-            relu_on_projections=chosen.relu_on_projections,
-            scale=chosen.scale,
-            output_relu=False,
-            dropout=self.dropout,
+            choices=self.choices._replace(residual="none", norm="none", output_relu=False),
             training=self.training,
         )
         added_BFA = x_BFD if self.residual == "identity" else None
         if self.residual == "projected":
             bias_A = None if bias_N is None else bias_N[rows:]
             added_BFA = F.linear(x_BFD, weight_ND[rows:], bias_A)
-            if chosen.relu_on_projections:
+            if self.options.relu_on_projections:
                 added_BFA = torch.relu(added_BFA)
         return self._finish(y_BFA, added_BFA)
 

@@ -90,16 +90,27 @@ Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class Choices(NamedTuple):
-    """What `interacting` computes, in the order of the native operator's arguments after the operands and the seed."""
+    """What `interacting` computes, in the order of the native operator's arguments after the operands and the seed.
+
+    Args:
+        heads: H, a divisor of A.
+        residual: `projected`, `identity` (x itself; D equals A) or `none`.
+        norm: LayerNorm of the sum, `before_relu`, `after_relu` or `none`.
+        relu_on_projections: ReLU on all projections.
+        scale: whether scores are divided by sqrt(A/H).
+        output_relu: ReLU on the sum.
+        epsilon: LayerNorm's epsilon.
+        dropout: dropout rate of the attention weights.
+    """
 
     heads: int
-    residual: Residual
-    norm: Norm
-    relu_on_projections: bool
-    scale: bool
-    output_relu: bool
-    epsilon: float
-    dropout: float
+    residual: Residual = "projected"
+    norm: Norm = "none"
+    relu_on_projections: bool = False
+    scale: bool = False
+    output_relu: bool = True
+    epsilon: float = 1e-5
+    dropout: float = 0.0
 
     @property
     def parts(self) -> int:
@@ -118,14 +129,7 @@ def interacting(
     norm_weight_A: Tensor | None = None,
     norm_bias_A: Tensor | None = None,
     *,
-    heads: int,
-    residual: Residual = "projected",
-    norm: Norm = "none",
-    relu_on_projections: bool = False,
-    scale: bool = False,
-    output_relu: bool = True,
-    epsilon: float = 1e-5,
-    dropout: float = 0.0,
+    choices: Choices,
     training: bool = False,
 ) -> Tensor:
     """AutoInt's attention layer (Song et al., CIKM 2019, Equations 5 to 8), with its implementations' additions.
@@ -143,14 +147,7 @@ def interacting(
         bias_N: bias of the projections.
         norm_weight_A: LayerNorm's weight.
         norm_bias_A: LayerNorm's bias.
-        heads: H, a divisor of A.
-        residual: `projected`, `identity` (x itself; D equals A) or `none`.
-        norm: LayerNorm of the sum, `before_relu`, `after_relu` or `none`.
-        relu_on_projections: ReLU on all projections.
-        scale: whether scores are divided by sqrt(A/H).
-        output_relu: ReLU on the sum.
-        epsilon: LayerNorm's epsilon.
-        dropout: dropout rate of the attention weights.
+        choices: the differences between implementations.
         training: whether dropout is on. Its seed is from PyTorch's global generator; all backends
             have the same mask.
 
@@ -162,22 +159,14 @@ def interacting(
         ConfigError: sizes that do not fit together; an epsilon that is not above 0.
 
     >>> x = torch.tensor([[[1.0], [2.0]]])
-    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), heads=1).flatten()
+    >>> interacting(x, torch.tensor([[0.0], [1.0], [1.0], [-1.0]]), choices=Choices(heads=1)).flatten()
     tensor([0.5000, 0.0000])
     """
     operands: Operands = x_BFD, weight_ND, bias_N, norm_weight_A, norm_bias_A
-    choices = Choices(
-        heads,
-        residual,
-        norm,
-        relu_on_projections,
-        scale,
-        output_relu,
-        epsilon,
-        dropout if training else 0.0,
-    )
+    if not training:
+        choices = choices._replace(dropout=0.0)
     _check(operands, choices)
-    if norm == "none":
+    if choices.norm == "none":
         operands = *operands[:3], None, None  # not used: neither has a gradient
     seed = draw_seeds(1) if choices.dropout else torch.zeros(1, dtype=torch.int64)
     if backend_of(*(t for t in operands if t is not None)) != "native" or x_BFD.shape[1] == 0:
@@ -199,7 +188,7 @@ def interacting_plain(
         returns y [B, F, A] and the weights [B, H, F, F] before dropout, whose last axis sums to 1.
 
     >>> operands = torch.ones(1, 2, 3), torch.ones(6, 3), None, None, None
-    >>> choices = Choices(2, "none", "none", False, False, True, 1e-5, 0.0)
+    >>> choices = Choices(heads=2, residual="none")
     >>> interacting_plain(operands, torch.zeros(1), choices)[1][0, 0]
     tensor([[0.5000, 0.5000],
             [0.5000, 0.5000]])

@@ -42,7 +42,7 @@ class Lines(Callback):
         self.last = now
 
     def on_start(self, start: TrainingStart) -> None:
-        """Called before the first step."""
+        """Begin with the first epoch, or with the rest of one that was interrupted."""
         self.start = start
         self.steps = start.steps_done
         self.last = time.perf_counter()
@@ -50,7 +50,7 @@ class Lines(Callback):
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step; those of the LR that is fitted before training are of no epoch."""
+        """Count the step in its epoch; those of the LR that is fitted before training are of none."""
         if step.of_lr:
             if not self._fits_lr:
                 self.begin_regression()
@@ -151,7 +151,7 @@ class Bar(Lines):
             )
 
     def on_end(self, result: History | None) -> None:
-        """Called at the end of the run; a further run starts the bar again."""
+        """Remove the bar; a further run starts it again."""
         self._bar.stop()
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -197,7 +197,7 @@ class Cell(Lines):
         self._update()
 
     def on_end(self, result: History | None) -> None:
-        """Called at the end of the run: its evaluations stay visible."""
+        """Remove the bar; the evaluations stay visible."""
         self._line = ""
         self._update()
 
@@ -225,7 +225,7 @@ class Reported(Lines):
         self._reports = reports
 
     def on_step(self, step: TrainingStep) -> None:
-        """Called after a step; the loss is read when it is shown."""
+        """Report the rows of a step, and its loss, which is read when it is shown."""
 
         def loss() -> float | None:
             value = float(step.loss)
@@ -236,7 +236,7 @@ class Reported(Lines):
         self._reports.add(step.rows, loss=loss)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
-        """Called after an evaluation on the validation rows."""
+        """Report the metrics of an evaluation."""
         self._reports.note(
             run=self.title,
             epoch=evaluation.epoch,
@@ -249,7 +249,7 @@ class Reported(Lines):
         )
 
     def on_end(self, result: History | None) -> None:
-        """Called at the end of the run."""
+        """Report that training has ended: test rows are evaluated."""
         self._reports.begin("evaluation", run=self.title)
 
     def begin_epoch(self, number: int, rows: int) -> None:
@@ -261,15 +261,15 @@ class Reported(Lines):
         )
 
     def begin_regression(self) -> None:
-        """LR is fitted before training."""
+        """Report that LR is fitted before training."""
         self._reports.begin("regression", run=self.title)
 
     def scoring(self, rows: int) -> None:
-        """Called when the test rows are scored, after the run."""
+        """Report that these test rows are scored, after the run."""
         self._reports.begin("evaluation", rows, run=self.title)
 
     def scored(self, rows: int) -> None:
-        """Called after some of these rows."""
+        """Report that some of these rows are scored."""
         self._reports.add(rows)
 
 
