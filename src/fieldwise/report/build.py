@@ -74,7 +74,7 @@ def report(
     _check_different(runs)
     _tell_namesakes_apart(runs)
     _score(runs, data_dir, cache)
-    for run in runs:
+    for run in runs:  # what would fail in a later chapter fails before the first
         check_slices(settings.slices, run.frame, run.recipe.schema)
         id_columns(run.frame.columns, run.recipe.schema)
 

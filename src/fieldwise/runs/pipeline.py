@@ -407,10 +407,8 @@ def _fit(
     """A trained network, the report of its warm start, and its training: the second if it repeats the first."""
     labels = recipe.schema.labels
     network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
-    if start is None:
-        network = as_former(network, encoder.layout, None)
-        warm_start_report = None
-    else:
+    warm_start_report = None
+    if start is not None:
         network = as_former(network, encoder.layout, start.network)
         warm_start_report = warm_start(network, encoder, start, labels=labels)
     use_passive_openmp_wait()
