@@ -89,6 +89,11 @@ def _is_letter(unit: str) -> bool:
     return len(word) == 1 and word.isascii() and word.isalpha()
 
 
+def plain_floats(texts: pl.Series) -> pl.Series:
+    """Texts that are plain numbers as Float64, null where one is none."""
+    return texts.str.strip_chars().cast(pl.Float64, strict=False)
+
+
 def number_formats(text: pl.Series) -> list[str]:
     """The formats that fit every present cell; empty if there is none or if all cells are plain numbers.
 

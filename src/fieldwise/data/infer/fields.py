@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.columns import as_list
+from fieldwise.data.encode.numbers import plain_floats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.code_or_quantity import (
     Vote,
@@ -228,8 +229,7 @@ class FieldGuesser:
         may_be_numbers = has_many_values and not is_code
         bad = texts.clear()
         if may_be_numbers:
-            numbers_of_texts = texts.str.strip_chars().cast(pl.Float64, strict=False)
-            bad = texts.filter(numbers_of_texts.is_null())
+            bad = texts.filter(plain_floats(texts).is_null())
         are_numbers = may_be_numbers and len(bad) <= MOST_BAD * len(texts)
         doubt = unread_numbers(texts, bad) if may_be_numbers and not are_numbers else ""
         if doubt:

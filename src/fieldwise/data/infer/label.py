@@ -11,7 +11,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
-from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats
+from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats, plain_floats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
@@ -89,7 +89,7 @@ def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
     others = column.filter(~is_mark(column, MISSING_MARKS)).drop_nulls()
     if not marks or not len(others):
         return {}
-    are_plain_numbers = not others.str.strip_chars().cast(pl.Float64, strict=False).null_count()
+    are_plain_numbers = not plain_floats(others).null_count()
     if are_plain_numbers or number_formats(others):
         return marks
     values = others.unique(maintain_order=True).head(MOST_RATINGS).to_list()
@@ -174,9 +174,7 @@ def _with_rate(candidate: LabelCandidate, column: pl.Series) -> LabelCandidate:
 def _of_cells(column: pl.Series) -> LabelCandidate:
     """The label of text, whose cells may all be numbers, or of numbers that are not read as such."""
     text = as_text(column)
-    numbers = column
-    if not column.dtype.is_numeric():
-        numbers = text.str.strip_chars().cast(pl.Float64, strict=False)
+    numbers = column if column.dtype.is_numeric() else plain_floats(text)
     candidate = _of_texts(text) if numbers.null_count() else _of_numbers(numbers)
     if not may_be_thousands(column, budget=NO_LIMIT):
         return candidate

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.config import nearest
-from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats
+from fieldwise.data.encode.numbers import is_mark, mark_test, marks_in, number_formats, plain_floats
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser
 from fieldwise.data.infer.guess import Guess
@@ -32,7 +32,7 @@ from fieldwise.data.read.table_sample import MOST_ROWS, Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.read.text_types import TextTypes
 from fieldwise.data.read.vectors import is_position, vector_length
-from fieldwise.display import listed
+from fieldwise.display import counted, listed
 from fieldwise.errors import SchemaError
 from fieldwise.schema import Field, Label, Numeric, Schema
 from fieldwise.schema.ids import (
@@ -487,7 +487,7 @@ def _are_numbers_or_times(column: pl.Series) -> bool:
     cells = column.drop_nulls().str.strip_chars()
     if not len(cells):
         return False
-    numbers = len(cells) - cells.cast(pl.Float64, strict=False).null_count()
+    numbers = len(cells) - plain_floats(cells).null_count()
     return numbers >= 0.99 * len(cells) or bool(number_formats(cells)) or looks_like_dates(cells)
 
 
@@ -498,9 +498,7 @@ def _reads_marks(f: Field | None) -> bool:
 
 def _marks_note(marks: Mapping[str, int], f: Field | None) -> str:
     """What is made of the marks of missing values in a column."""
-    shown = ", ".join(
-        f"{mark!r} ({many:,} {'cell' if many == 1 else 'cells'})" for mark, many in marks.items()
-    )
+    shown = ", ".join(f"{mark!r} ({counted(many, 'cell')})" for mark, many in marks.items())
     return f"{shown} read as missing" if _reads_marks(f) else f"{shown} a category of its own"
 
 
@@ -535,9 +533,8 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
         "ids": pl.List(pl.Int64),
         "values": pl.List(pl.Float64),
     }:
-        other = (frame.get_column("values").list.eval(pl.element() != 1).list.any()).fill_null(
-            False
-        )
+        is_other = frame.get_column("values").list.eval(pl.element() != 1).list.any()
+        other = is_other.fill_null(False)
         if other.any():
             raise SchemaError(
                 f"libFM values other than 1 cannot be read as a bag, whose values have no weights: line "
