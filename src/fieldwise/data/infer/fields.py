@@ -220,7 +220,7 @@ class FieldGuesser:
         category_unless_unique = Guess(None, unique) if unique else category
         if self._is_id(column):
             return category_unless_unique
-        numbers = written_numbers(texts, role)
+        numbers = written_numbers(texts, role, facts)
         if numbers is not None:
             return numbers
 

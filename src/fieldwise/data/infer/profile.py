@@ -9,6 +9,7 @@ import polars as pl
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.prepare.timestamps import may_be_timestamp, parse_timestamps
+from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
 
 TEXT_TYPES = (pl.String, pl.Categorical, pl.Enum)
 _PROBED_DATES = 200
@@ -189,6 +190,7 @@ class TextFacts:
     """What patterns tell of the cells of a column of text that are not empty."""
 
     are_lists: bool  # each is a list as Python writes it
+    may_be_thousands: bool  # each is a number such as 768 or 3.768, and some have a point
     have_addresses: bool  # of the web, in which a slash separates nothing
     have_leading_zeros: bool
     shares: Mapping[str, float]  # of the cells that hold each separator
@@ -213,8 +215,10 @@ def text_facts(columns: Columns) -> dict[str, TextFacts]:
         return {}
 
     cells = pl.all()
+    are_plain_or_thousands = cells.str.contains(PLAIN_OR_THOUSANDS).all()
     questions = {
         "are_lists": cells.str.contains(r"^\s*\[.*\]\s*$").all(),
+        "may_be_thousands": are_plain_or_thousands & cells.str.contains(".", literal=True).any(),
         "have_addresses": cells.str.contains("://", literal=True).any(),
         "have_leading_zeros": cells.str.contains(r"^0\d").any(),
     }

@@ -7,11 +7,10 @@ import polars as pl
 
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
-from fieldwise.data.prepare.labels import may_be_thousands
+from fieldwise.data.infer.profile import TextFacts
 from fieldwise.schema import Role
 from fieldwise.schema.ids import kind_of_name
 from fieldwise.schema.number_format import split_number_format
-from fieldwise.storage.scratch import NO_LIMIT
 
 MOST_BAD = 0.01
 """The share of cells of a column of numbers that may be none."""
@@ -34,12 +33,12 @@ _WRITTEN_NUMBER = (
 )
 
 
-def written_numbers(texts: pl.Series, role: Role) -> Guess | None:
+def written_numbers(texts: pl.Series, role: Role, facts: TextFacts) -> Guess | None:
     """The field for text cells that are numbers with decimal commas or thousands separators, if they are."""
     name = texts.name
     if kind_of_name(name) == "code" or is_history(name):
         return None
-    if may_be_thousands(texts, budget=NO_LIMIT):
+    if facts.may_be_thousands:
         field = binned(name, role, len(texts))
         return Guess(
             field, f"numbers with fractions, {IN_BINS}", thousands_doubt(texts, f"column {name!r}")
