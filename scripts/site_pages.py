@@ -30,10 +30,14 @@ GROUPS = {
         "fieldwise.bundle.bundle",
         "fieldwise.scoring.recommend",
     ),
-    "What columns mean": ("fieldwise.schema", "fieldwise.data.infer.schema"),
+    "What columns mean": (
+        "fieldwise.schema.schema",
+        "fieldwise.schema.fields",
+        "fieldwise.schema.label",
+        "fieldwise.data.infer.schema",
+    ),
     "Tables, splits, negatives": (
         "fieldwise.data.read.tables",
-        "fieldwise.data.prepare.settings",
         "fieldwise.data.prepare.settings",
         "fieldwise.data.read.simulation",
         "fieldwise.data.encode.encoder",

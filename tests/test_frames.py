@@ -43,7 +43,14 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.read.tables import TableLike
 from fieldwise.explain import Subject, effects, explain
 from fieldwise.scoring.recommend import recommend
-from fieldwise.serving import Ranker, build_index, evaluate_cascade, item_table
+from fieldwise.serving import (
+    Ranker,
+    build_index,
+    evaluate_cascade,
+    item_table,
+    with_changed_items,
+    without_items,
+)
 
 ROOMS = (
     "fieldwise",
@@ -179,6 +186,12 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
         _ranker(), given(LOG), CATALOGUE, users=["u1"]
     ),
     "fieldwise.serving.item_table": lambda given, _: item_table(given(ITEMS), "item").items,
+    "fieldwise.serving.without_items": lambda given, _: without_items(
+        given(ITEMS), given(ITEMS.head(3)), "item"
+    ),
+    "fieldwise.serving.with_changed_items": lambda given, _: with_changed_items(
+        given(ITEMS), given(ITEMS.head(3).with_columns(price=pl.lit(9.5))), "item"
+    ),
     "fieldwise.serving.build_index": lambda given, folder: _index(given, folder).items,
     "fieldwise.serving.evaluate_cascade": _cascade_report,
 }

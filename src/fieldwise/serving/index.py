@@ -146,41 +146,44 @@ def build_index(
     return open_index(folder, verify=False), changes
 
 
-def without_items(items: pl.DataFrame, removed: pl.DataFrame, column: str) -> pl.DataFrame:
+def without_items(items: TableLike, removed: TableLike, column: str) -> pl.DataFrame:
     """The items but for those whose ids another table has, for `build_index`.
 
     Errors:
         DataError: an id that is not among the items, or no column of ids.
     """
-    removed_ids = _id_texts(removed, column, "--remove")
-    ids = _id_texts(items, column, "--items")
+    catalogue = as_table(items)
+    removed_ids = _id_texts(as_table(removed), column, "--remove")
+    ids = _id_texts(catalogue, column, "--items")
     unknown = removed_ids.filter(~removed_ids.is_in(ids.implode()))
     if len(unknown):
         raise DataError(
             f"--remove must name items of the index, found {unknown[0]!r}, which is not in it"
         )
-    return items.filter(~ids.is_in(removed_ids.implode()))
+    return catalogue.filter(~ids.is_in(removed_ids.implode()))
 
 
-def with_changed_items(items: pl.DataFrame, changed: pl.DataFrame, column: str) -> pl.DataFrame:
+def with_changed_items(items: TableLike, changed: TableLike, column: str) -> pl.DataFrame:
     """The items with changed rows in place of those of the same ids, and with new ones at the end, for `build_index`.
 
     Errors:
         DataError: other columns than the items', a value of another type, or no column of ids.
     """
-    changed_ids = _id_texts(changed, column, "--items").implode()
-    if sorted(changed.columns) != sorted(items.columns):
+    former = as_table(items)
+    current = as_table(changed)
+    changed_ids = _id_texts(current, column, "--items").implode()
+    if sorted(current.columns) != sorted(former.columns):
         raise DataError(
-            f"changed items must have the columns of the index: {', '.join(items.columns)}; found "
-            f"{', '.join(changed.columns)}"
+            f"changed items must have the columns of the index: {', '.join(former.columns)}; found "
+            f"{', '.join(current.columns)}"
         )
     added = []
-    for name, dtype in items.schema.items():
-        values = changed.get_column(name)
+    for name, dtype in former.schema.items():
+        values = current.get_column(name)
         # the first id that is no number
         if name == column and dtype.is_integer() and values.dtype == pl.String:
             dtype = pl.String()
-            items = items.with_columns(pl.col(name).cast(dtype))
+            former = former.with_columns(pl.col(name).cast(dtype))
         cast_values = values.cast(dtype, strict=False)
         is_same = cast_values.cast(values.dtype, strict=False).eq_missing(values)
         if not is_same.all():
@@ -192,8 +195,8 @@ def with_changed_items(items: pl.DataFrame, changed: pl.DataFrame, column: str) 
                 "; build the index from the whole catalogue instead",
             )
         added.append(cast_values)
-    is_changed = _id_texts(items, column, "the index").is_in(changed_ids)
-    return pl.concat([items.filter(~is_changed), pl.DataFrame(added)])
+    is_changed = _id_texts(former, column, "the index").is_in(changed_ids)
+    return pl.concat([former.filter(~is_changed), pl.DataFrame(added)])
 
 
 def _id_texts(table: pl.DataFrame, column: str, option: str) -> pl.Series:

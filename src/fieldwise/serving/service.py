@@ -31,6 +31,8 @@ from fieldwise.serving.rows import (
 from fieldwise.serving.stores import Lookup, TableStore
 from fieldwise.serving.user_log import UserLog
 
+__all__ = ["Service"]
+
 ArgumentT = TypeVar("ArgumentT")
 AnswerT = TypeVar("AnswerT")
 Predicted = list[dict[str, Any]]

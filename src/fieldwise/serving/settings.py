@@ -12,6 +12,8 @@ from fieldwise.scoring import EXCLUDE_SEEN, Seen
 if TYPE_CHECKING:
     from fieldwise.serving.stores import OnFailure
 
+__all__ = ["ServerSettings", "Sources"]
+
 METRICS_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The folder where prometheus_client, which reads it when it is imported, keeps the metrics of several processes."""
 
