@@ -264,11 +264,18 @@ def _draw_scale(
 def _draw(svg: ElementTree.Element, line: Line, across: Scale, up: Scale) -> None:
     """Draw a series: its intervals, its line, its points."""
     colour = _colour(line.colour)
+    if line.low is not None and line.high is not None:
+        for x, low, high in zip(line.x, line.low, line.high, strict=True):
+            _line(
+                svg,
+                f"reach {colour}",
+                across(float(x)),
+                across(float(x)),
+                up(float(low)),
+                up(float(high)),
+            )
     points = _thinned(line.x, line.y) if line.joined and not line.points else (line.x, line.y)
     dots = [(across(float(x)), up(float(y))) for x, y in zip(*points, strict=True)]
-    if line.low is not None and line.high is not None:
-        for (x, _), low, high in zip(dots, line.low, line.high, strict=True):
-            _line(svg, f"reach {colour}", x, x, up(float(low)), up(float(high)))
     if line.joined and len(dots) > 1:
         _add(
             svg,

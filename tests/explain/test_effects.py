@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from explain.conftest import SCHEMA, log
 
-from fieldwise import DIN, FM, LR, DataError, Label, Schema
+from fieldwise import DIN, FM, LR, ConfigError, DataError, Label, Schema
 from fieldwise.evaluation import sigmoid
 from fieldwise.explain import effects
 from fieldwise.explain.effects import effect
@@ -89,6 +89,8 @@ def test_labels_and_bundles_without_rows(make):
     )
     made = make(LR(), schema=schema)
     rows = made.samples.with_columns(price=pl.lit(0.5))
+    with pytest.raises(ConfigError, match="a label must be one of the bundle's, found 'star'"):
+        effect(made, FIELDS["price"], rows, label="star")
     result = effect(made, FIELDS["price"], rows, label="stars")
     assert result["predictions"] == pytest.approx([made.predict(rows)[:, 1].mean()], rel=1e-6)
     with pytest.raises(DataError, match="a mean over rows"):

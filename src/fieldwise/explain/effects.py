@@ -123,9 +123,9 @@ def _mean_predictions(
     repeated = pl.concat([rows] * values) if values else rows.head(0)
     cell_of_row = np.repeat(np.arange(values), rows.height)
     prediction = bundle.predict(repeated.with_columns(cells.gather(cell_of_row).alias(column)))
+    position = bundle.schema.label_number(label)
     if bundle.schema.more_labels:
-        names = [other.name for other in bundle.schema.labels]
-        prediction = prediction[:, 0 if label is None else names.index(label)]
+        prediction = prediction[:, position]
     by_value = prediction.reshape(values, rows.height)
     means: list[float] = by_value.mean(1).tolist()
     return means

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_list, as_number, as_text
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.numbers import is_mark
@@ -23,7 +22,7 @@ from fieldwise.data.encode.portable import UNKNOWN
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.table import EncodedTable
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import DataError
 from fieldwise.evaluation.calibration import Calibration
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import Mixer, device_batches, has_gradients
@@ -234,14 +233,8 @@ class Subject:
             raise DataError(
                 f"an explanation compares with other rows, but the bundle {no_rows}: give background rows"
             )
-        names = [other.name for other in schema.labels]
-        if label is None:
-            label = names[0]
-        if label not in names:
-            raise ConfigError(
-                f"a label must be one of the bundle's, found {label!r}: {nearest(label, names)}"
-            )
-        position = names.index(label)
+        position = schema.label_number(label)
+        settings = schema.labels[position]
         network = bundle.network
         if schema.more_labels:
             assert isinstance(network.heads, nn.ModuleList)
@@ -252,8 +245,8 @@ class Subject:
         levels = number_levels(bundle.encoder, frame, others)
         return cls(
             table=table,
-            label=label,
-            settings=schema.labels[position],
+            label=settings.name,
+            settings=settings,
             schema=schema,
             network=network,
             values=values,
@@ -261,7 +254,7 @@ class Subject:
             background=bundle.encoded_samples
             if background is None
             else bundle.encoder.transform(others),
-            calibration=bundle.calibration.get(label),
+            calibration=bundle.calibration.get(settings.name),
         )
 
     def __repr__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fieldwise.config import nearest, parse, to_plain, toml_tables
 from fieldwise.display import Table
-from fieldwise.errors import SchemaError
+from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.schema.checks import check_types
 from fieldwise.schema.fields import Column, Field, Role, text_columns
 from fieldwise.schema.label import Label
@@ -161,6 +161,21 @@ class Schema:
     def labels(self) -> tuple[Label, ...]:
         """All labels, the main one first."""
         return (self.label, *self.more_labels)
+
+    def label_number(self, name: str | None) -> int:
+        """The position of a label in `labels`; the main one's if the name is None.
+
+        Errors:
+            ConfigError: no label has this name.
+        """
+        names = [label.name for label in self.labels]
+        if name is None:
+            return 0
+        if name not in names:
+            raise ConfigError(
+                f"a label must be one of the bundle's, found {name!r}: {nearest(name, names)}"
+            )
+        return names.index(name)
 
     @property
     def columns(self) -> tuple[str, ...]:
