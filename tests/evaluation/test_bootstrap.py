@@ -117,6 +117,7 @@ def test_a_mean_over_seeds_adds_both_variances():
 def test_an_interval_ends_where_values_do():
     assert estimate([0.1], [0.0, 0.2]).low < 0
     assert estimate([0.1], [0.0, 0.2], least=0.0).low == 0
+    assert estimate([0.9], [0.7, 1.1], most=1.0).high == 1
 
 
 def test_values_without_variance_are_certain():

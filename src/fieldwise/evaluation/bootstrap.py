@@ -44,7 +44,13 @@ class Estimate(Interval):
     p: float
 
 
-def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.inf) -> Estimate:
+def estimate(
+    by_seed: ArrayLike,
+    replicates: ArrayLike,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Estimate:
     """The mean over seeds with a 95 % interval for both sources of variance.
 
     The variance is that of the replicates (other rows, these seeds) plus s^2 / S, with s^2 the
@@ -57,6 +63,7 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
         by_seed: the metric, or the difference of two models', per seed, [S].
         replicates: bootstrap replicates of its mean over the seeds, [R], as from `resampled`.
         least: lower bound of the value, which also bounds the interval.
+        most: upper bound, likewise.
 
     >>> result = estimate([1.0, 2.0, 3.0], [1.9, 2.1])
     >>> round(result.value, 3), round(result.standard_error, 3), round(result.low, 3), round(result.high, 3)
@@ -82,7 +89,11 @@ def estimate(by_seed: ArrayLike, replicates: ArrayLike, *, least: float = -math.
     if error > 0:
         p = 2 * float(stdtr(freedom, -abs(value) / error))
     return Estimate(
-        value=value, low=max(least, value - reach), high=value + reach, standard_error=error, p=p
+        value=value,
+        low=max(least, value - reach),
+        high=min(most, value + reach),
+        standard_error=error,
+        p=p,
     )
 
 

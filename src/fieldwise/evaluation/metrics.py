@@ -116,6 +116,7 @@ class Metric:
             where the metric is their mean: it needs groups, and the bootstrap draws them whole.
         both_classes: whether it needs rows of both classes.
         least: its lower bound, which also bounds its interval.
+        most: its upper bound, likewise.
         evaluated: whether `binary_metrics` and `regression_metrics` return it; the report has all.
         watched: whether early stopping may use it (`training.monitor`).
         compared: whether `compare` has a column for it.
@@ -138,6 +139,7 @@ class Metric:
     ) = None
     both_classes: bool = False
     least: float = 0.0
+    most: float = math.inf
     evaluated: bool = True
     watched: bool = False
     compared: bool = False
@@ -217,6 +219,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         Metric(
             name="auc",
+            most=1.0,
             title="AUC",
             tasks=("binary",),
             aspect="ranking",
@@ -259,6 +262,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="ece",
+            most=1.0,
             title="ECE",
             long_title="expected calibration error",
             tasks=("binary",),
@@ -308,6 +312,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="gauc",
+            most=1.0,
             title="group AUC",
             tasks=("binary",),
             aspect="ranking",
@@ -319,6 +324,7 @@ METRICS: dict[str, Metric] = {
         ),
         Metric(
             name="average_precision",
+            most=1.0,
             title="average precision",
             tasks=("binary",),
             aspect="ranking",

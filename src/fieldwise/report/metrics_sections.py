@@ -99,7 +99,7 @@ def metrics_section(
     for metric in metrics:
         if metric.interval and metric.name in values:
             draws = _replicates(metric, rows, group, replicates, seed)
-            result = estimate([values[metric.name]], draws, least=metric.least)
+            result = estimate([values[metric.name]], draws, least=metric.least, most=metric.most)
             intervals[metric.name] = interval_text(result)
 
     cells = _metric_cells(metrics, values, intervals)

@@ -358,8 +358,12 @@ class Comparison:
         """The means of a model's metrics over seeds."""
         means = {}
         for metric, by_seed in self.values[name].items():
-            least = METRICS[metric].least if metric in METRICS else 0.0
-            means[metric] = estimate(by_seed, self.draws[name][metric], least=least)
+            least = 0.0
+            most = 1.0  # of metrics of rankings
+            if metric in METRICS:
+                least = METRICS[metric].least
+                most = METRICS[metric].most
+            means[metric] = estimate(by_seed, self.draws[name][metric], least=least, most=most)
         return means
 
     def gains(self, name: str, base: str) -> dict[str, Estimate]:
@@ -424,6 +428,11 @@ def _board(
     task = first["task"]
     tests = [record["test"] for records in runs.values() for record in records]
     metrics = [name for name in compared(task) if any(name in test for test in tests)]
+    if metric in compared(task) and metric not in metrics:
+        raise ConfigError(
+            f"metric must be one that a run to compare was stored with, which are {', '.join(metrics)}; found "
+            f"{metric!r}, which is newer than these runs: train them again"
+        )
     main_metric = metric if metric in metrics else metrics[0]
     y, _ = first.test_rows
     scores = {
