@@ -430,7 +430,7 @@ def _leave_out_displays(
 
 
 def _display_of_id(columns: Columns, column: str, values: int, entities: Entities) -> str:
-    """Why a column of so many values is a name of an id and no field of its own, or an empty text."""
+    """Why a column only displays another column's id, and so is no field; an empty text if it does not."""
     for side, key in entities.ids.items():
         is_one_to_one = key in entities.determined.get(column, ())
         if key != entities.key_of(column) or not is_one_to_one:
