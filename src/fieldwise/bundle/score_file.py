@@ -85,6 +85,7 @@ def score_file(
     table = data
     if isinstance(table, Path):
         table = SlicedTable(table, TextFormat(text_columns=bundle.schema.text_columns))
+
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     output = _Output.of(bundle, keys, column, precision, logit=logit)
     check_table(table.empty, bundle.schema, budget=NO_LIMIT)
@@ -97,28 +98,35 @@ def score_file(
         scored = spread.scored(slices, writing.path, output)
 
     rows = 0
+    counts: list[UnseenCounts] = []
+    with writing as writer:
+        for frame, counts_of_slice in scored:
+            writer.add(frame)
+            reports.add(frame.height)
+            rows += frame.height
+            counts.append(counts_of_slice)
+        if not rows:  # a file with only a header
+            frame, counts_of_slice = output.of_rows(bundle, table.empty.select(columns_read), 0)
+            writer.add(frame)
+            counts.append(counts_of_slice)
+    return ScoredFile(rows=rows, columns=output.names, unseen=_unseen_shares(counts))
+
+
+UnseenCounts = Mapping[str, tuple[int, int]]
+"""`Encoder.unseen_counts` of some rows."""
+Scored = tuple[pl.DataFrame, UnseenCounts]
+"""Keys and predictions of some rows, and their counts."""
+
+
+def _unseen_shares(counts: Iterable[UnseenCounts]) -> dict[str, float]:
+    """Each field's share of values that are not in the training rows."""
     unseen = Counter[str]()
     values = Counter[str]()
-
-    def all_scored() -> Iterator[Scored]:
-        yield from scored
-        if not rows:  # a file with only a header
-            yield output.of_rows(bundle, table.empty.select(columns_read), 0)
-
-    with writing as writer:
-        for frame, counts in all_scored():
-            writer.add(frame)
-            rows += frame.height
-            reports.add(frame.height)
-            for name, (unknown, count) in counts.items():
-                unseen[name] += unknown
-                values[name] += count
-    shares = {name: unseen[name] / (values[name] or 1) for name in unseen}
-    return ScoredFile(rows=rows, columns=output.names, unseen=shares)
-
-
-Scored = tuple[pl.DataFrame, Mapping[str, tuple[int, int]]]
-"""Keys and predictions of some rows, and their `Encoder.unseen_counts`."""
+    for counts_of_slice in counts:
+        for name, (unknown, count) in counts_of_slice.items():
+            unseen[name] += unknown
+            values[name] += count
+    return {name: unseen[name] / (values[name] or 1) for name in unseen}
 
 
 def _scored_here(

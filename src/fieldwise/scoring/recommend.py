@@ -16,6 +16,7 @@ from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.frames import as_given
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
+from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError, first_line
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
@@ -144,16 +145,8 @@ def recommended_blocks(
     user = id_column("user", [schema], log.columns, given.user, option="IdColumns(user=COLUMN)")
     item = id_column("item", [schema], log.columns, given.item, option="IdColumns(item=COLUMN)")
     shown = list(dict.fromkeys([item, given.title or item]))
-    for column in (user, *shown, *schema.columns):
-        if column not in log.columns:
-            raise DataError(
-                f"the log must have the column {column!r}, found {', '.join(log.columns)}"
-            )
-    taken = sorted({RANK, PREDICTION, SOURCE}.intersection((user, *shown)))
-    if taken:
-        raise DataError(
-            f"recommendations have a column {taken[0]!r}: rename the log's column of this name"
-        )
+    _check_columns(log, schema, [user, *shown])
+
     log = empty_as_null(log, user, item)
     people, their_rows = _people(log, user, users)
     items = latest_values(log, item, [schema], "item")
@@ -162,36 +155,20 @@ def recommended_blocks(
     item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
     ranker = Ranker(model, ItemTable(id_column=item, items=items), own=item_columns)
     encoded = ranker.encode(contexts)
-    # the row of each user's context; -1 for a user whom the model does not know
-    context_rows = np.full(len(people), -1)
-    known_contexts = np.where(_is_known(model, contexts[user]), np.arange(contexts.height), -1)
-    context_rows[people.is_in(contexts[user].implode()).to_numpy()] = known_contexts
+    context_rows = _context_rows(model, people, contexts[user])
     seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
     popularity = np.empty(0)
     if (context_rows < 0).any():
         popularity = _popularity(log, items, item, schema)
+
     reports.begin("recommendation", len(people) * items.height)
     block_users = max(1, PAIRS_PER_BLOCK // max(1, items.height))
     for first in range(0, len(people), block_users):
         block = slice(first, min(first + block_users, len(people)))
-        by_model = context_rows[block] >= 0
+        rows_of_block = context_rows[block]
         candidates = [np.delete(np.arange(items.height), excluded) for excluded in seen[block]]
-        ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
-        if by_model.any():
-            batch, _ = encoded.batch(torch.from_numpy(context_rows[block][by_model]))
-            of_known = [candidates[position] for position in np.flatnonzero(by_model)]
-            ranked = ranker.rank(batch, of_known, [n] * len(of_known))
-        best: list[np.ndarray] = []
-        predictions: list[np.ndarray] = []
-        for item_rows, is_known in zip(candidates, by_model, strict=True):
-            if is_known:
-                positions, score = next(ranked)
-                predictions.append(model.main_prediction(score))
-            else:
-                positions = top_k_indices(popularity[item_rows], n)
-                predictions.append(np.full(len(positions), np.nan))
-            best.append(item_rows[positions])
-        prediction = np.concatenate(predictions)
+        best, prediction = _best_items(ranker, encoded, rows_of_block, candidates, popularity, n)
+        by_model = rows_of_block >= 0
         yield _as_rows(people[block], items.select(shown), by_model, best, prediction)
         reports.add(len(best) * items.height)
 
@@ -201,6 +178,52 @@ def _check_options(n: int, exclude_seen: object) -> None:
         raise ConfigError(f"n must be at least 1, found {n}")
     if not isinstance(exclude_seen, bool) and exclude_seen != "positive":
         raise ConfigError(f"exclude_seen must be 'positive', True or False, found {exclude_seen!r}")
+
+
+def _check_columns(log: pl.DataFrame, schema: Schema, shown: list[str]) -> None:
+    """Check that a log has the columns shown and the schema's, and none shown with a name of the result's own."""
+    for column in (*shown, *schema.columns):
+        if column not in log.columns:
+            raise DataError(
+                f"the log must have the column {column!r}, found {', '.join(log.columns)}"
+            )
+    taken = sorted({RANK, PREDICTION, SOURCE}.intersection(shown))
+    if taken:
+        raise DataError(
+            f"recommendations have a column {taken[0]!r}: rename the log's column of this name"
+        )
+
+
+def _best_items(
+    ranker: Ranker[Model],
+    contexts: EncodedTable,
+    context_rows: np.ndarray,
+    candidates: list[np.ndarray],
+    popularity: np.ndarray,
+    n: int,
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The numbers of each user's n best candidates, and the predictions of all of them, NaN by popularity.
+
+    A user without a row of `contexts` (-1) gets the most popular.
+    """
+    by_model = context_rows >= 0
+    ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
+    if by_model.any():
+        batch, _ = contexts.batch(torch.from_numpy(context_rows[by_model]))
+        of_known = [candidates[position] for position in np.flatnonzero(by_model)]
+        ranked = ranker.rank(batch, of_known, [n] * len(of_known))
+
+    best: list[np.ndarray] = []
+    predictions: list[np.ndarray] = []
+    for item_rows, is_known in zip(candidates, by_model, strict=True):
+        if is_known:
+            positions, score = next(ranked)
+            predictions.append(ranker.scorer.model.main_prediction(score))
+        else:
+            positions = top_k_indices(popularity[item_rows], n)
+            predictions.append(np.full(len(positions), np.nan))
+        best.append(item_rows[positions])
+    return best, np.concatenate(predictions)
 
 
 def _as_rows(
@@ -258,6 +281,14 @@ def _people(
             f"a user must be a value of the log's column {column!r}, of type {ids.dtype}, found {name!r}: correct it"
         )
     return people, their_rows
+
+
+def _context_rows(model: Model, people: pl.Series, known: pl.Series) -> np.ndarray:
+    """The row of each user's context; -1 for a user without one, or whom the model does not know."""
+    rows = np.full(len(people), -1)
+    has_context = people.is_in(known.implode()).to_numpy()
+    rows[has_context] = np.where(_is_known(model, known), np.arange(len(known)), -1)
+    return rows
 
 
 def _is_known(model: Model, users: pl.Series) -> np.ndarray:

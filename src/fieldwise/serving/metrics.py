@@ -2,7 +2,9 @@
 
 import glob
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,8 +28,8 @@ class Metrics:
     def __init__(self, live: Live, stores: Stores) -> None:
         self.registry = CollectorRegistry()
         self.requests = self._counter("requests", "Requests answered.", "method", "path", "status")
-        self.recommended = self._counter("recommendations", "Recommendations made.", "ranked")
-        self.seen = self._counter("seen_items", "Items excluded because of the user's rows.")
+        self._recommended = self._counter("recommendations", "Recommendations made.", "ranked")
+        self._seen = self._counter("seen_items", "Items excluded because of the user's rows.")
         self.degraded = self._counter(
             "degraded", "Answers without a store's values.", "store", "reason"
         )
@@ -44,7 +46,7 @@ class Metrics:
         self.seconds = Histogram(
             "fieldwise_seconds", "Seconds an answer took.", ("path",), registry=self.registry
         )
-        self.stage = Histogram(
+        self._stage = Histogram(
             "fieldwise_stage_seconds", "Seconds a stage took.", ("stage",), registry=self.registry
         )
         self._store_seconds = Histogram(
@@ -72,6 +74,13 @@ class Metrics:
         self._set_replacements(live)
         for lookup in stores.lookups:
             lookup.observe = self._count_query
+
+    def count_recommendation(self, answer: Mapping[str, Any]) -> None:
+        """Count an answer of `/v1/recommend`, and the seconds of its stages."""
+        self._recommended.labels(answer["ranked"]).inc()
+        self._seen.inc(answer["seen"])
+        for stage, milliseconds in answer["milliseconds"].items():
+            self._stage.labels(stage).observe(milliseconds / 1000)
 
     def exposition(self) -> bytes:
         """The metrics in the text format; those of all processes together, if they share a folder."""

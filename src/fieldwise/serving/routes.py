@@ -21,7 +21,7 @@ from fieldwise.serving.browser import filled
 from fieldwise.serving.decode import check_most, read_body
 from fieldwise.serving.middleware import HEALTH
 from fieldwise.serving.rows import RequestError, values_of
-from fieldwise.serving.service import explanations
+from fieldwise.serving.service import Service, explanations
 from fieldwise.serving.settings import ServerSettings
 from fieldwise.serving.stores import REASON_TEXTS, Missing, StoreError
 
@@ -72,18 +72,13 @@ def scoring_routes(state: AppState) -> APIRouter:
     stores = state.stores
     read = partial(read_body, max_rows=limits.max_rows, max_ids=limits.max_ids)
 
-    async def enriched(rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
-        service = state.live.service
-        items = service.item_rows if service.ranker else None
-        return await stores.rows(rows, service.bundle.schema.fields, items, missing=service.missing)
-
     @routes.post(
         "/v1/predict", response_model=bodies.PredictResponse, openapi_extra=_body("PredictRequest")
     )
     async def predict(request: Request) -> Response:
         """Score raw rows."""
         body = await read(request, bodies.PredictRequest)
-        rows, degraded = await enriched(body.rows)
+        rows, degraded = await _with_stored_values(state, body.rows)
         predictions = await state.predictions.ask(rows)
         return state.answer({"predictions": predictions}, degraded)
 
@@ -103,11 +98,7 @@ def scoring_routes(state: AppState) -> APIRouter:
             body.user, body.context, service.context_fields, missing=service.missing
         )
         recommended = await state.recommendations.ask(body)
-
-        state.metrics.recommended.labels(recommended["ranked"]).inc()
-        state.metrics.seen.inc(recommended["seen"])
-        for stage, milliseconds in recommended["milliseconds"].items():
-            state.metrics.stage.labels(stage).observe(milliseconds / 1000)
+        state.metrics.count_recommendation(recommended)
         return state.answer(recommended, degraded)
 
     @routes.post(
@@ -120,25 +111,26 @@ def scoring_routes(state: AppState) -> APIRouter:
         state.check_context(body.context)
         degraded: list[Missing] = []
         if body.rows:
-            body.rows, degraded = await enriched(body.rows)
+            body.rows, degraded = await _with_stored_values(state, body.rows)
         service = state.live.service
         if body.items:
             body.context, degraded = await stores.context(
                 body.user, body.context, service.explained_fields, missing=service.missing
             )
-
-        measures_pairs = body.pairs and not _has_pair_terms(service.bundle)
-        chunk_rows = 1 if measures_pairs else ROWS_PER_EXPLANATION_CHUNK  # pairs take long
-
-        def chunks() -> list[Callable[[], list[dict[str, Any]]]]:
-            frame = service.explained_rows(body)
-            starts = range(0, frame.height, chunk_rows)
-            parts = [frame[start : start + chunk_rows] for start in starts]
-            return [partial(explanations, service.bundle, part, pairs=body.pairs) for part in parts]
-
-        return state.answer({"explanations": await state.explanations.run(chunks)}, degraded)
+        explained = await state.explanations.run(partial(_explanation_chunks, service, body))
+        return state.answer({"explanations": explained}, degraded)
 
     return routes
+
+
+async def _with_stored_values(
+    state: AppState, rows: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[Missing]]:
+    """Rows with the values of stores and of the catalogue, and the values that a store did not give."""
+    service = state.live.service
+    items = service.item_rows if service.ranker else None
+    fields = service.bundle.schema.fields
+    return await state.stores.rows(rows, fields, items, missing=service.missing)
 
 
 def _check_explain_request(body: bodies.ExplainRequest, limits: ServerSettings) -> None:
@@ -152,6 +144,17 @@ def _check_explain_request(body: bodies.ExplainRequest, limits: ServerSettings) 
         name = "context" if body.context else "user"
         raise RequestError(f"{name} is only for items: rows must have all values themselves", name)
     check_most(limits.max_explained, len(body.rows), "rows")
+
+
+def _explanation_chunks(
+    service: Service, body: bodies.ExplainRequest
+) -> list[Callable[[], list[dict[str, Any]]]]:
+    """Functions that each explain some rows of a request: one row where pairs are measured, which takes long."""
+    measures_pairs = body.pairs and not _has_pair_terms(service.bundle)
+    rows = 1 if measures_pairs else ROWS_PER_EXPLANATION_CHUNK
+    frame = service.explained_rows(body)
+    parts = [frame[start : start + rows] for start in range(0, frame.height, rows)]
+    return [partial(explanations, service.bundle, part, pairs=body.pairs) for part in parts]
 
 
 def _has_pair_terms(bundle: Bundle) -> bool:
