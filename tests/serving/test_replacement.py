@@ -23,7 +23,7 @@ from fieldwise import Bundle, BundleError
 from fieldwise.explain import explain
 from fieldwise.serving import Ranker, build_index, item_table, open_index, routes
 from fieldwise.serving.bodies import RecommendRequest
-from fieldwise.serving.replacement import Live, Watcher
+from fieldwise.serving.replacement import Live, Watcher, WatcherStatus
 from fieldwise.serving.service import Service
 
 CONTEXT = {"user": "u1", "history": ["i1", "i2"], "device": "tv"}
@@ -178,13 +178,13 @@ def test_a_panic_of_polars_does_not_end_the_watcher(place, monkeypatch):
         place.build(catalogue().head(5))
         until(lambda: place.size() == 5)
         place.manifest.rename(place.folder / "aside")
-        until(lambda: watcher.about.startswith("gone: "))
+        until(lambda: watcher.status.state == "gone")
         assert ready().endswith("ix/index.json")
         (place.folder / "aside").rename(place.manifest)
-        until(lambda: watcher.about == "ok")
+        until(lambda: watcher.status.state == "ok")
     finally:
         monkeypatch.setattr(watcher, "poll", sys.exit)
-        until(lambda: watcher.about == "dead")
+        until(lambda: watcher.status.state == "dead")
 
 
 def test_what_was_replaced_is_freed_at_once(place):
@@ -230,7 +230,7 @@ def test_readiness_and_metrics(place):
         raise BundleError("the index /secret/place is damaged")
 
     place.live.replace(fail)
-    place.live.watched = lambda: "gone: /secret/place"
+    place.live.watched = lambda: WatcherStatus(state="gone", missing=("/secret/place",))
     about = server.get("/readyz").json()
     assert about["refused"] == "the index /secret/place is damaged"
     assert about["index"] == place.live.service.ranker.index.generation

@@ -272,7 +272,7 @@ def _chosen_ids(guess: "Inference", side: Who, columns: Sequence[str]) -> str | 
 
 def _described(candidate: "LabelCandidate") -> str:
     """A column that may be the label, and why."""
-    return f"{candidate.label.column}, {candidate.reason.removeprefix('label: ')}"
+    return f"{candidate.label.column}, {candidate.reason}"
 
 
 def _chosen_column(what: str, columns: Sequence[str], default: str) -> str:
@@ -396,13 +396,11 @@ def _findings(
         yield f"missing: {sentence}"
     for doubt in guess.grouped_doubts().values():
         yield f"CHECK: {doubt}"
-    for side in SIDES:
-        is_named = getattr(guess.schema, side) is not None or side in guess.possible_ids
-        if not is_named and not any(f"no {side}" in doubt for doubt in guess.doubts.values()):
-            yield (
-                f'CHECK: no column was found that holds {side} ids: if there is one, write {side} = "COLUMN" at the '
-                f"top of the schema, and make it a categorical field of role {side!r}"
-            )
+    for side in guess.sides_not_found:
+        yield (
+            f'CHECK: no column was found that holds {side} ids: if there is one, write {side} = "COLUMN" at the '
+            f"top of the schema, and make it a categorical field of role {side!r}"
+        )
 
     reading = options.reading.text().words()
     if guess.possible_ids:
@@ -420,7 +418,7 @@ def _label_line(guess: "Inference") -> str:
     """The label with its share of positive rows, unless its reason has it already."""
     label = guess.labels[0]
     line = f"label: {_described(label)}"
-    if label.rate is None or guess.only_positives or "% of the rows" in label.reason:
+    if label.rate is None or guess.only_positives or label.reason_has_rate:
         return line
     return f"{line} ({label.rate:.1%} of the rows)"
 

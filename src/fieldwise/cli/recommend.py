@@ -86,8 +86,7 @@ def run(options: RecommendOptions) -> None:
     unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
     show.say(f"{written}: {by_model}, {unknown}")
     label = model.schema.label
-    positive_rule = label.rule if label.column in frame.columns else None
-    excluded = seen_words(positive_rule, seen)
+    excluded = seen_words(label if label.column in frame.columns else None, seen)
     if excluded:
         show.say(excluded)
     show.say_guarded(writer)

@@ -63,7 +63,7 @@ def _numeric_fields(frame: pl.DataFrame, label: pl.Series) -> Inference:
     """A schema with a numeric field for each column of an array of numbers."""
     guess = guess_label(label)
     notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
-    notes[label.name] = guess.reason
+    notes[label.name] = f"label: {guess.reason}"
     return Inference(
         schema=Schema(
             fields=tuple(Numeric(name) for name in frame.columns),

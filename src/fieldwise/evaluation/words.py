@@ -56,7 +56,7 @@ def binary_words(metrics: Mapping[str, float], label: Label) -> dict[str, str]:
 def _auc_sentence(auc: float, label: Label) -> str:
     rule = label.rule or "a positive label"
     pair = f"a row with {rule} and one without"
-    if rule.startswith("“"):
+    if label.rule_is_clause:
         pair = f"a row where {rule} and one where not"
     return (
         f"Of {pair}, sampled at random, the model scores the first higher {of_100(auc)} times of 100; "

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
@@ -96,12 +96,23 @@ def is_label_name(name: str, known: tuple[str, ...] = LABELS) -> bool:
     return "_".join(words) in known
 
 
+class NamedRole(NamedTuple):
+    """The role that a column's name tells, and the reason.
+
+    `is_whole_name` is whether the name has no other words than that of the role and words of ids.
+    """
+
+    role: Role
+    reason: str
+    is_whole_name: bool
+
+
 @lru_cache(maxsize=_REMEMBERED_NAMES)
-def role_of(name: str) -> tuple[Role, str]:
+def role_of(name: str) -> NamedRole:
     """The role of a column and the reason, from the first known word of its name.
 
-    >>> role_of("movie_id"), role_of("weekday")[0]
-    (('item', "its whole name is 'movie'"), 'context')
+    >>> role_of("movie_id").role, role_of("movie_id").reason, role_of("weekday").role
+    ('item', "its whole name is 'movie'", 'context')
     """
     words = words_of(name)
     for word in words:
@@ -109,9 +120,11 @@ def role_of(name: str) -> tuple[Role, str]:
         for role, known in _WORDS_OF_SIDES.items():
             hit = next((w for w in (word, stem) if w in known), None)
             if hit is not None:
-                whole = all(w in (word, *WORDS["ids"]) for w in words)
-                return role, f"its {'whole name is' if whole else 'name has'} {hit!r}"
-    return "context", "its name indicates neither user nor item"
+                is_whole_name = all(w in (word, *WORDS["ids"]) for w in words)
+                reason = f"its {'whole name is' if is_whole_name else 'name has'} {hit!r}"
+                return NamedRole(role, reason, is_whole_name)
+    reason = "its name indicates neither user nor item"
+    return NamedRole("context", reason, is_whole_name=False)
 
 
 @lru_cache(maxsize=_REMEMBERED_NAMES)
@@ -143,8 +156,8 @@ def id_rank(name: str) -> int:
     [3, 2, 1, 0, 0]
     """
     words = words_of(name)
-    role, reason = role_of(name)
-    if role == "context":
+    named = role_of(name)
+    if named.role == "context":
         return int(bool(words) and words[-1] in WORDS["ids_of_unknown"])
     if not any(w in ENTITIES or w.removesuffix("id") in ENTITIES for w in words):
         return 0
@@ -152,7 +165,7 @@ def id_rank(name: str) -> int:
     names_entity = len(before) == 2 and before[0] in _IDS_BEFORE and before[1] in ENTITIES
     if name.lower().endswith("id") or words[-1] in _IDS or names_entity:
         return 3
-    return 2 if reason.startswith("its whole name") else 0
+    return 2 if named.is_whole_name else 0
 
 
 def id_column(

@@ -142,6 +142,11 @@ class Label:
         return f"“{self.column}” is {', '.join(values[:-1])} or {values[-1]}"
 
     @property
+    def rule_is_clause(self) -> bool:
+        """Whether `rule` is a clause, such as `“event” is buy`, and no noun, such as `a rating above 3`."""
+        return self.task == "binary" and self.positive_above is None
+
+    @property
     def meaning(self) -> str:
         """A description of the prediction.
 
@@ -153,8 +158,7 @@ class Label:
         'predicted “rating”, a number from 1 to 5'
         """
         if self.rule is not None:
-            is_clause = self.rule.startswith("“")
-            return f"probability {'that' if is_clause else 'of'} {self.rule}"
+            return f"probability {'that' if self.rule_is_clause else 'of'} {self.rule}"
         if self.range is None:
             return f"predicted “{self.column}”"
         low, high = self.range

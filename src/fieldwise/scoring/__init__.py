@@ -1,6 +1,9 @@
 """Scoring of requests and batches, and the defaults of requests: the command line, servers and the page read these."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from fieldwise.schema import Label
 
 Seen = bool | Literal["positive"]
 """Which items of a user's rows are excluded: those of positive rows (`positive`), all (True) or none (False)."""
@@ -10,12 +13,12 @@ PRERANK = 200
 """Items that an IntTower leaves to the ranking bundle."""
 
 
-def seen_words(positive: str | None, seen: Seen) -> str:
-    """A message on the items that are excluded as seen, if any; `positive` is the rule of a positive row in words."""
+def seen_words(label: "Label | None", seen: Seen) -> str:
+    """A message on the items that are excluded as seen, if any; `label` is what the user's rows have, if any."""
     if not seen:
         return ""
-    if seen is True or not positive:
+    if seen is True or label is None or label.rule is None:
         return "items of a user's rows are excluded (--include-seen keeps them)"
-    preposition = "where" if positive.startswith("“") else "with"
+    preposition = "where" if label.rule_is_clause else "with"
     options = "(--exclude-seen: of all rows, --include-seen: none)"
-    return f"items of a user's rows {preposition} {positive} are excluded {options}"
+    return f"items of a user's rows {preposition} {label.rule} are excluded {options}"

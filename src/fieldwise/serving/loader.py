@@ -120,7 +120,7 @@ class ServiceLoader:
         items, users = tables_of_log(log, self._schemas, item, user)
         self.log = UserLog(log, self._schemas, user, item)
         sentence = f"{path}: {log.height:,} rows; users by {user!r} (--user-id), items by {item!r} (--item-id)"
-        excluded = seen_words(self.log.positive, sources.exclude_seen)
+        excluded = seen_words(self.log.label, sources.exclude_seen)
         if excluded:
             sentence += f"; {excluded}"
         self._note(sentence)

@@ -4,7 +4,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fieldwise.errors import FieldwiseError
 from fieldwise.serving.rows import FAULTS
@@ -16,6 +18,17 @@ State = tuple[FileState | None, ...]
 """Of each file; None if it is missing."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class WatcherStatus:
+    """Whether the files of a server are polled, and which of them are missing: the loaded service stays active."""
+
+    state: Literal["off", "ok", "gone", "dead"]
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"gone: {', '.join(self.missing)}" if self.missing else self.state
+
+
 class Live:
     """Holder of the current service. A request, or a batch of requests, reads `service` once."""
 
@@ -25,7 +38,7 @@ class Live:
         self.refused: str | None = None
         self.is_temporary = False
         """Whether the cause of the rejection may pass."""
-        self.watched: Callable[[], str] = lambda: "off"
+        self.watched: Callable[[], WatcherStatus] = lambda: WatcherStatus(state="off")
         self.on_change: Callable[[Live], None] = lambda _: None
         """Called after every replacement or rejection."""
 
@@ -90,14 +103,16 @@ class Watcher:
     def start(self) -> None:
         """Start polling in a separate thread."""
         self._thread.start()
-        self.live.watched = lambda: self.about
+        self.live.watched = lambda: self.status
 
     @property
-    def about(self) -> str:
-        """The watcher's status: `ok`, `dead`, or the missing files; the loaded service stays active."""
+    def status(self) -> WatcherStatus:
+        """The watcher's status."""
         if not self._thread.is_alive():
-            return "dead"
-        return f"gone: {', '.join(self._missing)}" if self._missing else "ok"
+            return WatcherStatus(state="dead")
+        if self._missing:
+            return WatcherStatus(state="gone", missing=self._missing)
+        return WatcherStatus(state="ok")
 
     def poll(self) -> None:
         """Poll once; a failure for lack of memory or files is retried at the next poll."""

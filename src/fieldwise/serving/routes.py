@@ -300,11 +300,12 @@ def status_routes(state: AppState) -> APIRouter:
     async def ready(request: Request) -> dict[str, Any]:
         service = state.live.service
         refused = state.live.refused
-        watcher = state.live.watched()
+        watcher_status = state.live.watched()
+        watcher = str(watcher_status)
         if not state.is_trusted(request):
             if refused is not None:
                 refused = REFUSED_WITHOUT_DETAILS
-            watcher = watcher.partition(":")[0]
+            watcher = watcher_status.state
         return service.status | {
             "replaced": state.live.replaced,
             "refused": refused,

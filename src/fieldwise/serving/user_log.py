@@ -33,8 +33,8 @@ class UserLog:
         DataError: the log lacks a column of ids, or a label or a time cannot be read.
 
     Attributes:
-        positive: the rule of a positive row in words; None if the log lacks the label, or it is a
-            regression's.
+        label: the label of the log's rows; None if the log lacks it, or it is a regression's.
+        positive: its rule of a positive row in words.
 
     >>> from fieldwise import Categorical, Label
     >>> rows = pl.DataFrame({"user": [7, 7], "item": ["b", "a"], "device": ["tv", "pc"], "click": [0, 1]})
@@ -49,6 +49,7 @@ class UserLog:
         log = empty_as_null(log, user, item)
         label = schemas[-1].label
         positive = positive_rows(log, label)
+        self.label = None if positive is None else label
         self.positive = None if positive is None else label.rule
         items_of_users = _items_of_users(log, user, item, positive)
 

@@ -97,7 +97,7 @@ class Entities:
         that side's id. Ids in doubt do not count.
         """
         column = cells.name
-        named, reason = role_of(column)
+        named, reason, _ = role_of(column)
         within: dict[Who, Agreement] = {}
         for side in self.sure:
             key = self.ids[side]
@@ -274,7 +274,7 @@ def _possible_keys(columns: Columns, skip: Collection[str], given: Mapping[Who, 
             place=places[name],
             distinct=columns[name].distinct_present,
             rank=id_rank(name),
-            role=role_of(name)[0],
+            role=role_of(name).role,
         )
         for name in names
     ]
@@ -496,7 +496,7 @@ def _lean(columns: Columns, key: _Key) -> float:
     """Toward users (above 0) or items (below): by the key's name, what it determines, and the form of its values."""
     sign = {"user": 1.0, "item": -1.0, "context": 0.0}
     lean = 4.0 * sign[key.role]
-    votes = sum(sign[role_of(name)[0]] for name in key.functions)
+    votes = sum(sign[role_of(name).role] for name in key.functions)
     lean += float(np.clip(0.5 * votes, -1.5, 1.5))
     lean -= 0.15 * len(key.functions)  # catalogues describe more than accounts do
     for name in key.functions:

@@ -32,7 +32,7 @@ MOST_RATINGS = 11
 """Different values of a column that is read as a scale, unless its top is 100."""
 _MOST_COUNTS = 4
 """Different numbers from 0 that are read as counts, of which all above 0 are positive."""
-_TRUE_OR_FALSE = "label: binary, as it is true or false"
+_TRUE_OR_FALSE = "binary, as it is true or false"
 # Such as 4 stars, 4 Sterne.
 _STARS = re.compile(
     r"([0-5](?:[.,]5|[.,]0)?)(?: ?★| ?/ ?5| out of 5| ?[^\W\d_]{4,})", re.IGNORECASE
@@ -49,6 +49,7 @@ class LabelCandidate:
         label: the column and its rule.
         rate: the share of positives; None for a regression.
         reason: why it may be the label, and why this rule.
+        reason_has_rate: whether the reason states the share of positives.
         doubt: what the user must check, if anything.
         score: how likely it is among those of its table.
     """
@@ -56,6 +57,7 @@ class LabelCandidate:
     label: Label
     rate: float | None = None
     reason: str
+    reason_has_rate: bool = False
     doubt: str = ""
     score: float = 0.0
 
@@ -157,7 +159,7 @@ def _as_given(column: pl.Series, positive: Sequence[str]) -> LabelCandidate:
             f"a label needs two classes: all values of column {column.name!r} are given as positive"
         )
     label = Label(column.name, positive_values=tuple(positive))
-    return LabelCandidate(label=label, reason="label: binary, as given")
+    return LabelCandidate(label=label, reason="binary, as given")
 
 
 def _with_rate(candidate: LabelCandidate, column: pl.Series) -> LabelCandidate:
@@ -218,7 +220,7 @@ def _of_numbers(column: pl.Series) -> LabelCandidate:
         )
     return LabelCandidate(
         label=Label(name, task="regression"),
-        reason=f"label: regression, since it holds {len(values)} different numbers; give positive_above for a binary "
+        reason=f"regression, since it holds {len(values)} different numbers; give positive_above for a binary "
         "task",
         doubt=doubt,
     )
@@ -232,18 +234,18 @@ def _of_two_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> LabelC
             f"a label's numbers must be finite: column {name!r} holds {low:g} and {high:g}; remove such rows"
         )
     if (low, high) == (0, 1):
-        reason = "label: binary, as it is 0 or 1"
+        reason = "binary, as it is 0 or 1"
         return LabelCandidate(label=Label(name), rate=rate, reason=reason)
     if (low, high) == (-1, 1):
         label = Label(name, positive_above=0)
-        return LabelCandidate(label=label, rate=rate, reason="label: binary, as it is -1 or 1")
+        return LabelCandidate(label=label, rate=rate, reason="binary, as it is -1 or 1")
 
     lesser = _whole_as_int(low)
     greater = _whole_as_int(high)
     return LabelCandidate(
         label=Label(name, positive_values=(greater,)),
         rate=rate,
-        reason="label: binary, the greater of its two values assumed positive",
+        reason="binary, the greater of its two values assumed positive",
         doubt=f"it is unknown which of {lesser} and {greater} in column {name!r} is positive: {greater}, the greater,"
         f" was assumed; if it is {lesser}, write positive_values = [{lesser}], or give {lesser} as positive",
     )
@@ -256,13 +258,15 @@ def _of_ratings(name: str, values: np.ndarray, counts: np.ndarray) -> LabelCandi
     above = int(counts[values > middle].sum())
     on_middle = int(counts[values == middle].sum())
     reason = (
-        f"label: ratings up to {top:g}; above {middle:g} is positive ({above / rows:.0%} of the rows); "
+        f"ratings up to {top:g}; above {middle:g} is positive ({above / rows:.0%} of the rows); "
         "task = 'regression' predicts the rating itself"
     )
     if on_middle:
         reason = f"{reason}; {_middle_note(above, on_middle, rows, f'{middle:g}')}"
     label = Label(name, positive_above=_whole_as_int(middle))
-    return LabelCandidate(label=label, rate=_mean_target(above, rows), reason=reason)
+    return LabelCandidate(
+        label=label, rate=_mean_target(above, rows), reason=reason, reason_has_rate=True
+    )
 
 
 def _of_few_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> LabelCandidate:
@@ -276,7 +280,8 @@ def _of_few_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> LabelC
     return LabelCandidate(
         label=Label(name, positive_above=middle),
         rate=_mean_target(above, rows),
-        reason=f"label: binary, numbers above {middle:g} assumed positive ({share} of the rows)",
+        reason=f"binary, numbers above {middle:g} assumed positive ({share} of the rows)",
+        reason_has_rate=True,
         doubt=f"it is unknown which of the {len(values)} numbers {low:g} to {top:g} of column {name!r} are "
         f"positive: those above {middle:g} were assumed ({share} of the rows); correct positive_above, or write "
         "task = 'regression' and no rule to predict the number",
@@ -327,7 +332,7 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
         taken, other = (known, opposite) if positive else (opposite, known)
         return LabelCandidate(
             label=Label(name, positive_values=(taken,)),
-            reason=f"label: binary, {taken!r} positive by the meaning of {known!r}",
+            reason=f"binary, {taken!r} positive by the meaning of {known!r}",
             doubt=f"the meaning of {opposite!r} in the label's column {name!r} is unknown: it was assumed {assumed}, "
             f"the opposite of {known!r}; if it is not, {_or_else(other)}",
         )
@@ -348,14 +353,14 @@ def _of_words(text: pl.Series, values: list[str]) -> LabelCandidate:
             doubts.append(_unknown_words(text, unknown))
         return LabelCandidate(
             label=Label(name, positive_values=positive),
-            reason=f"label: binary, {_listed(positive)} positive by the meaning of the words",
+            reason=f"binary, {_listed(positive)} positive by the meaning of the words",
             doubt=joined_doubts(*doubts),
         )
     if len(values) == 2:
         rare, common = values
         return LabelCandidate(
             label=Label(name, positive_values=(rare,)),
-            reason="label: binary, the rarer of its two values assumed positive",
+            reason="binary, the rarer of its two values assumed positive",
             doubt=f"it is unknown which of {rare!r} and {common!r} in column {name!r} is positive: "
             f"{rare!r}, the rarer, was assumed; if it is {common!r}, {_or_else(common)}",
         )
@@ -411,12 +416,13 @@ def _of_stars(text: pl.Series, values: list[str]) -> LabelCandidate:
         )
     above = int(text.is_in(list(positive)).sum())
     rows = len(text)
-    reason = f"label: ratings up to 5; above 3 is positive ({above / rows:.0%} of the rows)"
+    reason = f"ratings up to 5; above 3 is positive ({above / rows:.0%} of the rows)"
     if middle:
         on_middle = int(text.is_in(middle).sum())
         shown = json.dumps(middle[0], ensure_ascii=False)
         reason = f"{reason}; {_middle_note(above, on_middle, rows, shown)}"
-    return LabelCandidate(label=Label(text.name, positive_values=positive), reason=reason)
+    label = Label(text.name, positive_values=positive)
+    return LabelCandidate(label=label, reason=reason, reason_has_rate=True)
 
 
 def _listed(values: Sequence[str]) -> str:

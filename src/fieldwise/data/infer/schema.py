@@ -94,6 +94,7 @@ class Inference:
             how many hold each.
         possible_ids: by side, the column that may hold its ids by the rows alone: a doubt, and not
             in the schema.
+        sides_not_found: the sides without any column that may hold their ids.
         only_positives: whether no column can be a label, and the rows are events that all happened.
             Then the schema's label is a column that the table lacks, with 1 in every row: a recipe
             with `[negatives]` adds it.
@@ -106,6 +107,7 @@ class Inference:
     labels: tuple[LabelCandidate, ...] = ()
     marks: dict[str, dict[str, int]] = field(default_factory=dict)
     possible_ids: dict[Who, str] = field(default_factory=dict)
+    sides_not_found: tuple[Who, ...] = ()
     only_positives: bool = False
 
     def grouped_doubts(self) -> dict[str, str]:
@@ -259,7 +261,7 @@ def _infer(
         entities = find_entities(columns, {*never, name}, other_times, given)
     described = entities.settled()
     other_labels = [c for c in columns if c != name and is_label_name(c) and c not in described]
-    notes = {name: target.reason, **never, **dict.fromkeys(other_labels, _OTHER_LABEL)}
+    notes = {name: f"label: {target.reason}", **never, **dict.fromkeys(other_labels, _OTHER_LABEL)}
     doubts = {name: target.doubt, **entities.doubts}
     y = _targets(raw, target.label) if labels else None
     marks.pop(name, None)
@@ -282,6 +284,7 @@ def _infer(
         side: column for side, column in entities.ids.items() if column in fields or side in given
     }
     ids = {side: column for side, column in likely_ids.items() if side in entities.sure}
+    doubted_ids = entities.ids.keys() - entities.sure
     _leave_out_displays(columns, fields, notes, reasons, entities)
     for side, column in likely_ids.items():
         notes[column] += f"; the {side} id" if side in ids else f"; it may be the {side} id"
@@ -309,6 +312,9 @@ def _infer(
             column: counts for column, counts in marks.items() if _reads_marks(fields.get(column))
         },
         possible_ids={side: column for side, column in likely_ids.items() if side not in ids},
+        sides_not_found=tuple(
+            side for side in SIDES if side not in likely_ids and side not in doubted_ids
+        ),
         only_positives=not labels,
     )
 
@@ -518,7 +524,7 @@ def _of_events(columns: Columns) -> LabelCandidate:
     return LabelCandidate(
         label=Label(name),
         rate=1.0,
-        reason="label: no column can be one, so every row is an event that happened (1); negatives are sampled",
+        reason="no column can be one, so every row is an event that happened (1); negatives are sampled",
         doubt="no column can be the label, so every row was taken for a positive event: the recipe needs [negatives], "
         "which draw items that the user never used; if a column tells the outcome, give it as label",
     )
@@ -587,10 +593,10 @@ def _guess_field(guesser: FieldGuesser, column: ColumnProfile, vector: str | Non
     name = column.name
     if vector is not None and column.dtype.is_float():
         note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        return Guess(Numeric(name, role=role_of(vector)[0]), note)
+        return Guess(Numeric(name, role=role_of(vector).role), note)
     if f"{name}[0]" in guesser.columns and vector_length(column.cells) is not None:
         return Guess(None, "a vector, each number of which is a field below")
-    return guesser.guess(column, role_of(name)[0])
+    return guesser.guess(column, role_of(name).role)
 
 
 def _mark_times(
