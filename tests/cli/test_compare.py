@@ -6,6 +6,8 @@ import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
+from fieldwise.evaluation.lists import LIST_MEASURES
+
 
 @pytest.fixture
 def lr(recipe):
@@ -65,15 +67,18 @@ def test_rankings_stand_below_the_figures(fieldwise, recipe, lr):
         "ranking by user and item: 9 users, all 7 items; mean of 1 seed [95 % interval] for other users"
         in out
     )
-    for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 minus mine's", "popularity"):
+    for word in ("HR@3", "NDCG@3", "recall@3", "NDCG@3 minus mine's", "popularity", "lists of 3"):
         assert word in out
+    assert "shared by two users" in out
     (board,) = json.loads(fieldwise(*ask, "--json")[1])["boards"]
     (ranking,) = board["rankings"]
     assert {line["recipe"] for line in ranking["lines"]} == {str(recipe), str(lr), "popularity"}
     assert (ranking["k"], ranking["users"], ranking["items"]) == (3, 9, 7)
+    assert set(ranking["lines"][0]["lists"]) == set(LIST_MEASURES)
     drawn = fieldwise(*ask, "--candidates", 2, "--users", 5)[1]
     assert "5 of 9 users (seed 0), 2 items sampled of 7 (seed 0), plus those they liked" in drawn
     assert "Metrics on sampled candidates are higher" in drawn
+    assert "shared by two users" not in drawn
 
 
 def test_wrong_options_are_one_sentence(subtests, fieldwise, recipe, log):

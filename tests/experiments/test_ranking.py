@@ -26,7 +26,7 @@ from fieldwise.evaluation.ranking import top_k_metrics
 from fieldwise.runs import records as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
-from fieldwise.runs.records import RunContext, Store, recorded_runs
+from fieldwise.runs.records import LISTS, RunContext, Store, recorded_runs
 
 SCHEMA = Schema(
     fields=(
@@ -143,7 +143,7 @@ def test_popularity_counts_liked_training_rows(log, prepared):
     expected = by_hand(
         log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]])
     )
-    result = top_k_metrics(task.by_popularity(), task.user, task.users, 3)
+    result = top_k_metrics(task.by_popularity().place, task.user, task.users, 3)
     np.testing.assert_allclose(result["ndcg"], [one[1] for one in expected.values()])
 
 
@@ -164,7 +164,7 @@ def test_a_case_by_hand():
     )
     # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
     assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
-    assert task.by_popularity().tolist() == [2]
+    assert task.by_popularity().place.tolist() == [2]
     words = "1 users, all 3 items, without those the user liked in training and validation rows"
     assert (
         task.sentence()
@@ -221,7 +221,7 @@ def test_equal_scores_are_ranked_at_random(prepared):
     places = []
     for seed in range(60):
         other = RankingTask(prepared, SCHEMA, RankingSettings(seed=seed))
-        places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).mean())
+        places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).place.mean())
     sizes = [len(task.candidates(number)) for number in range(task.users)]
     assert np.mean(places) == pytest.approx((np.mean(sizes) + 1) / 2, rel=0.1)
 
@@ -297,6 +297,35 @@ def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
     assert len(ranking_boards({"a": [ranked], "b": [other]})) == 2
 
 
+def test_lists_are_the_best_candidates_of_each_user(prepared, bundle):
+    task = RankingTask(prepared, SCHEMA, RankingSettings())
+    ranked = rank_items(bundle, task)
+    lists = ranked.lists
+    for number in range(task.users):
+        listed = lists.model[number][lists.model[number] >= 0]
+        assert (
+            sorted(listed) == task.candidates(number).tolist()
+        )  # fewer than are kept: all of them
+        own = ranked.user == number
+        assert [listed.tolist().index(row) + 1 for row in task.place[own]] == ranked.place[
+            own
+        ].tolist()
+    (board,) = ranking_boards({"random": [ranked, ranked]}, k=4)
+    lines = {line.recipe: line for line in board.lines}
+    first = np.unique(lists.model[:, :4])
+    assert lines["random"].lists["coverage"] == len(first) / task.items.height
+    popular = np.unique(lists.popular[:, :4])
+    assert lines[POPULARITY].lists["coverage"] == len(popular) / task.items.height
+    assert lines[POPULARITY].check is None
+    assert {row[0] for row in board.lists_table({"random": "r"}).rows} == {"r", POPULARITY}
+
+    short = dataclasses.replace(lists, model=lists.model[:, :3], popular=lists.popular[:, :3])
+    none_kept = dataclasses.replace(ranked, lists=None)
+    for old in (dataclasses.replace(ranked, lists=short), none_kept):
+        (board,) = ranking_boards({"old": [ranked, old]}, k=4)
+        assert next(line.lists for line in board.lines if line.recipe == "old") == {}
+
+
 def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     trained = []
     real = module.train_recipe
@@ -313,12 +342,16 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
     ][0]
     assert trained == ["fm.toml"] * 2
     assert again.ranked.place.tolist() == with_rankings.ranked.place.tolist()
+    for name in LISTS:
+        kept = getattr(again.ranked.lists, name)
+        np.testing.assert_array_equal(kept, getattr(with_rankings.ranked.lists, name))
     assert again.about["test"] == plain.about["test"]
     # a run with rankings is reused where none are requested
     recorded_runs([recipe], [0], **options)
     assert trained == ["fm.toml"] * 2
     recorded_runs([recipe], [0], ranking=RankingSettings(keep_seen=True, candidates=2), **options)
     assert trained == ["fm.toml"] * 3
+    assert store.get(again.folder.name).ranked.lists is None  # of items sampled for each user
     assert len(list(again.folder.glob("ranking.*.npz"))) == 1
     file = next(again.folder.glob("ranking.*.npz"))
     file.write_bytes(b"no longer")

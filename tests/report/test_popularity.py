@@ -12,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 from fieldwise import AFM, Categorical, Label, Numeric, RandomSplit, Schema
 from fieldwise.display import Table
+from fieldwise.evaluation.lists import LIST_MEASURES
 from fieldwise.report import popularity
 from fieldwise.report.page import Caution, Scored
 from fieldwise.report.popularity import popularity_section
@@ -151,7 +152,10 @@ def test_the_section_says_how_both_order_the_test_rows(made):
     scores = run.test["click"].score, [liked.get(item, 0) for item in test["item"]]
     areas = [roc_auc_score(test["click"], score) for score in scores]
     model, popular = (f"{100 * area:.0f} times" for area in areas)
-    assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-1]
+    assert f"positive one higher {model} of 100, and popularity {popular}." in blocks[-2]
+    assert [row[0] for row in blocks[-1].rows] == [
+        measure.title for measure in LIST_MEASURES.values()
+    ]
 
 
 def test_an_omitted_section_names_its_reason(subtests, made):

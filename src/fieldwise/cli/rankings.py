@@ -30,7 +30,10 @@ class RankingOptions:
     """Options of the ranking metrics in `compare` and `evaluate`."""
 
     ranking: Annotated[
-        bool, Option(help="Also rank items for the users of the test rows: HR, NDCG, recall.")
+        bool,
+        Option(
+            help="Also rank items for the users of the test rows: HR, NDCG, recall; how lists differ."
+        ),
     ] = False
     k: Annotated[int | None, Option(min=1, help="With --ranking: K, the cutoff. Default: 10.")] = (
         None
@@ -104,6 +107,13 @@ def show_rankings(
         screen.print(f"\n{board.sentence}; {interval}")
         table = board.table(names)
         show.print_table(table.columns, table.rows, right=True)
+        if any(line.lists for line in board.lines):
+            lists = board.lists_table(names)
+            show.print_table(lists.columns, lists.rows, right=True)
+        for line in board.lines:
+            if line.check is not None:
+                recipe = (names or {}).get(line.recipe, line.recipe)
+                screen.print(f"CHECK: {recipe}: {line.check}")
         if board.candidates is not None:
             screen.print(SAMPLED_CANDIDATES)
         if board.lines[0].recipe == POPULARITY:

@@ -10,10 +10,17 @@ from fieldwise.display import Table
 from fieldwise.errors import DataError, FieldwiseError
 from fieldwise.evaluation import auc
 from fieldwise.evaluation.bootstrap import percentile_interval
+from fieldwise.evaluation.lists import LIST_MEASURES, list_measures, same_list_sentence
 from fieldwise.evaluation.words import of_100
 from fieldwise.report.page import Block, Caution, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
-from fieldwise.runs.ranking import RankingSettings, RankingTask, rank_items, ranking_obstacle
+from fieldwise.runs.ranking import (
+    RankedLists,
+    RankingSettings,
+    RankingTask,
+    rank_items,
+    ranking_obstacle,
+)
 from fieldwise.schema import Label
 
 TITLE = "Compared with the popularity baseline"
@@ -23,6 +30,11 @@ MAX_RANKED_ITEMS = 5000
 """Of a user, besides the liked ones."""
 MAX_SCORED_PAIRS = 1_000_000
 """Approximate number of scored pairs of users and items."""
+LISTS_NOTE = (
+    "Over the same users: the share of items that some list shows, the share of shown items that the tenth of items "
+    "shown most often has, the mean share in common of two users' lists, and the mean of -log2 of a shown item's "
+    "share of positive training rows."
+)
 USERS_RANGE = 50, 500
 """The least and the greatest number of users, whatever their items."""
 
@@ -63,10 +75,29 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
     findable = np.minimum(np.bincount(ranked.user), K)
     of_model = np.bincount(ranked.user, ranked.place <= K) / findable
     of_popular = np.bincount(ranked.user, ranked.popular <= K) / findable
-    return Section(
-        TITLE,
-        [*_blocks(of_model, of_popular, task, seed), _auc_sentence(run, task, item, label)],
-    )
+    blocks = _blocks(of_model, of_popular, task, seed)
+    blocks.append(_auc_sentence(run, task, item, label))
+    if ranked.lists is not None:
+        blocks += _lists_blocks(ranked.lists)
+    return Section(TITLE, blocks)
+
+
+def _lists_blocks(lists: RankedLists) -> list[Block]:
+    """How the lists of users differ, in a table, and a caution if most users get the same one."""
+    of_model = lists.exposure(K)
+    of_popular = lists.exposure(K, popular=True)
+    assert of_model is not None, "more than K items of each list are kept"
+    assert of_popular is not None, "likewise"
+    model = list_measures([of_model])
+    popular = list_measures([of_popular])
+    rows = []
+    for name, measure in LIST_MEASURES.items():
+        rows.append([measure.title, measure.text(model[name]), measure.text(popular[name])])
+    table = Table([f"lists of the first {K}", "model", "popularity"], rows, note=LISTS_NOTE)
+    sentence = same_list_sentence([of_model])
+    if sentence is None:
+        return [table]
+    return [Caution(f"CHECK: {sentence}."), table]
 
 
 def _omitted(why: str) -> Section:

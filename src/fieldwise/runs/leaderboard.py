@@ -14,6 +14,7 @@ from fieldwise.display import Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.bootstrap import Estimate, estimate, resampled, resampled_means
 from fieldwise.evaluation.interval import Interval
+from fieldwise.evaluation.lists import LIST_MEASURES, Exposure, list_measures, same_list_sentence
 from fieldwise.evaluation.metrics import METRICS, compared, shown_name
 from fieldwise.evaluation.ranking import TOP_K, delong, top_k_metrics
 from fieldwise.runs.ranking import Ranked
@@ -257,6 +258,10 @@ class RankingLine:
     by_seed: Mapping[str, tuple[float, ...]]  # the means over users, in the order of the seeds
     # differences from the baseline; None for the baseline itself
     against: Mapping[str, Estimate] | None
+    # measures of the lists of the first k items, means over seeds; empty without the runs' lists
+    lists: Mapping[str, float | None]
+    # what is wrong if most users get the same list
+    check: str | None
 
     def gain(self, metric: str) -> Estimate | None:
         """The difference from the baseline in a metric; None for the baseline."""
@@ -280,6 +285,15 @@ class RankingBoard(_Leaderboard):
         """Each recipe's metrics and its gain over the baseline, with intervals; `names` has other names of recipes."""
         heads = {metric: f"{TOP_K_NAMES[metric]}@{self.k}" for metric in TOP_K}
         return Table(*_common_cells(self, heads, MAIN_RANKING_METRIC, Interval.text, names or {}))
+
+    def lists_table(self, names: Mapping[str, str] | None = None) -> Table:
+        """The measures of each recipe's lists; `names` as for `table`."""
+        rows = []
+        for line in self.lines:
+            cells = [measure.text(line.lists.get(name)) for name, measure in LIST_MEASURES.items()]
+            rows.append([(names or {}).get(line.recipe, line.recipe), *cells])
+        titles = [measure.title for measure in LIST_MEASURES.values()]
+        return Table([f"lists of {self.k}", *titles], rows)
 
 
 def leaderboards(
@@ -542,11 +556,18 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
     comparison = Comparison(values=values, draws=draws)
     lines = []
     for name in ranks:
+        is_popularity = name == POPULARITY
+        exposures = _exposures([first] if is_popularity else runs[name], k, popular=is_popularity)
+        check = None
+        if exposures and not is_popularity:
+            check = same_list_sentence(exposures)
         line = RankingLine(
             recipe=name,
             metrics=comparison.metrics(name),
             by_seed=comparison.by_seed(name),
             against=None if name == base else comparison.gains(name, base),
+            lists=list_measures(exposures) if exposures else {},
+            check=check,
         )
         lines.append(line)
     lines.sort(key=lambda line: line.metrics[MAIN_RANKING_METRIC].value, reverse=True)
@@ -560,3 +581,16 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
         replicates=replicates,
         lines=tuple(lines),
     )
+
+
+def _exposures(rankings: Sequence[Ranked], k: int, *, popular: bool) -> list[Exposure]:
+    """The exposure by each seed's lists of k items; none if one has no such lists."""
+    exposures = []
+    for ranked in rankings:
+        exposure = None
+        if ranked.lists is not None:
+            exposure = ranked.lists.exposure(k, popular=popular)
+        if exposure is None:
+            return []
+        exposures.append(exposure)
+    return exposures

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,10 +20,11 @@ from fieldwise.data.prepare.ordering import latest_values, times_of
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.errors import Argument, ConfigError, DataError
+from fieldwise.evaluation.lists import Exposure
 from fieldwise.evaluation.ranking import places
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_columns
-from fieldwise.scoring.items import ItemTable
+from fieldwise.scoring.items import ItemTable, top_k_indices
 from fieldwise.scoring.ranker import Ranker
 
 USER = "user"
@@ -31,6 +32,10 @@ ITEM = "item"
 ROW = "row"
 USER_NUMBER = "user number"
 ITEM_ROW = "item row"
+LISTED_ITEMS = 100
+"""The longest list of a user that is kept, to measure lists of any cutoff up to it."""
+NO_ITEM = -1
+"""In place of an item where a list is shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +84,13 @@ def ranking_obstacle(schema: Schema) -> str:
             "set the fields' roles"
         )
     return ""
+
+
+class Ranks(NamedTuple):
+    """The ranks of test positives among their user's candidates, from 1 [P], and each user's best items [U, L]."""
+
+    place: np.ndarray
+    lists: np.ndarray
 
 
 class RankingTask:
@@ -224,30 +236,65 @@ class RankingTask:
             f"ranking by {self.columns[USER]} and {self.columns[ITEM]}: {users}, {items}{exclusion}"
         )
 
-    def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """The ranks of test positives among their user's candidates, from 1 [P], by the scores of a user and items."""
+    def ranks(self, scores: Callable[[int, np.ndarray], np.ndarray]) -> Ranks:
+        """Ranks and lists by the scores of a user and items."""
         ranks = np.empty(len(self.user), np.int64)
+        lists = np.full((self.users, min(LISTED_ITEMS, self.items.height)), NO_ITEM, np.int32)
         for number in range(self.users):
             candidates = self.candidates(number)
             positives = self._positives(number)
             numbers = np.searchsorted(candidates, self.place[positives])
-            ranks[positives] = places(scores(number, candidates), numbers, self.tie[candidates])
-        return ranks
+            of_candidates = scores(number, candidates)
+            tie = self.tie[candidates]
+            ranks[positives] = places(of_candidates, numbers, tie)
+            best = candidates[top_k_indices(of_candidates, lists.shape[1], tie)]
+            lists[number, : len(best)] = best
+        return Ranks(ranks, lists)
 
-    def by_popularity(self) -> np.ndarray:
+    def by_popularity(self) -> Ranks:
         """The ranks by popularity (number of positive training rows), as a baseline."""
         return self.ranks(lambda _, rows: self.likes[rows])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class RankedLists:
+    """Each user's best items, by their numbers in the catalogue.
+
+    Args:
+        model: those by the bundle [U, L]; -1 after the end of a shorter list.
+        popular: those by popularity, likewise.
+        likes: number of positive training rows of each item [N].
+    """
+
+    model: np.ndarray
+    popular: np.ndarray
+    likes: np.ndarray
+
+    def exposure(self, k: int, *, popular: bool = False) -> Exposure | None:
+        """The exposure of the first k items of each list; None if the lists that were kept are shorter."""
+        lists = self.popular if popular else self.model
+        if min(k, len(self.likes)) > lists.shape[1]:
+            return None
+        first = lists[:, :k]
+        is_item = first != NO_ITEM
+        exposure = Exposure(self.likes)
+        exposure.add(first[is_item], is_item.sum(1))
+        return exposure
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Ranked:
-    """The ranks of the test positives by a bundle and by popularity."""
+    """The ranks of the test positives by a bundle and by popularity, and the lists of users.
+
+    There are no lists where items are sampled for each user, nor in runs of earlier versions.
+    """
 
     place: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
     popular: np.ndarray  # the same by popularity
     user: np.ndarray  # the user of each, from 0 [P]
     # plain values: settings, the task's digest and description, numbers of users and items
     about: Mapping[str, Any]
+    lists: RankedLists | None = None
 
     @property
     def users(self) -> int:
@@ -273,8 +320,13 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
         "all_users": task.all_users,
         "items": task.items.height,
     }
+    model = task.ranks(scores)
+    popular = task.by_popularity()
+    lists = None
+    if task.settings.candidates is None or task.settings.candidates >= task.items.height:
+        lists = RankedLists(model=model.lists, popular=popular.lists, likes=task.likes)
     return Ranked(
-        place=task.ranks(scores), popular=task.by_popularity(), user=task.user, about=about
+        place=model.place, popular=popular.place, user=task.user, about=about, lists=lists
     )
 
 

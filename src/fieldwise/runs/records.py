@@ -3,8 +3,8 @@
 A run is a folder `KEY` of the store (`fieldwise.storage.artifact`) with `record.json` (the recipe's
 settings, `TrainingResult.facts` and the environment) and `test.HASH.npz`: the test rows' labels `y`
 [N] and scores `score` [N] of the main label, logits or predicted numbers within the label's range.
-With a ranking, `ranking.HASH.npz` has the ranks of the test positives. `recorded_runs` reuses
-stored runs, and trains and stores the others.
+With a ranking, `ranking.HASH.npz` has the ranks of the test positives, and `lists.HASH.npz` the
+lists of users. `recorded_runs` reuses stored runs, and trains and stores the others.
 """
 
 import contextlib
@@ -34,7 +34,14 @@ from fieldwise.runs.default_settings import RULES_VERSION
 from fieldwise.runs.environment import commit, environment
 from fieldwise.runs.inputs import Inputs, data_inputs
 from fieldwise.runs.pipeline import TrainingResult, train_recipe
-from fieldwise.runs.ranking import Ranked, RankingSettings, RankingTask, check_ranking, rank_items
+from fieldwise.runs.ranking import (
+    Ranked,
+    RankedLists,
+    RankingSettings,
+    RankingTask,
+    check_ranking,
+    rank_items,
+)
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
@@ -45,13 +52,15 @@ from fieldwise.training.callbacks import Callback
 from fieldwise.training.checkpoint import CheckpointFolder
 
 WAIT_SECONDS = 5.0
+LISTS = ("model", "popular", "likes")
+"""The arrays of `RankedLists`."""
 ABOUT = "record.json"
 RUN = ArtifactKind(
     name="run",
     manifest=ABOUT,
     format=2,
     oldest=2,
-    parts={"test": "npz", "ranking": "npz"},
+    parts={"test": "npz", "ranking": "npz", "lists": "npz"},
     damage=DataError,
     remedy="remove the folder, and run again",
     origin="give a folder of a store of runs",
@@ -101,7 +110,12 @@ class RunRecord:
         if "ranking" not in self.about:
             return None
         place, popular, user = self._arrays("ranking", ("place", "popular", "user"))
-        return Ranked(place=place, popular=popular, user=user, about=self.about["ranking"])
+        about = self.about["ranking"]
+        lists = None
+        assert self.saved is not None, "a record without its rows was read"
+        if "lists" in self.saved.parts:
+            lists = RankedLists(**dict(zip(LISTS, self._arrays("lists", LISTS), strict=True)))
+        return Ranked(place=place, popular=popular, user=user, about=about, lists=lists)
 
     def _arrays(self, part: str, arrays: Sequence[str]) -> list[np.ndarray]:
         assert self.saved is not None, "a record without its rows was read"
@@ -189,6 +203,8 @@ class Store:
                     "ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user)
                 )
                 facts["ranking"] = ranked.about
+                if ranked.lists is not None:
+                    writer.add("lists", _packed(**vars(ranked.lists)))
             saved = writer.finish(**facts)
         return RunRecord(self.folder / key, saved.about, saved=saved)
 

@@ -1,0 +1,163 @@
+"""Measures of users' lists together: whether they show much of the catalogue, and differ from user to user.
+
+Letters: U users, N items, S shown items of all lists.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+MOST_OVERLAP_ABOVE_CHANCE = 0.5
+"""Of (overlap - chance) / (1 - chance), beyond which most users get the same list."""
+LEAST_USERS_TO_CHECK = 10
+
+
+class Exposure:
+    """How often users' lists show each of N items, by which all measures of lists are computed.
+
+    Args:
+        popularity: number of (positive training) rows of each item, [N].
+
+    Attributes:
+        users: number U of lists that have an item.
+        shown: number of lists that show each item, [N].
+        weight: sum over the lists that show an item of 1 / sqrt(length), [N].
+
+    >>> exposure = Exposure([5, 2, 1, 0])
+    >>> exposure.add([0, 1, 0, 2], [2, 2])
+    >>> {name: measure.of(exposure) for name, measure in LIST_MEASURES.items() if name != "novelty"}
+    {'coverage': 0.75, 'top_tenth': 0.5, 'overlap': 0.5}
+    """
+
+    def __init__(self, popularity: ArrayLike) -> None:
+        self.popularity = np.asarray(popularity, np.float64)
+        self.users = 0
+        self.shown = np.zeros(len(self.popularity), np.int64)
+        self.weight = np.zeros(len(self.popularity))
+
+    def add(self, items: ArrayLike, lengths: ArrayLike) -> None:
+        """Count lists: their items by number, one list after the other [S], and the length of each list.
+
+        A list has an item once at most; an empty list does not count.
+        """
+        numbers = np.asarray(items, np.int64)
+        length = np.asarray(lengths, np.int64)
+        length = length[length > 0]
+        weight_S = np.repeat(1 / np.sqrt(length), length)
+        self.users += len(length)
+        self.shown += np.bincount(numbers, minlength=len(self.shown))
+        self.weight += np.bincount(numbers, weight_S, minlength=len(self.weight))
+
+    @property
+    def items_shown(self) -> int:
+        """The number of items that some list shows."""
+        return int((self.shown > 0).sum())
+
+    @property
+    def chance(self) -> float:
+        """The overlap to expect of lists of these lengths whose items are drawn at random: of length k, k / N."""
+        return float((self.weight.sum() / max(self.users, 1)) ** 2 / len(self.weight))
+
+
+def coverage(exposure: Exposure) -> float:
+    """Catalogue coverage: the share of the N items that some list shows."""
+    return exposure.items_shown / len(exposure.shown)
+
+
+def top_tenth(exposure: Exposure) -> float:
+    """The share of the S shown items that the ceil(N / 10) most shown items have; .1 if all are shown equally often."""
+    tenth = math.ceil(len(exposure.shown) / 10)
+    most_shown = np.sort(exposure.shown)[::-1][:tenth]
+    return float(most_shown.sum() / max(exposure.shown.sum(), 1))
+
+
+def overlap(exposure: Exposure) -> float | None:
+    """The mean over pairs of users of |A and B| / sqrt(|A| |B|), the share in common of lists of equal length.
+
+    As all pairs' sum is the squared norm of the users' summed unit vectors, it is
+    (sum of weight^2 - U) / (U (U - 1)): no pair is visited. None for a single user.
+    """
+    users = exposure.users
+    if users < 2:
+        return None
+    return float((np.square(exposure.weight).sum() - users) / (users * (users - 1)))
+
+
+def novelty(exposure: Exposure) -> float | None:
+    """The mean over the S shown items of -log2 p in bits, p = (n + 1) / (sum of n + N) for popularity n.
+
+    Self-information (Zhou et al., PNAS 107(10), 2010), with a row added to each item.
+    """
+    if not exposure.users:
+        return None
+    rows = exposure.popularity + 1
+    bits = -np.log2(rows / rows.sum())
+    return float(np.average(bits, weights=exposure.shown))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListMeasure:
+    """A measure of users' lists: how it is called, computed and written.
+
+    Args:
+        name: its key in dictionaries of measures.
+        title: its name in tables.
+        of: its value by the exposure; None where it is undefined.
+        is_share: whether it is written in per cent.
+    """
+
+    name: str
+    title: str
+    of: Callable[[Exposure], float | None]
+    is_share: bool = True
+
+    def text(self, value: float | None) -> str:
+        """A value as a cell of a table."""
+        if value is None:
+            return "-"
+        return f"{100 * value:.1f} %" if self.is_share else f"{value:.2f} bits"
+
+
+LIST_MEASURES: dict[str, ListMeasure] = {
+    measure.name: measure
+    for measure in (
+        ListMeasure(name="coverage", title="catalogue shown", of=coverage),
+        ListMeasure(name="top_tenth", title="exposure of the top tenth", of=top_tenth),
+        ListMeasure(name="overlap", title="shared by two users", of=overlap),
+        ListMeasure(name="novelty", title="novelty", of=novelty, is_share=False),
+    )
+}
+"""All measures of lists by name, in the order of tables."""
+
+
+def list_measures(exposures: Sequence[Exposure]) -> dict[str, float | None]:
+    """All measures by name, each the mean over seeds' exposures; None where one of these has none."""
+    means: dict[str, float | None] = {}
+    for name, measure in LIST_MEASURES.items():
+        values = [measure.of(exposure) for exposure in exposures]
+        known = [value for value in values if value is not None]
+        means[name] = float(np.mean(known)) if known and len(known) == len(values) else None
+    return means
+
+
+def same_list_sentence(exposures: Sequence[Exposure]) -> str | None:
+    """What is wrong where most users get the same list, by the mean over seeds; None where lists differ.
+
+    That is where the overlap is more than half-way from that of random lists to 1, so that a short
+    catalogue, of which any two lists share much, does not count.
+    """
+    shared = list_measures(exposures)["overlap"]
+    chance = float(np.mean([exposure.chance for exposure in exposures]))
+    first = exposures[0]
+    if shared is None or first.users < LEAST_USERS_TO_CHECK:
+        return None
+    if shared - chance <= MOST_OVERLAP_ABOVE_CHANCE * (1 - chance):
+        return None
+    return (
+        f"most users get nearly the same list: two of them share {100 * shared:.0f} % of its items, where random lists "
+        f"would share {100 * chance:.0f} %, and {first.users:,} users are shown {first.items_shown:,} of "
+        f"{len(first.shown):,} items; compare a model with another one, or add fields of users and items"
+    )
