@@ -12,6 +12,7 @@ import polars as pl
 from benchmarks.case import Case, Contender, Settings, Target
 from benchmarks.criteo import TIME, blocks
 from benchmarks.log import FRAPPE_SIZES, Log, random_log
+from fieldwise.bundle.about import About
 from fieldwise.bundle.bundle import Bundle, sample_rows
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.models import AutoInt, parameter_count
@@ -197,7 +198,7 @@ def save_bundle(raw: Path, folder: Path, log: Log) -> None:
     frame = pl.read_parquet(raw)
     encoder = Encoder.fit(frame, schema)
     network = build_network(MODEL, encoder.layout, 0).eval()
-    about = {"run": {"parameters": parameter_count(network)}}
+    about = About(run={"parameters": parameter_count(network)})
     Bundle(schema, encoder, MODEL, network, sample_rows(schema, frame), about).save(
         folder, overwrite=True
     )

@@ -26,4 +26,4 @@ def random_bundle(
         generator = torch.Generator().manual_seed(seed)
         for p in network.parameters():
             p.normal_(std=std, generator=generator)
-    return Bundle(schema, encoder, settings, network, **({"samples": frame, "about": {}} | more))
+    return Bundle(schema, encoder, settings, network, **({"samples": frame} | more))

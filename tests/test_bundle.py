@@ -29,6 +29,7 @@ from fieldwise import (
     Sequence,
 )
 from fieldwise.bundle import bundle as module
+from fieldwise.bundle.about import About, RecipeFacts
 from fieldwise.bundle.bundle import BUNDLE, bundle_digest, sample_rows
 from fieldwise.models import MODELS, ModelSettings
 from fieldwise.scoring.batches import SCORING_BATCH
@@ -65,7 +66,9 @@ def log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
 
 def make(settings: ModelSettings | None = None, seed: int = 0, schema: Schema = SCHEMA) -> Bundle:
     settings = settings or AFM(embedding_dim=4, attention_dim=3)
-    about = {"recipe": {"name": "x"}, "n": 3, "shares": (0.5, 0.25)}
+    about = About(
+        recipe=RecipeFacts(name="x", settings={}), further={"n": 3, "shares": (0.5, 0.25)}
+    )
     return random_bundle(
         settings, schema, log(), seed=seed + 100, std=0.5, samples=log().head(5), about=about
     )
@@ -103,7 +106,8 @@ def test_a_bundle_comes_back_equal_to_the_bit(subtests, tmp_path):
                 bundle.settings,
                 bundle.encoder,
             )
-            assert loaded.about == {"recipe": {"name": "x"}, "n": 3, "shares": [0.5, 0.25]}
+            assert loaded.about.recipe == RecipeFacts(name="x", settings={})
+            assert loaded.about.further == {"n": 3, "shares": [0.5, 0.25]}
             assert loaded.samples.equals(bundle.samples)
             assert not loaded.network.training
             before, after = bundle.network.state_dict(), loaded.network.state_dict()
@@ -352,7 +356,7 @@ def test_a_bundle_is_replaced_only_when_asked(saved):
 
 def test_about_that_is_no_json_is_never_written(tmp_path):
     with pytest.raises(ValueError, match="JSON compliant"):
-        dataclasses.replace(make(), about={"auc": float("nan")}).save(tmp_path / "b")
+        dataclasses.replace(make(), about=About(run={"auc": float("nan")})).save(tmp_path / "b")
     assert not list(tmp_path.rglob("bundle.json"))
 
 

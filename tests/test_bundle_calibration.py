@@ -67,10 +67,10 @@ def test_a_calibration_is_fitted_to_the_first_rows_and_measured_on_all():
     )
     assert fitted.calibration["click"].slope == pytest.approx(regression.coef_[0, 0], rel=1e-3)
     assert notes == []
-    facts = fitted.about["calibration"]
-    assert (facts["fitted_on"], facts["rows"], list(facts["figures"])) == ("early", 300, [*rows])
+    facts = fitted.about.calibration
+    assert (facts.fitted_on, facts.rows, list(facts.figures)) == ("early", 300, [*rows])
     again = calibrate(fitted, rows, "isotonic")
-    assert again.about["calibration"]["method"] == "isotonic"
+    assert again.about.calibration.method == "isotonic"
     plain = without_calibration(again)
     assert (plain.calibration, plain.about) == ({}, bundle.about)
 

@@ -118,9 +118,7 @@ def test_the_blocks_of_a_page_run_and_print_what_it_says(page, tmp_path, monkeyp
     monkeypatch.delenv("FIELDWISE_TOKEN", raising=False)
     run_page(page, tmp_path, monkeypatch, request, slow=False)
     if page == README:
-        assert (
-            Bundle.load(tmp_path / "bundle").about["recipe"]["settings"]["split"]["kind"] == "time"
-        )
+        assert Bundle.load(tmp_path / "bundle").about.recipe.settings["split"]["kind"] == "time"
         scores = pl.read_csv(tmp_path / "scores.csv")
         assert scores.height == 300
         assert scores["prediction"].is_between(0, 1).all()

@@ -150,7 +150,7 @@ def test_predictions_are_one_score_in_three_forms(fitted: Recommender) -> None:
     np.testing.assert_allclose(probability.sum(axis=1), 1, rtol=1e-12)
     assert fitted.predict(FUTURE).tolist() == (logit >= 0).astype(int).tolist()
     assert fitted.classes_.tolist() == [0, 1]
-    assert fitted.bundle_.about["counts"] == {
+    assert fitted.bundle_.about.counts == {
         "dropped_by_label": 0,
         "train_rows": 2160,
         "valid_rows": 240,
@@ -172,7 +172,7 @@ def test_text_labels_and_dropped_rows() -> None:
     label = Label("answer", positive_values=("yes",), drop_values=("unknown",))
     schema = Schema(fields=FIELDS, label=label, time="timestamp")
     recommender = Recommender(schema, LR(), training=QUICK).fit(PAST, answer.to_numpy())
-    assert recommender.bundle_.about["counts"]["dropped_by_label"] == 2
+    assert recommender.bundle_.about.counts["dropped_by_label"] == 2
     with pytest.warns(UserWarning, match="rows dropped|were trained on") as heard:
         assert recommender.evaluate(PAST, answer)["rows"] == 2398
     said = [str(one.message) for one in heard]
@@ -226,7 +226,7 @@ def test_rows_in_both_parts_are_reported(capsys) -> None:
     bare = Schema(fields=FIELDS, label=Label("liked"))
     model = Recommender(bare, LR(), training=QUICK, verbose=True).fit(twice)
     assert "of 480 validation rows" in capsys.readouterr().err
-    assert model.bundle_.about["counts"]["valid_rows_in_train"] > 300
+    assert model.bundle_.about.counts["valid_rows_in_train"] > 300
 
 
 def test_the_default_model_is_that_of_init() -> None:
@@ -279,9 +279,7 @@ def test_implicit_logs_get_negatives() -> None:
         user="user_id", item="item_id", item_columns=columns, parts=("train", "valid")
     )
     counts = (
-        Recommender(SCHEMA, LR(), training=QUICK, negatives=ask)
-        .fit(positives)
-        .bundle_.about["counts"]
+        Recommender(SCHEMA, LR(), training=QUICK, negatives=ask).fit(positives).bundle_.about.counts
     )
     assert counts["negatives_drawn"] == 2 * positives.height
     assert counts["train_rows"] + counts["valid_rows"] == 3 * positives.height

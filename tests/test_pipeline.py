@@ -67,8 +67,8 @@ def assert_whole(prepared, run, tmp_path: Path) -> None:
     assert ("best_possible" in record) == (run.best_possible is not None)
     assert (record["recipe"], record["epochs"], record["stopped"]) == (run.recipe.name, 1, "epochs")
     assert record["model"] == model_to_dict(run.recipe.model)
-    assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))
-    assert loaded.about["recipe"]["name"] == run.recipe.name
+    assert loaded.about.run["test"] == pytest.approx(dict(run.test))
+    assert loaded.about.recipe.name == run.recipe.name
 
 
 FEW = {"simulated/lr", "simulated/afm", "simulated/din", "simulated/inttower", "simulated/widedeep"}

@@ -223,8 +223,8 @@ def test_a_recommender_trains_again_and_says_so():
         ).fit(X, y)
         for refit in (False, True)
     )
-    assert both.bundle_.about["refit"]["rows"] == len(FRAME)
-    assert "refit" not in plain.bundle_.about
+    assert both.bundle_.about.refit["rows"] == len(FRAME)
+    assert plain.bundle_.about.refit is None
     assert both.history_.best.metrics == plain.history_.best.metrics
     assert not np.array_equal(both.decision_function(X), plain.decision_function(X))
     assert both.bundle_.encoder.layout.num_rows >= plain.bundle_.encoder.layout.num_rows

@@ -101,4 +101,4 @@ def test_several_labels_from_recipe_to_bundle(tmp_path):
     assert run.best_possible["auc"] == pytest.approx(roc_auc_score(y[:, 0], reference))
     record = run.record()
     assert {"auc", "bought.auc", "minutes.rmse"} <= record["test"].keys() & record["valid"].keys()
-    assert loaded.about["run"]["test"] == pytest.approx(dict(run.test))
+    assert loaded.about.run["test"] == pytest.approx(dict(run.test))

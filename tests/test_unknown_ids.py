@@ -65,7 +65,7 @@ def test_new_ids_are_said_with_an_example_of_those_learned(model):
 
 def test_a_model_whose_validation_rows_had_new_ids_expects_them():
     newer = log(first_user=500)
-    bundle = random_bundle(FM(embedding_dim=2), SCHEMA, log(), samples=newer[:32], about={})
+    bundle = random_bundle(FM(embedding_dim=2), SCHEMA, log(), samples=newer[:32])
     assert unknown_id_doubts(bundle, newer) == []
 
 

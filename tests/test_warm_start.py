@@ -338,7 +338,7 @@ def test_rows_of_an_earlier_warm_start_count_as_trained(trained, tmp_path):
     _, second = warm(trained, "training.epochs=1", "seed=5")
     second.bundle.save(tmp_path / "second")
     _, third = warm(trained, "training.epochs=1", "seed=5", f"warm_start={tmp_path / 'second'}")
-    assert third.bundle.about["run"]["test_digest"] == second.bundle.about["run"]["test_digest"]
+    assert third.bundle.about.run["test_digest"] == second.bundle.about.run["test_digest"]
     assert (third.warm_start.same_test_rows, third.warm_start.same_valid_rows) == (False, False)
 
 
@@ -384,7 +384,7 @@ def test_the_estimator_starts_from_a_bundle(trained, tmp_path):
         run.bundle.schema, AFM(embedding_dim=8), training=settings, warm_start=str(folder)
     )
     estimator.fit(frame)
-    assert "first_order.embedding.weight" in estimator.bundle_.about["warm_start"]["taken"]
+    assert "first_order.embedding.weight" in estimator.bundle_.about.warm_start["taken"]
     assert (
         np.abs(estimator.bundle_.network.first_order.embedding.weight.detach().numpy()).max() > 0.01
     )

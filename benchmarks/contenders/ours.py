@@ -134,8 +134,8 @@ def parquet(options: dict[str, Any]) -> Timed:
             raise ValueError("not every row was scored")
         return {"seconds": seconds, "rows per second": options["rows"] / seconds}
 
-    facts = Bundle.load(bundle).about
-    return turn, {"rows": options["rows"], "parameters": facts["run"]["parameters"]}
+    facts = Bundle.load(bundle).about.run_facts
+    return turn, {"rows": options["rows"], "parameters": facts["parameters"]}
 
 
 def fieldwise_encode(path: Path, folder: Path) -> int:

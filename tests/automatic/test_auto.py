@@ -423,9 +423,9 @@ def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     result = run(log)
     test = log.sort("timestamp").tail(200)
     y, z = test["liked"].to_numpy(), result.best.score(test)
-    record = result.best.about["calibration"]
-    assert set(record["figures"]) == {"validation rows", "test rows"}
-    figures = record["figures"]["test rows"]["liked"]
+    record = result.best.about.calibration
+    assert set(record.figures) == {"validation rows", "test rows"}
+    figures = record.figures["test rows"]["liked"]
     assert figures["before"]["logloss"] == pytest.approx(
         log_loss(y, 1 / (1 + np.exp(-z))), rel=1e-5
     )
@@ -458,7 +458,7 @@ def test_the_bundle_has_learned_training_and_validation_rows(made):
     assert line.model == f"{judged.model}, all rows"
     assert line.all_rows
     assert [other.model for other in result.lines if other.all_rows] == [line.model]
-    assert result.best.about["run"]["refit"]["rows"] == 1800
+    assert result.best.about.run["refit"]["rows"] == 1800
     assert line.valid == judged.valid
     text = " ".join(repr(result).split())
     assert f"the bundle is {judged.model} trained again on training and validation rows" in text
@@ -487,7 +487,7 @@ def test_without_time_for_it_the_bundle_is_of_the_training_rows(log, monkeypatch
     said: list[str] = []
     result = run_auto(log, AutoSettings(label="liked", minutes=MINUTES), said.append)
     assert result.chosen is result.judged
-    assert "refit" not in result.best.about["run"]
+    assert "refit" not in result.best.about.run
     assert not result.recipe.training.refit
     assert any(
         "LR is not trained again on training and validation rows: that takes about" in words

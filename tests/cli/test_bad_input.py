@@ -13,6 +13,7 @@ import pytest
 from forked import Command
 
 from fieldwise import Bundle, DataError
+from fieldwise.bundle.about import About
 from fieldwise.cli.signals import as_interrupts
 from fieldwise.runs.records import Store
 from fieldwise.training.settings import OPTIMIZERS
@@ -197,7 +198,7 @@ def test_a_loss_that_is_not_finite(fieldwise, recipe):
 
 
 def test_a_bundle_without_a_recipe_names_no_test_rows(fieldwise, bundle, tmp_path):
-    dataclasses.replace(Bundle.load(bundle), about={}).save(tmp_path / "bare")
+    dataclasses.replace(Bundle.load(bundle), about=About()).save(tmp_path / "bare")
     refused(fieldwise("evaluate", "bare"), "was not made by a recipe", "--data")
 
 
@@ -316,7 +317,7 @@ def test_a_model_that_cannot_be_saved_is_kept_elsewhere(fieldwise, recipe, tmp_p
     assert os.strerror(number) in err
     assert f"The trained bundle was saved in {kept}: move it from there" in err
     assert f"Bundle: {kept}" in out
-    assert Bundle.load(kept).about["recipe"]["name"] == str(recipe)
+    assert Bundle.load(kept).about.recipe.name == str(recipe)
 
     def save_nowhere(self, folder, **given):
         raise OSError(number, os.strerror(number))

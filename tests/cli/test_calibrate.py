@@ -11,6 +11,7 @@ from cli.test_bad_input import refused
 
 from fieldwise import Bundle, Recipe, prepare_recipe
 from fieldwise.cli import run
+from fieldwise.config import to_plain
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.evaluation.calibration import fit_isotonic, fit_platt
 
@@ -32,8 +33,8 @@ def trained(bundle, tmp_path_factory):
 
 
 def parts(bundle):
-    saved = Bundle.load(bundle).about["recipe"]
-    return prepare_recipe(Recipe.from_dict(saved["settings"], saved["name"]), bundle)
+    saved = Bundle.load(bundle).about.recipe
+    return prepare_recipe(Recipe.from_dict(saved.settings, saved.name), bundle)
 
 
 @pytest.mark.parametrize(("method", "fit"), [("platt", fit_platt), ("isotonic", fit_isotonic)])
@@ -43,7 +44,7 @@ def test_it_is_fitted_on_validation_rows_alone(done, own, method, fit):
     expected = fit(rows.valid.main, plain.score(rows.valid.frame))
     kept = Bundle.load(own)
     assert kept.calibration == {"click": expected}
-    record = kept.about["calibration"]
+    record = to_plain(kept.about.calibration)
     assert {k: v for k, v in record.items() if k != "figures"} == {
         "method": method,
         "fitted_on": "validation rows",
@@ -92,7 +93,7 @@ def test_a_copy_and_the_way_back(done, own):
     assert "copy has no calibration" in err
     back = Bundle.load("copy")
     assert back.calibration == {}
-    assert "calibration" not in back.about
+    assert back.about.calibration is None
     np.testing.assert_array_equal(back.predict(make_log()), Bundle.load(own).predict(make_log()))
 
 

@@ -167,7 +167,7 @@ def test_train_prints_one_json_object_and_saves_a_bundle(done, recipe, log):
     )
     assert len(lines) == 3 + record["epochs"]
     loaded = Bundle.load(Path("b"))
-    assert loaded.about["run"]["test"] == record["test"]
+    assert loaded.about.run["test"] == record["test"]
     assert loaded.score(log).shape == (400,)
 
 
@@ -191,7 +191,7 @@ def test_train_prints_a_table_for_people_and_chooses_a_folder(fieldwise, recipe)
 def test_evaluate_repeats_the_recipes_test_metrics(as_json, bundle):
     result = as_json("evaluate", bundle)
     assert result["data"] == "the recipe's test rows"
-    assert result["metrics"] == pytest.approx(Bundle.load(bundle).about["run"]["test"], abs=1e-6)
+    assert result["metrics"] == pytest.approx(Bundle.load(bundle).about.run["test"], abs=1e-6)
 
 
 def test_evaluate_on_another_table(fieldwise, done, bundle, log, tmp_path):
@@ -327,8 +327,8 @@ def test_evaluate_says_that_rows_trained_an_estimator(fieldwise, bundle, log, tm
 
 def test_evaluate_names_an_old_bundles_missing_checks(fieldwise, done, bundle, tmp_path):
     old = Bundle.load(bundle)
-    run = {k: v for k, v in old.about["run"].items() if k != "test_digest"}
-    dataclasses.replace(old, about={**old.about, "run": run}).save(tmp_path / "old")
+    run = {k: v for k, v in old.about.run.items() if k != "test_digest"}
+    dataclasses.replace(old, about=dataclasses.replace(old.about, run=run)).save(tmp_path / "old")
     out, err = done("evaluate", "old", "--json")
     assert err.startswith("not checked: ")
     assert (
@@ -720,7 +720,7 @@ def two_labels(tmp_path_factory):
 
 
 def test_train_and_evaluate_show_every_labels_metrics(fieldwise, done, recipe, two_labels, log):
-    kept = Bundle.load(two_labels).about["run"]["test"]
+    kept = Bundle.load(two_labels).about.run["test"]
     assert {"auc", "logloss", "dear.auc", "dear.logloss"} <= kept.keys()
     assert "loss" not in kept
     out = done("evaluate", two_labels, "--json")[0]

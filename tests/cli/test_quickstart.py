@@ -46,7 +46,7 @@ def test_one_command_serves_what_it_printed():
     finally:
         running.end()
     assert [(item["id"], f"{item['prediction']:.3f}") for item in items] == printed
-    assert Bundle.load(Path("q") / user[2]).about["recipe"]["name"] == f"simulated/{user[2]}"
+    assert Bundle.load(Path("q") / user[2]).about.recipe.name == f"simulated/{user[2]}"
 
 
 def test_without_the_extra_it_says_so_before_any_work(fieldwise, monkeypatch):

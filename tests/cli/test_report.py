@@ -10,6 +10,7 @@ import pytest
 from cli.test_bad_input import refused
 
 from fieldwise import Bundle
+from fieldwise.bundle.about import About
 from fieldwise.runs.records import Store
 
 SECTIONS = [
@@ -35,7 +36,7 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     assert "report written to r.html (" in err
     text = (tmp_path / "r.html").read_text()
     assert sections(text) == SECTIONS
-    auc = Bundle.load(bundle).about["run"]["test"]["auc"]
+    auc = Bundle.load(bundle).about.run["test"]["auc"]
     assert f"<dt>AUC</dt><dd>{auc:.4f}<small>" in text
     for words in (
         "By user",
@@ -46,7 +47,7 @@ def test_a_page_of_one_run(fieldwise, bundle, tmp_path):
     ):
         assert (words in text) == (words != "(saved in this bundle)")
     assert "user × item" in text
-    environment = Bundle.load(bundle).about["environment"]
+    environment = Bundle.load(bundle).about.environment
     for fact in ("machine", "commit"):
         assert f'<span>{fact}</span></th><td class="w">{environment[fact]}</td>' in text
     assert re.search(
@@ -67,7 +68,7 @@ def test_the_calibration_that_a_bundle_keeps_is_marked(fieldwise, bundle, tmp_pa
     metrics = json.loads(out)["metrics"]
     for word, name in (("AUC", "auc"), ("logloss", "logloss")):
         assert f"<dt>{word}</dt><dd>{metrics[name]:.4f}<small>" in text, "as evaluate has it"
-    before = Bundle.load(bundle).about["run"]["test"]["logloss"]
+    before = Bundle.load(bundle).about.run["test"]["logloss"]
     assert f"<span>as trained</span></th><td>{before:.4f}<small>" in text
 
 
@@ -164,8 +165,8 @@ def test_numbers_and_several_labels(fieldwise, recipe, log, tmp_path):
 def test_an_older_bundle_has_a_report_too(fieldwise, bundle, tmp_path):
     """Bundles of former versions keep no machine and no digest of their rows."""
     kept = Bundle.load(bundle)
-    about = {k: v for k, v in kept.about.items() if k not in ("environment", "history")}
-    about["run"] = {k: v for k, v in about["run"].items() if not k.endswith("_digest")}
+    run = {k: v for k, v in kept.about.run.items() if not k.endswith("_digest")}
+    about = dataclasses.replace(kept.about, environment=None, history=None, run=run)
     dataclasses.replace(kept, about=about).save(tmp_path / "old")
     assert fieldwise("report", "old", "--out", "r.html", "--quiet")[0] == 0
     text = (tmp_path / "r.html").read_text()
@@ -185,7 +186,7 @@ def test_what_is_refused(fieldwise, bundle, recipe, log, tmp_path):
     refused(fieldwise(*report, tmp_path), "is a folder: give")
     (tmp_path / "file").write_text("x")
     refused(fieldwise(*report, tmp_path / "file" / "r.html"), "choose a writable folder")
-    dataclasses.replace(Bundle.load(bundle), about={}).save(tmp_path / "bare")
+    dataclasses.replace(Bundle.load(bundle), about=About()).save(tmp_path / "bare")
     refused(
         fieldwise("report", "bare"), "was not made by a recipe", "a bundle of `fieldwise train`"
     )

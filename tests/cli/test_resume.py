@@ -40,7 +40,7 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, done, recipe, monkeypatc
         code, _, err = fieldwise("train", recipe, "--out", "b")
     assert code == 130
     assert "is in b; the same command resumes it" in err
-    interrupted = Bundle.load("b").about["run"]
+    interrupted = Bundle.load("b").about.run
     assert interrupted["stopped"] == "interrupted"
     refused(
         fieldwise("train", recipe, "--out", "b", "--set", "training.learning_rate=0.01"),
@@ -49,7 +49,7 @@ def test_a_run_that_ctrl_c_broke_off_goes_on(fieldwise, done, recipe, monkeypatc
     err = done("train", recipe, "--out", "b")[1]
     assert "resumes the unfinished run in" in err
     assert Bundle.load("b").digest == Bundle.load("whole").digest
-    assert Bundle.load("b").about["run"]["seconds"] >= SLOW, "those before the interruption count"
+    assert Bundle.load("b").about.run["seconds"] >= SLOW, "those before the interruption count"
     assert not Path(".b.unfinished").exists()
 
 

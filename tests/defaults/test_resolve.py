@@ -271,7 +271,7 @@ def test_a_recipe_of_one_s_own_follows_the_data_and_the_bundle_keeps_the_numbers
     assert recipe.defaults == "data"
     assert Recipe.from_dict(recipe.to_dict(), "own").to_dict() == recipe.to_dict()
     run = train_recipe(recipe, prepare_recipe(recipe, None))
-    kept = run.bundle.about["recipe"]["settings"]
+    kept = run.bundle.about.recipe.settings
     assert kept["defaults"] == "fixed"
     assert kept["training"]["epochs"] == 2
     assert kept["training"]["batch_size"] == 32
@@ -303,7 +303,7 @@ def test_recommender_and_recipe_choose_the_same_numbers():
         AutoInt(), TrainingSettings(epochs=1), Facts.of(prepared.train.table, SCHEMA.labels)
     )
     assert fitted.bundle_.settings == result.model
-    assert fitted.bundle_.about["estimator"]["training"]["l2"] == pytest.approx(
+    assert fitted.bundle_.about.estimator["training"]["l2"] == pytest.approx(
         dict(result.training.l2)
     )
 

@@ -112,7 +112,7 @@ def test_a_signal_ends_all_processes_and_the_run_resumes_from_its_checkpoint(clu
         _, errors = parent.communicate(timeout=300)
     assert parent.returncode == 0, errors
     assert "resumes the unfinished run in " in errors
-    assert Bundle.load(Path("b")).about["run"]["stopped"] == "epochs"
+    assert Bundle.load(Path("b")).about.run["stopped"] == "epochs"
     assert not list(Path().glob(".*unfinished"))
 
 

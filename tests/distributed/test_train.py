@@ -274,5 +274,5 @@ def test_a_signal_ends_all_processes_after_the_same_step(whom):
     assert code in (-signal.SIGTERM, 130, 1), errors
     assert "the same command resumes it" in errors
     assert "Traceback" not in errors
-    assert Bundle.load(Path("b")).about["run"]["stopped"] == "interrupted"
+    assert Bundle.load(Path("b")).about.run["stopped"] == "interrupted"
     assert len(list(Path().glob(".b.unfinished/*/*/checkpoint.json"))) == 2

@@ -35,7 +35,7 @@ def bundle(settings, label=None):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.zero_()
-    return Bundle(schema, encoder, settings, network, LOG, {})
+    return Bundle(schema, encoder, settings, network, LOG)
 
 
 def place(made, field, value):
@@ -163,7 +163,7 @@ def test_a_list_in_the_plural_are_its_values():
         network.first_order.embedding.weight.zero_()[
             2 + encoder.fitted[0].values.index("Drama")
         ] = 4.0
-    made = Bundle(schema, encoder, LR(), network, log, {})
+    made = Bundle(schema, encoder, LR(), network, log)
     assert (
         explain(made, log[:1])
         .row(0)["sentence"]

@@ -93,7 +93,7 @@ def test_the_one_pair_that_matters_is_first():
         network.embedding.weight.data[f.offset + 2 : f.offset + 4, 0] = (
             network.embedding.weight.new_tensor([-1.0, 1.0])
         )
-    bundle = Bundle(schema, encoder, FM(embedding_dim=1), network.eval(), frame, {})
+    bundle = Bundle(schema, encoder, FM(embedding_dim=1), network.eval(), frame)
     pairs = strongest_pairs(Subject.of(bundle, frame), draws=8)
     assert pairs[0]["fields"] == ["a", "b"]
     # (a - a')(b - b') over all eight background rows: 4 or -4 for the quarter that differ in both,

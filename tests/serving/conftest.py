@@ -70,7 +70,7 @@ def make(settings=TOWER, *, schema=SCHEMA, seed=0):
         torch.manual_seed(seed + 100)
         for p in network.parameters():
             p.normal_(std=0.4)
-    return Bundle(schema, encoder, settings, network, log().head(7), {})
+    return Bundle(schema, encoder, settings, network, log().head(7))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from serving.commands import serving
 from serving.conftest import SCHEMA, TOWER, catalogue, log
 
 from fieldwise import DSSM, Bundle, BundleError, ConfigError, DataError, Label, Numeric
+from fieldwise.bundle.about import About
 from fieldwise.bundle.bundle import BUNDLE
 from fieldwise.serving import Ranker, build_index, open_index
 from fieldwise.serving import index as module
@@ -150,7 +151,8 @@ def test_a_digest_is_of_what_scores(tmp_path, build):
     one, two, other = build(), build(), build(seed=1)
     assert one.digest == two.digest != other.digest
     assert (
-        dataclasses.replace(one, samples=one.samples.head(1), about={"x": 1}).digest == one.digest
+        dataclasses.replace(one, samples=one.samples.head(1), about=About(further={"x": 1})).digest
+        == one.digest
     )
     one.save(tmp_path / "b")
     assert Bundle.load(tmp_path / "b").digest == one.digest

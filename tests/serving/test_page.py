@@ -28,6 +28,7 @@ from fieldwise import (
     Numeric,
     Schema,
 )
+from fieldwise.bundle.about import About
 from fieldwise.evaluation.calibration import Platt
 from fieldwise.explain import Subject, explain
 from fieldwise.explain.attribution import pair_interactions
@@ -99,7 +100,7 @@ def test_test_metrics_in_words(ranker):
         "positive_rate": 0.58,
         "rows": 900,
     }
-    tested = dataclasses.replace(ranker, about={"run": {"test": test}})
+    tested = dataclasses.replace(ranker, about=About(run={"test": test}))
     said = client(Service(tested)).get("/v1/about").json()["model"]["quality"]
     assert len(said) == 3
     assert "higher 84 times of 100" in said[0]
@@ -128,7 +129,7 @@ def test_values_are_offered_where_they_are_few():
     )
     encoder, settings = Encoder.fit(frame, schema), FM(embedding_dim=2)
     network = build_network(settings, encoder.layout, 0, labels=1).eval()
-    bundle = Bundle(schema, encoder, settings, network, frame.head(7), {})
+    bundle = Bundle(schema, encoder, settings, network, frame.head(7))
     fields = client(Service(bundle)).get("/v1/about").json()["fields"]
     assert [field["values"] for field in fields] == [["9", "10"], None, None]
     assert [field["usual"] for field in fields] == ["9", "u0", "tv"]

@@ -57,7 +57,7 @@ def service():
     settings = FM(embedding_dim=2)
     with torch.random.fork_rng(devices=[]):
         network = build_network(settings, encoder.layout, 0, labels=1).eval()
-    return Service(Bundle(SCHEMA, encoder, settings, network, rows.drop("click"), {}))
+    return Service(Bundle(SCHEMA, encoder, settings, network, rows.drop("click")))
 
 
 ASKS = [[{"user": f"u{n % 10}"}] for n in range(20)]

@@ -263,8 +263,7 @@ def test_the_server_recommends_what_recommend_does(build, calibrated):
             bundle.settings,
             bundle.network,
             bundle.samples,
-            {},
-            {"click": calibration},
+            calibration={"click": calibration},
         )
     expected = recommend(bundle, changing, NAMES, "u4", n=30)
     latest = changing.sort("time").unique("item", keep="last").select("item", "price")

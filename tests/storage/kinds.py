@@ -14,6 +14,7 @@ from torch import nn
 
 from fieldwise import AFM, Batch, Bundle, DataError, FieldwiseError, Layout
 from fieldwise.bundle import export
+from fieldwise.bundle.about import About
 from fieldwise.data.table import EncodedTable
 from fieldwise.runs.ranking import Ranked
 from fieldwise.runs.records import Store, read_record
@@ -56,7 +57,8 @@ def load_table(folder: Path) -> int:
 
 BUNDLES = {
     number: dataclasses.replace(
-        make(AFM(embedding_dim=2, attention_dim=2), seed=number), about={"number": number}
+        make(AFM(embedding_dim=2, attention_dim=2), seed=number),
+        about=About(further={"number": number}),
     )
     for number in (1, 2)
 }
@@ -68,7 +70,7 @@ def save_bundle(folder: Path, number: int) -> None:
 
 def load_bundle(folder: Path) -> int:
     # it scores its samples: weights and manifest belong together
-    return Bundle.load(folder).about["number"]
+    return Bundle.load(folder).about.further["number"]
 
 
 ITEMS = pl.DataFrame({"item": ["i1", "i2"], "genres": ["g1", "g2|g0"], "price": [0.5, 0.25]})

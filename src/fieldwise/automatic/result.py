@@ -257,7 +257,9 @@ class AutoResult:
             changes = ", ".join(f"{path} = {value}" for path, value in line.changes.items())
             sentences.append(f"the search changed {changes}")
         if line.calibrated:
-            figures = self.best.about["calibration"]["figures"]["test rows"][self.schema.label.name]
+            calibration = self.best.about.calibration
+            assert calibration is not None, "a calibrated bundle says how"
+            figures = calibration.figures["test rows"][self.schema.label.name]
             before = figures["before"]["logloss"]
             after = figures["after"]["logloss"]
             sentences.append(

@@ -27,6 +27,7 @@ from fieldwise.automatic.schedule import try_models
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.automatic.task import AutoTask, ReadTable, build_task
 from fieldwise.automatic.trial import Trial, Trials
+from fieldwise.bundle.about import CalibrationFacts
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.tables import as_table
@@ -202,13 +203,13 @@ def _with_calibration(
     test = task.prepared.test
     on_valid = before_and_after(valid.main, first.raw(valid), calibration)
     on_test = before_and_after(test.main, final.raw(test), calibration)
-    facts = {
-        "method": "platt",
-        "fitted_on": "validation rows",
-        "rows": len(valid.table),
-        "figures": {"validation rows": {label: on_valid}, "test rows": {label: on_test}},
-    }
-    about = {**bundle.about, "calibration": facts}
+    facts = CalibrationFacts(
+        method="platt",
+        fitted_on="validation rows",
+        rows=len(valid.table),
+        figures={"validation rows": {label: on_valid}, "test rows": {label: on_test}},
+    )
+    about = dataclasses.replace(bundle.about, calibration=facts)
     return dataclasses.replace(bundle, calibration={label: calibration}, about=about)
 
 

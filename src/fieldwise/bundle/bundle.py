@@ -31,6 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import nn
 
+from fieldwise.bundle.about import About
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.labels import LabelledRows
@@ -95,7 +96,7 @@ class Bundle:
     Args:
         network: the network, in evaluation mode.
         samples: raw rows that are scored when saving and again when loading.
-        about: further plain values: training settings, metrics, counts, recipe.
+        about: what it says about its training: settings, metrics, counts, recipe.
         calibration: calibrations of binary labels by name, which map scores to the logits of
             `predict`.
     """
@@ -105,7 +106,7 @@ class Bundle:
     settings: ModelSettings
     network: nn.Module
     samples: pl.DataFrame
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    about: About = dataclasses.field(default_factory=About)
     calibration: Mapping[str, Calibration] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -331,11 +332,11 @@ class Bundle:
 
     def __repr__(self) -> str:
         """The model's settings, those of the training that differ from the defaults, labels, fields and parameters."""
-        about = self.about.get("estimator", self.about.get("recipe", {}).get("settings", {}))
+        settings = self.about.estimator or self.about.recipe_settings
         default = to_plain(TrainingSettings())
         changed = {
             name: value
-            for name, value in about.get("training", {}).items()
+            for name, value in settings.get("training", {}).items()
             if default.get(name) != value
         }
         training = ", ".join(f"{name}={value!r}" for name, value in changed.items())
@@ -361,9 +362,7 @@ class Bundle:
         ]
         if self.mean_sentence is not None:
             rows.append(["mean with LR", self.mean_sentence])
-        run = self.about.get("run", {})  # of a recipe; an estimator keeps its `result` instead
-        best = self.about.get("result", {}).get("best", {}).get("metrics", {})
-        parts = {"validation": run.get("valid", best), "test": run.get("test", {})}
+        parts = {"validation": self.about.valid_metrics, "test": self.about.test_metrics}
         for part, metrics in parts.items():
             names = [
                 name
@@ -403,7 +402,7 @@ class Bundle:
             "model": model_to_dict(self.settings),
             IN_MEAN: isinstance(self.network, MeanWithLR),
             "sample_scores": self.score(samples).tolist(),
-            "about": to_plain(self.about),
+            "about": self.about.to_plain(),
             "calibration": to_plain(self.calibration),
         }
         with writing(BUNDLE, folder, replaces=replaces) as writer:
@@ -476,7 +475,7 @@ class Bundle:
             settings,
             network.eval(),
             samples,
-            about["about"],
+            About.from_plain(about["about"], "the bundle's about"),
             dict(kept.calibration),
         )
         result = bundle.score(samples)
@@ -525,10 +524,10 @@ def bundle_digest(folder: Path) -> str:
 def stopped_by(folder: Path) -> str | None:
     """What ended the training of a saved bundle, by its manifest alone; None if that is missing or damaged."""
     try:
-        run = BUNDLE.open(folder).about.get("about", {}).get("run", {})
-    except (BundleError, AttributeError):
+        about = About.from_plain(BUNDLE.open(folder).about["about"], "the bundle's about")
+    except (BundleError, LookupError, AttributeError):
         return None
-    return str(run["stopped"]) if isinstance(run, dict) and "stopped" in run else None
+    return about.run_facts.get("stopped")
 
 
 @dataclass(frozen=True)

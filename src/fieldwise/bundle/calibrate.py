@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from fieldwise.bundle.about import CalibrationFacts
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.display import counted
@@ -29,7 +30,7 @@ def calibrate(
         bundle: the bundle, with a former calibration or without.
         rows: labelled rows by what they are called. The calibration is fitted on the first, which
             the bundle was not trained on; metrics before and after are measured on all of them, and
-            kept in `about["calibration"]`.
+            kept in `about.calibration`.
         method: `platt` or `isotonic`.
         note: called with messages about rows that are dropped.
 
@@ -41,7 +42,7 @@ def calibrate(
     >>> schema = Schema(fields=(Categorical("item_id"),), label=Label("liked"))
     >>> model = Recommender(schema, LR(), training=TrainingSettings(epochs=1)).fit(log[:400])
     >>> calibrated = calibrate(model.bundle_, {"later rows": log[400:]})
-    >>> list(calibrated.calibration), calibrated.about["calibration"]["rows"]
+    >>> list(calibrated.calibration), calibrated.about.calibration.rows
     (['liked'], 200)
     """
     labels = bundle.schema.labels
@@ -64,20 +65,13 @@ def calibrate(
                 except DataError as e:
                     raise DataError(f"label {label.name!r}, {where}: ", *e.args) from None
             figures[where][label.name] = before_and_after(y, score, calibrations[label.name])
-    facts = {
-        "method": method,
-        "fitted_on": fitted_on,
-        "rows": rows[fitted_on].height,
-        "figures": figures,
-    }
-    return replace(
-        bundle,
-        about={**without_calibration(bundle).about, "calibration": facts},
-        calibration=calibrations,
+    facts = CalibrationFacts(
+        method=method, fitted_on=fitted_on, rows=rows[fitted_on].height, figures=figures
     )
+    about = replace(bundle.about, calibration=facts)
+    return replace(bundle, about=about, calibration=calibrations)
 
 
 def without_calibration(bundle: Bundle) -> Bundle:
     """The bundle without its calibration: a probability is the sigmoid of a score again."""
-    about = {name: value for name, value in bundle.about.items() if name != "calibration"}
-    return replace(bundle, about=about, calibration={})
+    return replace(bundle, about=replace(bundle.about, calibration=None), calibration={})

@@ -1,6 +1,5 @@
 """The rows that a bundle was trained on: fingerprints in the bundle, and a table's rows among them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -9,8 +8,6 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.prepare.row_fingerprints import RowFingerprints, TrainTestOverlap
 from fieldwise.schema import Schema
 
-TRAINED_ROWS = "train_rows"
-"""The key of the fingerprints among a bundle's further values."""
 MARGIN_OF_REPEATED_ROWS = 0.05
 """Logs have repeated rows: a share above that of the validation rows plus this means training rows."""
 
@@ -63,8 +60,8 @@ def rows_trained(bundle: Bundle, frame: pl.DataFrame) -> TrainTestOverlap | None
     Of long tables a random sample is compared. None: a table without a column that identifies rows,
     or an old bundle.
     """
-    saved = bundle.about.get(TRAINED_ROWS)
-    if not isinstance(saved, Mapping):
+    saved = bundle.about.train_rows
+    if saved is None:
         return None
     try:
         sketch = RowFingerprints.from_plain(saved)

@@ -1,6 +1,5 @@
 """`fieldwise evaluate`: metrics of a trained bundle on rows, of its rankings, of two stages; and its calibration."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -10,7 +9,7 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.cli.rankings import RankingOptions, show_rankings
-from fieldwise.config import nearest
+from fieldwise.config import nearest, to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring import PRERANK
 from fieldwise.storage.outputs import check_not_input
@@ -18,6 +17,7 @@ from fieldwise.storage.outputs import check_not_input
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.bundle.about import CalibrationFacts
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.labels import LabelledRows
     from fieldwise.evaluation.calibration import Method
@@ -154,7 +154,7 @@ def _evaluate_table(options: EvaluateOptions, data: Path) -> None:
 
     if seen is not None and seen.found:
         remedy = "evaluate on rows that were not passed to `fit`"
-        if "recipe" in bundle.about:
+        if bundle.about.recipe is not None:
             remedy = f"to evaluate on its test rows: {show.command('evaluate', options.bundle)}"
         show.say(f"WARNING: {trained_words(rows.frame.height, seen)}; {remedy}")
     for doubt in unknown_id_doubts(bundle, rows.frame):
@@ -245,9 +245,10 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     frames = _frames(options, bundle)
     calibrated = calibrate(bundle, frames, cast("Method", method), show.say)
     calibrated.save(target, overwrite=True, replaces=replaced_digest)
-    facts = calibrated.about["calibration"]
+    facts = calibrated.about.calibration
+    assert facts is not None, "a calibrated bundle says how"
     if options.json:
-        show.print_json({"bundle": str(target), **facts})
+        show.print_json({"bundle": str(target), **to_plain(facts)})
         return
     _show_figures(facts)
     show.console().print(
@@ -282,11 +283,11 @@ def _frames(options: EvaluateOptions, bundle: "Bundle") -> "dict[str, pl.DataFra
     return {str(options.data): frame}
 
 
-def _show_figures(facts: Mapping[str, Any]) -> None:
+def _show_figures(facts: "CalibrationFacts") -> None:
     """Print the metrics before and after, and say for which labels the logloss is higher on new rows."""
     worse_labels = []
-    for where, labels in facts["figures"].items():
-        is_fitted_on = where == facts["fitted_on"]
+    for where, labels in facts.figures.items():
+        is_fitted_on = where == facts.fitted_on
         for name, metrics in labels.items():
             before = metrics["before"]
             after = metrics["after"]

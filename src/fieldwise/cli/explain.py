@@ -156,9 +156,8 @@ def _check_background(bundle: "Bundle", background: "pl.DataFrame", option: str)
 
 def _is_of_simulated_log(bundle: "Bundle") -> bool:
     """Whether a bundle was trained on the simulated log, whose pairs that matter are known."""
-    recipe = bundle.about.get("recipe", {})
-    settings = recipe.get("settings", {}) if isinstance(recipe, dict) else {}
-    return bool(settings.get("data", {}).get("name") == "simulated")
+    data = bundle.about.recipe_settings.get("data", {})
+    return bool(data.get("name") == "simulated")
 
 
 def _plain_curves(curves: "Curves") -> dict[str, Any]:

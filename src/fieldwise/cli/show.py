@@ -210,7 +210,7 @@ def suggest(what: str, *parts: object, needs: str | None = None) -> None:
 
 def log_words(bundle: "Bundle") -> list[str]:
     """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
-    data = bundle.about.get("recipe", {}).get("settings", {}).get("data", {})
+    data = bundle.about.recipe_settings.get("data", {})
     path = data.get("path")
     if path is None or not Path(path).is_file() or not bundle.schema.has_both_sides:
         return []
@@ -220,7 +220,7 @@ def log_words(bundle: "Bundle") -> list[str]:
 
 def suggest_report(bundle: "Bundle", folder: Path) -> bool:
     """Suggest a report of a bundle if one can be made; returns whether it can."""
-    if "recipe" not in bundle.about or find_spec("jinja2") is None:
+    if bundle.about.recipe is None or find_spec("jinja2") is None:
         return False
     suggest("an HTML report with intervals, curves, calibration and slices", "report", folder)
     return True

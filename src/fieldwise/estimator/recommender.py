@@ -18,8 +18,9 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from fieldwise.bundle.about import About
 from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.trained_rows import TRAINED_ROWS, rows_trained, trained_rows, trained_words
+from fieldwise.bundle.trained_rows import rows_trained, trained_rows, trained_words
 from fieldwise.bundle.unknown_ids import unknown_id_doubts
 from fieldwise.charts import Chart
 from fieldwise.config import changed, check_choice, check_seed, nearest, parse, to_plain
@@ -62,8 +63,10 @@ from fieldwise.training.settings import TrainingSettings
 def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
     """The classes that a bundle keeps; 0 and 1 if an earlier version wrote it for a recipe."""
     count = len(bundle.schema.labels)
-    saved = bundle.about.get("classes", [{}] * count)
-    if not isinstance(saved, list) or len(saved) != count:
+    saved = bundle.about.classes
+    if saved is None:
+        saved = ({},) * count
+    if len(saved) != count:
         raise BundleError(
             f"the bundle {folder}: its classes must be a list with one entry for each of {count} labels"
         )
@@ -266,9 +269,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
 
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples = sample_rows(schema, encoded["valid"].frame)
-        about = self._about(trained, encoded, counts)
         classes = classes_of(rows.frame, rows.y, schema)
-        about["classes"] = [to_plain(label_classes) for label_classes in classes]
+        about = self._about(trained, encoded, counts, classes)
         self._set_fitted(dataclasses.replace(trained.bundle, samples=samples, about=about), classes)
         self.history_ = trained.history
         if trained.history.stopped == "interrupted":
@@ -331,9 +333,13 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         return trained
 
     def _about(
-        self, trained: TrainingResult, parts: Mapping[str, SplitPart], counts: Mapping[str, int]
-    ) -> dict[str, Any]:
-        """What the bundle keeps about its training, as plain values."""
+        self,
+        trained: TrainingResult,
+        parts: Mapping[str, SplitPart],
+        counts: Mapping[str, int],
+        classes: Sequence[LabelClasses],
+    ) -> About:
+        """What the bundle says about its training."""
         parameters = {name: getattr(self, name) for name in SAVED}
         parameters["training"] = trained.recipe.training
         parameters["warm_start"] = trained.recipe.warm_start
@@ -342,16 +348,17 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         train = parts["train"].frame
         valid = parts["valid"].frame
         refit = trained.refit is not None
-        about = {
-            "estimator": {name: value for name, value in parameters.items() if value is not None},
-            "defaults": trained.chosen,
-            "result": trained.history.to_plain(),
-            "counts": counts,
-            TRAINED_ROWS: trained_rows(trained.recipe.schema, train, valid, refit=refit),
-            "refit": trained.facts().get("refit"),
-            "warm_start": trained.warm_start,
-        }
-        return {name: to_plain(facts) for name, facts in about.items() if facts is not None}
+        given = {name: value for name, value in parameters.items() if value is not None}
+        return About(
+            estimator=to_plain(given),
+            defaults=tuple(to_plain(trained.chosen)),
+            result=to_plain(trained.history.to_plain()),
+            counts=counts,
+            classes=tuple(to_plain(classes)),
+            train_rows=trained_rows(trained.recipe.schema, train, valid, refit=refit),
+            refit=trained.facts().get("refit"),
+            warm_start=to_plain(trained.warm_start),
+        )
 
     def _say(self, sentence: str) -> None:
         if self.verbose:
@@ -547,15 +554,16 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         """
         bundle = Bundle.load(Path(folder), model=model, device=device)
         about = bundle.about
-        recipe = about.get("recipe", {}).get("settings", {})
-        of_recipe = {name: recipe[name] for name in SAVED if name in recipe}
-        parameters = about.get("estimator", of_recipe)
+        parameters = about.estimator
+        if parameters is None:
+            settings = about.recipe_settings
+            parameters = {name: settings[name] for name in SAVED if name in settings}
         loaded = parse(cls, parameters, f"the bundle {folder}: its estimator", BundleError)
         loaded.schema = bundle.schema
         loaded.model = bundle.settings
         loaded._set_fitted(bundle, _saved_classes(bundle, folder))
-        if "result" in about:
-            loaded.history_ = History.from_plain(about["result"], "the bundle's result")
+        if about.result is not None:
+            loaded.history_ = History.from_plain(about.result, "the bundle's result")
         return loaded
 
     def __sklearn_tags__(self) -> Tags:

@@ -1,6 +1,6 @@
 """A run of a report: a bundle or a stored run, with the scores of its rows, prepared again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,14 @@ class ReportedRun:
         self.bundle: Bundle | None = None
         self.stored: RunRecord | None = None
         self.record: Mapping[str, Any]
-        about: Mapping[str, Any]
+        self.history: Sequence[Mapping[str, Any]]
         if not (folder / MANIFEST).exists():
             self.stored = read_record(folder)
         if self.stored is not None:
-            about = self.stored.about
-            self.record = about
-            self.recipe = _stored_recipe(about, folder)
-            self.origin = {}
+            self.record = self.stored.about
+            self.recipe = _stored_recipe(self.record, folder)
+            self.history = self.record.get("history", ())
+            self.origin = {"environment": self.record.get("environment", {})}
         else:
             # It says so if the folder holds no bundle either.
             self.bundle = Bundle.load(folder, device=device)
@@ -51,10 +51,9 @@ class ReportedRun:
                 self.bundle, folder, "a report needs a bundle of `fieldwise train`"
             )
             about = self.bundle.about
-            self.record = about.get("run", {})
-            self.origin = bundle_origin(folder)
-        self.origin["environment"] = about.get("environment", {})
-        self.history = about.get("history", ())
+            self.record = about.run_facts
+            self.history = about.history or ()
+            self.origin = {**bundle_origin(folder), "environment": about.environment or {}}
         self.name = self.recipe.title
 
     def score(self, prepared: Prepared) -> None:

@@ -14,8 +14,9 @@ import polars as pl
 import torch
 from torch import nn
 
+from fieldwise.bundle.about import About, RecipeFacts
 from fieldwise.bundle.bundle import Bundle, sample_rows
-from fieldwise.bundle.trained_rows import TRAINED_ROWS, trained_rows
+from fieldwise.bundle.trained_rows import trained_rows
 from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
@@ -343,40 +344,27 @@ def _with_rows_compared(trained: TrainingResult, digests: Mapping[str, str]) -> 
         return report
     return dataclasses.replace(
         report,
-        same_test_rows=_held_out(start, "test", digests["test_digest"]),
-        same_valid_rows=_held_out(start, "valid", digests["valid_digest"]),
+        same_test_rows=start.about.held_out("test", digests["test_digest"]),
+        same_valid_rows=start.about.held_out("valid", digests["valid_digest"]),
     )
 
 
-def _held_out(bundle: Bundle, part: str, digest: str) -> bool:
-    """Whether the run of a bundle, and those that it started from, held out the rows of this digest."""
-    run_facts = bundle.about.get("run", {})
-    was_trained_on = part == "valid" and "refit" in run_facts
-    if was_trained_on or run_facts.get(f"{part}_digest") != digest:
-        return False
-    if "warm_start" not in run_facts:
-        return True
-    return run_facts["warm_start"].get(f"same_{part}_rows") is True
-
-
-def _about(
-    result: TrainingResult, prepared: Prepared, digests: Mapping[str, str]
-) -> dict[str, Any]:
-    """What a bundle says about its run, as plain values."""
+def _about(result: TrainingResult, prepared: Prepared, digests: Mapping[str, str]) -> About:
+    """What a bundle says about its run."""
     recipe = result.recipe
     schema = recipe.schema
     train = prepared.train
     label_classes = classes_of(train.frame, train.table.targets, schema)
-    return {
-        "recipe": {"name": recipe.name, "settings": recipe.to_dict()},
-        "run": {**result.facts(), **digests},
-        "history": to_plain(result.history.evaluations),
-        "environment": environment(device_of(result.bundle.network)),
-        "classes": [to_plain(classes) for classes in label_classes],
-        TRAINED_ROWS: trained_rows(
+    return About(
+        recipe=RecipeFacts(name=recipe.name, settings=recipe.to_dict()),
+        run={**result.facts(), **digests},
+        history=tuple(to_plain(result.history.evaluations)),
+        environment=environment(device_of(result.bundle.network)),
+        classes=tuple(to_plain(label_classes)),
+        train_rows=trained_rows(
             schema, train.frame, prepared.valid.frame, refit=result.refit is not None
         ),
-    }
+    )
 
 
 def best_possible(part: SplitPart) -> dict[str, float] | None:

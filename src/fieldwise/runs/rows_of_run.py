@@ -21,13 +21,13 @@ def recipe_of(bundle: Bundle, folder: Path, instead: str) -> Recipe:
     Errors:
         BundleError: it was not made by a recipe.
     """
-    saved = bundle.about.get("recipe")
-    if not isinstance(saved, dict) or "settings" not in saved:
+    saved = bundle.about.recipe
+    if saved is None:
         raise BundleError(
             f"the bundle {folder} was not made by a recipe, so its rows are unknown: {instead}"
         )
-    settings = {"defaults": "fixed", **saved["settings"]}
-    return Recipe.from_dict(settings, str(saved.get("name", folder)))
+    settings = {"defaults": "fixed", **saved.settings}
+    return Recipe.from_dict(settings, saved.name)
 
 
 def rows_of_run(
@@ -39,8 +39,7 @@ def rows_of_run(
         DataError: there are none, the network was trained on them, or the data have changed since;
             the message ends with `instead`.
     """
-    run_facts = bundle.about.get("run", {})
-    if part == "valid" and "refit" in run_facts:
+    if part == "valid" and bundle.about.is_refit:
         raise DataError(
             f"the network was trained on the recipe's validation rows too (training.refit): {instead}"
         )
@@ -50,7 +49,7 @@ def rows_of_run(
     if frame.height == 0:
         raise DataError(f"the recipe {recipe.name} has no {word} rows: {instead}")
 
-    recorded_digest = run_facts.get(f"{part}_digest")
+    recorded_digest = bundle.about.row_digest(part)
     if recorded_digest is not None and recorded_digest != rows_digest(frame, recipe.schema):
         raise DataError(
             f"the recipe's {word} rows must be those of the training run, but the data of {recipe.name} have changed "

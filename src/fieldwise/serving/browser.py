@@ -186,12 +186,9 @@ def _check_title(title: str, columns: Mapping[str, pl.DataType]) -> None:
 def _quality_sentences(bundle: Bundle) -> list[str]:
     """Sentences about a bundle's test metrics, if it has any."""
     label = bundle.schema.labels[0]
-    run = bundle.about.get("run")
-    if not isinstance(run, Mapping) or not isinstance(run.get("test"), Mapping):
+    metrics = bundle.about.test_metrics
+    if not metrics:
         return []
-    metrics = {
-        name: float(value) for name, value in run["test"].items() if isinstance(value, (int, float))
-    }
     if label.task == "regression":
         return list(regression_words(metrics, label).values())
     shown = ["auc"]
