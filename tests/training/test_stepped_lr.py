@@ -16,7 +16,7 @@ from fieldwise.training.checkpoint import CheckpointFolder, Checkpoints
 from fieldwise.training.fit import Training
 from fieldwise.training.memory import bytes_of_parameters, bytes_of_rows
 from fieldwise.training.objective import Objective, evaluate
-from fieldwise.training.stepped_lr import LR_RATE
+from fieldwise.training.with_lr import LR_RATE
 
 STRENGTH = 0.01
 COMMON = {"epochs": 4, "batch_size": 32, "patience": 9, "evaluations_per_epoch": 2}

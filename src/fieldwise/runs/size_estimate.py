@@ -21,7 +21,7 @@ from fieldwise.training.memory import (
     first_lr_of,
 )
 from fieldwise.training.objective import Objective
-from fieldwise.training.stepped_lr import settings_of_lr
+from fieldwise.training.with_lr import settings_of_lr
 
 MIB = 2**20
 BYTES_PER_LR_WEIGHT = 8 + 4

@@ -18,12 +18,14 @@ from fieldwise.training.initialise import move_to_device
 from fieldwise.training.objective import Objective
 from fieldwise.training.optimizers import l2_strengths
 from fieldwise.training.regression import (
+    LRSolution,
     Regression,
     check_solvable,
     first_order_of,
 )
 from fieldwise.training.schedule import EarlyStopping, Replay
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.with_lr import LAST_LR
 
 
 class ExactRun:
@@ -38,6 +40,9 @@ class ExactRun:
         self,
         network: nn.Module,
         train: EncodedTable,
+        valid: EncodedTable | None,
+        repeats: History | None,
+        *,
         settings: TrainingSettings,
         objective: Objective,
         schedule: EarlyStopping | Replay,
@@ -48,6 +53,9 @@ class ExactRun:
         self.settings = settings
         self.schedule = schedule
         self.callbacks = callbacks
+        self.train = train
+        self.valid = valid
+        self.repeats = repeats
         self.rows = len(train)
         self.first_order = first_order_of(self.network)
         if len(list(self.network.parameters())) != len(list(self.first_order.parameters())):
@@ -78,7 +86,7 @@ class ExactRun:
     def _history(self) -> History:
         stopped: Literal["converged", "interrupted", "time"] = "converged"
         try:
-            lr = self.schedule.solve(self.regression)
+            lr = self._solved()
         except (KeyboardInterrupt, OutOfTime) as e:
             if not self.schedule.evaluates:
                 raise
@@ -98,6 +106,15 @@ class ExactRun:
             priors=lr.priors,
             rows=self.rows,
         )
+
+    def _solved(self) -> LRSolution:
+        if self.repeats is not None:
+            return self.regression.repeat(self.repeats)
+        assert self.valid is not None, "a run that repeats none has validation rows"
+        lr = self.regression.solve(self.valid)
+        if self.regression.l2 is None:
+            LAST_LR.keep(self.train, self.valid, self.regression.objective, lr)
+        return lr
 
     def _on_progress(self, loss: float | Tensor | None) -> None:
         """A step of a solution is done, with this loss; or a chunk of its rows (None)."""

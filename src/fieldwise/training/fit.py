@@ -2,7 +2,7 @@
 
 What it needs beside stands in files of its own: what it has reached (`state`), what validation rows
 decide (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), the LR that
-may be fitted first (`regression`, `stepped_lr`), and a training of LR to its minimum (`exact_run`).
+may be fitted first (`with_lr`), and a training of LR to its minimum (`exact_run`).
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layers import FirstOrder
-from fieldwise.models.build import check_takes_mean, mean_with_lr
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
@@ -35,20 +34,14 @@ from fieldwise.training.exact_run import ExactRun
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.objective import Objective
-from fieldwise.training.regression import (
-    LRSolution,
-    OnProgress,
-    Regression,
-    check_solvable,
-    first_order_of,
-)
+from fieldwise.training.regression import OnProgress
 from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
 from fieldwise.training.settings import LBFGS, TrainingSettings
 from fieldwise.training.signals import SignalGuard
 from fieldwise.training.snapshot import snapshot
 from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
-from fieldwise.training.stepped_lr import SteppedLR
+from fieldwise.training.with_lr import LRBesideNetwork, check_takes_lr
 
 LOG = logging.getLogger(__name__)
 
@@ -101,10 +94,12 @@ class Training:
             run = ExactRun(
                 self.network,
                 self.train,
-                self.settings,
-                self.objective,
-                self.schedule(),
-                self.callbacks,
+                self.valid,
+                self.repeats,
+                settings=self.settings,
+                objective=self.objective,
+                schedule=self.schedule(),
+                callbacks=self.callbacks,
             )
             return run.run(self.all_settings())
         return _Run(self).run()
@@ -173,8 +168,19 @@ class _Run:
 
         if self.settings.start_at_base_rate:
             start_at_base_rate(self.network, training.train, training.objective)
-        self.regression = self._regression()
-        self.lr: LRSolution | None = None  # what that has found
+        check_takes_lr(self.network, self.settings)
+        self.lr: LRBesideNetwork | None = None
+        if self.settings.solves_lr:
+            self.lr = LRBesideNetwork(
+                training.train,
+                training.valid,
+                training.repeats,
+                settings=self.settings,
+                objective=training.objective,
+                seed=training.seed,
+                on_progress=self._on_lr_progress,
+                train_lr=partial(training.train_lr, self._on_lr_progress),
+            )
 
         self.device = move_to_device(self.settings.device, self.network)
         self.step = Step(
@@ -228,9 +234,9 @@ class _Run:
         """Fit LR first where settings say so, train, and restore the best weights."""
         state = self.state
         try:
-            if self.regression is not None:
-                self._set_lr(self.schedule.solve(self.regression))
-                self.regression = None  # frees its matrix and its solutions
+            if self.lr is not None:
+                self.lr.fit()
+                self._start_from_lr(self.lr)
             self._train()
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.signals.whole:
@@ -238,8 +244,9 @@ class _Run:
             if not self.schedule.evaluates:
                 raise
             state.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
-            if self.regression is not None and self.lr is None:
-                self._set_lr(self.regression.result())
+            if self.lr is not None and self.lr.solution is None:
+                self.lr.take_unfinished()
+                self._start_from_lr(self.lr)
             if state.best is None:
                 self._evaluate()
 
@@ -262,7 +269,9 @@ class _Run:
         )
         if self.lr is None:
             return history
-        history = dataclasses.replace(history, priors=self.lr.priors, lr=self.lr.history)
+        assert self.lr.solution is not None, "it was fitted first"
+        lr = self.lr.solution
+        history = dataclasses.replace(history, priors=lr.priors, lr=lr.history)
         if self.settings.mean_with_lr:
             history = self._replace_by_mean(self.lr, history)
         return history
@@ -381,23 +390,6 @@ class _Run:
 
     # LR before the network, and the mean of both after it
 
-    def _regression(self) -> Regression | SteppedLR | None:
-        """The fit of LR before the network's training, or None; checks that network and rows can have it."""
-        settings = self.settings
-        if settings.start_from_lr:
-            first_order_of(self.network)
-        if settings.mean_with_lr:
-            check_takes_mean(self.network)
-        if not settings.solves_lr:
-            return None
-        train = self.training.train
-        objective = self.training.objective
-        if settings.l2_of_lr is not None:
-            train_lr = partial(self.training.train_lr, self._on_lr_progress)
-            return SteppedLR(train, objective, settings, self.training.seed, train_lr)
-        check_solvable(train.layout, objective)
-        return Regression(train, objective, self._on_lr_progress)
-
     def _on_lr_progress(self, loss: float | Tensor | None) -> None:
         """Call the callbacks after a step of LR, or a chunk of one (None); not among several processes."""
         if self.processes is not None:
@@ -411,27 +403,21 @@ class _Run:
                 step = TrainingStep(done, done // steps + 1, 0, torch.as_tensor(loss), of_lr=True)
                 callback.on_step(step)
 
-    def _set_lr(self, lr: LRSolution) -> None:
-        """Keep LR, and start from it if that is set, unless the run goes on from a checkpoint."""
-        self.lr = lr
+    def _start_from_lr(self, lr: LRBesideNetwork) -> None:
+        """Start the network from LR if that is set, unless the run goes on from a checkpoint."""
         if not self.settings.start_from_lr or self.state.epoch > 0:
             return
-        lr.set(first_order_of(self.network))
+        lr.start(self.network)
         if self.step.mean is not None:
             self.step.mean.module.load_state_dict(self.network.state_dict())
 
-    def _replace_by_mean(self, lr: LRSolution, history: History) -> History:
+    def _replace_by_mean(self, lr: LRBesideNetwork, history: History) -> History:
         """Replace the training's network by its mean with LR if that is better; the history has the mean's metrics."""
-        layout = self.training.train.layout
-        first_order = FirstOrder(layout)
-        lr.set(first_order)
-        share = self.schedule.share_in_mean(self.network, first_order.to(self.device))
+        mean, share = lr.mean(self.network, self.device)
         best = history.best
         if share < 1:
-            mean = mean_with_lr(self.network, layout, share)
-            lr.set(mean.lr)
-            self.training.network = mean.to(self.device).eval()
-            metrics = self.schedule.metrics(self.training.network)
+            self.training.network = mean
+            metrics = self.schedule.metrics(mean)
             seconds = time.perf_counter() - self.state.started
             best = dataclasses.replace(best, metrics=metrics, seconds=seconds)
         seconds = time.perf_counter() - self.state.started

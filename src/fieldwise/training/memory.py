@@ -25,7 +25,7 @@ from fieldwise.training.optimizers import (
 )
 from fieldwise.training.settings import LBFGS, OPTIMIZERS, TrainingSettings
 from fieldwise.training.step import Step
-from fieldwise.training.stepped_lr import settings_of_lr
+from fieldwise.training.with_lr import settings_of_lr
 
 PROBE_ROWS = 64
 LEAST_PROBE_ROWS = 4

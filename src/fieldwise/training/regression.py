@@ -3,7 +3,6 @@
 Letters: N rows, R rows of the shared embedding table.
 """
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
-from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.history import History
 from fieldwise.training.initialise import base_score
 from fieldwise.training.objective import Objective
@@ -33,8 +31,6 @@ GIVEN = "given"
 NEGLIGIBLE_LOG_LIKELIHOOD = 20.0
 """Weaker priors are not tried when the validation likelihood has fallen by e^20."""
 LEAST_SHARE_OF_PRIOR = 1e-4
-SHARES_OF_NETWORK = np.linspace(0.0, 1.0, 101)
-"""Those that are tried for a network in its mean with LR."""
 
 # of the estimate of each field's variance
 LEAST_VARIANCE = 1e-3
@@ -86,7 +82,7 @@ def design_matrix(table: EncodedTable) -> Any:
     return sparse.csr_matrix((np.concatenate(values), coordinates), shape=shape)
 
 
-class _Rows:
+class RegressionRows:
     """Rows [N] as matrices of at most 65,536 rows each; `on_progress` is called with None between two of them."""
 
     def __init__(
@@ -215,30 +211,6 @@ class LRSolution(NamedTuple):
             first_order.bias.fill_(float(self.solution[-1]))
 
 
-class LastSolution:
-    """The LR of the rows and conditions that were used last: searches make many trainings on the same rows."""
-
-    def __init__(self) -> None:
-        self._last: tuple[Any, Any, Any, LRSolution] | None = None
-
-    def find(self, train: EncodedTable, valid: EncodedTable, conditions: Any) -> LRSolution | None:
-        """The LR that was kept, if it is of these rows and conditions."""
-        if self._last is None:
-            return None
-        train_ref, valid_ref, last_conditions, solution = self._last
-        same_rows = train_ref() is train and valid_ref() is valid
-        return solution if same_rows and last_conditions == conditions else None
-
-    def keep(
-        self, train: EncodedTable, valid: EncodedTable, conditions: Any, solution: LRSolution
-    ) -> None:
-        """Keep an LR in place of the last one; rows are not kept by it."""
-        self._last = (weakref.ref(train), weakref.ref(valid), conditions, solution)
-
-
-_last = LastSolution()
-
-
 class Regression:
     """A logistic or linear regression of the first label on all fields, solved for several Gaussian priors.
 
@@ -277,22 +249,16 @@ class Regression:
         self._solutions: dict[str, np.ndarray] = {}
 
     @cached_property
-    def rows(self) -> _Rows:
+    def rows(self) -> RegressionRows:
         """The training rows as a matrix."""
-        return _Rows(self.train, self.objective, self.on_progress)
+        return RegressionRows(self.train, self.objective, self.on_progress)
 
     def solve(self, valid: EncodedTable) -> LRSolution:
         """Solve for the priors in turn, and weigh them on the validation rows.
 
         Priors of one family become weaker until the likelihood has fallen far below its maximum.
-        Without `on_solution` the result for the rows that were used last is taken.
         """
-        if self.on_solution is None:
-            last = _last.find(self.train, valid, self.objective)
-            if last is not None:
-                return last
-
-        rows = _Rows(valid, self.objective, self.on_progress)
+        rows = RegressionRows(valid, self.objective, self.on_progress)
         for priors in self.families:
             solution = self.start()
             best = -np.inf
@@ -307,10 +273,7 @@ class Regression:
                 if likelihood < best - NEGLIGIBLE_LOG_LIKELIHOOD:
                     break
 
-        result = self.result()
-        if self.l2 is None:
-            _last.keep(self.train, valid, self.objective, result)
-        return result
+        return self.result()
 
     def repeat(self, earlier: History) -> LRSolution:
         """Solve for the priors of an earlier training, in its shares."""
@@ -397,27 +360,6 @@ class Regression:
                     mean = moments[weights][seen[weights]].mean()
                     variances[weights] = np.clip(mean, LEAST_VARIANCE, MOST_VARIANCE)
         return variances
-
-
-def share_in_mean(
-    network: nn.Module, lr: nn.Module, valid: EncodedTable, objective: Objective
-) -> float:
-    """The share of a trained network in its mean with LR, in hundredths; 1 if that is not better on validation rows.
-
-    It is the mean of all shares in proportion to the likelihood that each gives the validation
-    rows, as `Regression` weighs its priors: near one half on few rows, the best share on many.
-    """
-    rows = _Rows(valid, objective)
-    scores_of_network = score_batches(network, valid.batches(SCORING_BATCH))
-    scores_of_lr = score_batches(lr, valid.batches(SCORING_BATCH))
-
-    def likelihood(share: float) -> float:
-        return rows.likelihood(share * scores_of_network + (1 - share) * scores_of_lr)
-
-    likelihoods = np.array([likelihood(share) for share in SHARES_OF_NETWORK])
-    weights = np.exp(likelihoods - likelihoods.max())
-    share = round(float(np.average(SHARES_OF_NETWORK, weights=weights)), 2)
-    return share if likelihood(share) > likelihood(1.0) else 1.0
 
 
 def check_solvable(layout: Layout, objective: Objective) -> None:

@@ -1,4 +1,4 @@
-"""What a training learns from its validation rows: the best weights, learning rates, when it ends, its share of LR.
+"""What a training learns from its validation rows: the best weights, learning rates, when it ends.
 
 `EarlyStopping` asks the validation rows. `Replay` repeats what they said to an earlier training,
 for example on more rows.
@@ -16,10 +16,8 @@ from fieldwise.evaluation.metrics import METRICS
 from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate, monitored
 from fieldwise.training.optimizers import RunOptimizer
-from fieldwise.training.regression import LRSolution, Regression, share_in_mean
 from fieldwise.training.settings import TrainingSettings
 from fieldwise.training.state import TrainState
-from fieldwise.training.stepped_lr import SteppedLR
 
 
 class EarlyStopping:
@@ -83,14 +81,6 @@ class EarlyStopping:
         if state.stopped is None and state.without_gain >= self._settings.patience:
             state.stopped = "patience"
 
-    def solve(self, regression: Regression | SteppedLR) -> LRSolution:
-        """LR, fitted with the validation rows."""
-        return regression.solve(self._valid)
-
-    def share_in_mean(self, network: nn.Module, lr: nn.Module) -> float:
-        """The share of a trained network in its mean with LR."""
-        return share_in_mean(network, lr, self._valid, self._objective)
-
 
 class Replay:
     """Repeats an earlier training up to its best evaluation, with the same learning rates.
@@ -106,7 +96,6 @@ class Replay:
 
     def __init__(self, earlier: History) -> None:
         self.monitor = earlier.monitor
-        self._earlier = earlier
         in_first_epoch = [e for e in earlier.evaluations if e.epoch <= 1]
         epochs = [e.epoch for e in earlier.evaluations]
         self.epochs = math.ceil(earlier.best.epoch)
@@ -132,15 +121,6 @@ class Replay:
         rate = self._rates[len(state.history)]
         for group in optimizer.param_groups:
             group["lr"] = rate
-
-    def solve(self, regression: Regression | SteppedLR) -> LRSolution:
-        """LR, fitted as the earlier training's was."""
-        return regression.repeat(self._earlier)
-
-    def share_in_mean(self, network: nn.Module, lr: nn.Module) -> float:
-        """The share that the earlier training's network had."""
-        share = self._earlier.network_share
-        return 1.0 if share is None else share
 
 
 def evaluation_steps(steps: int, evaluations: int) -> set[int]:
