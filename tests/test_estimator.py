@@ -231,7 +231,7 @@ def test_rows_in_both_parts_are_reported(capsys) -> None:
 
 def test_the_default_model_is_that_of_init() -> None:
     from fieldwise.cli.init import MODEL_TEXT
-    from fieldwise.models.build import model_name
+    from fieldwise.models.serialise import model_name
 
     assert f'name = "{model_name(Recommender().model)}"' in MODEL_TEXT
 

@@ -34,7 +34,7 @@ from fieldwise import (
 from fieldwise.bundle import export
 from fieldwise.bundle.export import export_bundle
 from fieldwise.evaluation.calibration import Isotonic, Platt
-from fieldwise.models.build import mean_with_lr
+from fieldwise.models.mean_with_lr import mean_with_lr
 
 SCHEMA = Schema(
     fields=(USER, Bag("tags", role="user"), ITEM, Numeric("price", role="item")),

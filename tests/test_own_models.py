@@ -35,8 +35,8 @@ from fieldwise.cli import run
 from fieldwise.config import given
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models import registry
-from fieldwise.models.build import model_from_dict, model_name, model_to_dict
 from fieldwise.models.registry import as_settings, import_model
+from fieldwise.models.serialise import model_from_dict, model_name, model_to_dict
 from fieldwise.runs.inputs import Inputs
 from fieldwise.runs.records import run_key
 
@@ -265,7 +265,7 @@ import fieldwise
 assert "Mean" in fieldwise.__all__ and "Mean" in dir(fieldwise) and "torch" not in sys.modules
 from fieldwise import Label, Mean, Numeric, Recommender, Schema, TrainingSettings, simulate
 from fieldwise.models import MODELS
-from fieldwise.models.build import model_name
+from fieldwise.models.serialise import model_name
 from fieldwise.testing import check_model
 from scripts.settings_page import model_defaults
 settings = fieldwise.settings_of(Mean, width=2)

@@ -19,7 +19,7 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.evaluation import binary_metrics, sigmoid
-from fieldwise.models.build import model_to_dict
+from fieldwise.models.serialise import model_to_dict
 from fieldwise.runs.cache_key import data_key, data_settings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.inputs import data_inputs

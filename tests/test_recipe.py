@@ -23,7 +23,8 @@ from fieldwise import (
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.models import MODELS
-from fieldwise.models.build import build_network, model_from_dict, model_name, model_to_dict
+from fieldwise.models.build import build_network
+from fieldwise.models.serialise import model_from_dict, model_name, model_to_dict
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.recipe_files import RECIPES, protocol_names
 from fieldwise.runs.search_space import search_space

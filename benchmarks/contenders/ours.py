@@ -25,7 +25,8 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError
 from fieldwise.layout import Layout
 from fieldwise.models import parameter_count
-from fieldwise.models.build import build_network, model_from_dict
+from fieldwise.models.build import build_network
+from fieldwise.models.serialise import model_from_dict
 from fieldwise.ops import use_ops
 from fieldwise.ops.devices import open_device, slow_bfloat16
 from fieldwise.ops.native import NATIVE

@@ -22,7 +22,7 @@ from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, sigmoid
 from fieldwise.evaluation.calibration import calibration_error
-from fieldwise.models.build import part_of_mean
+from fieldwise.models.mean_with_lr import part_of_mean
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
 from fieldwise.runs.pipeline import fit_recipe

@@ -32,7 +32,7 @@ from fieldwise.cli.app import app
 from fieldwise.cli.show import command, command_name
 from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.models import parameter_count
-from fieldwise.models.build import network_share
+from fieldwise.models.mean_with_lr import network_share
 from fieldwise.training.settings import OPTIMIZERS
 
 COMMON = {"--help", "--verbose"}

@@ -34,7 +34,7 @@ from fieldwise import (
 )
 from fieldwise.config import given
 from fieldwise.models import MODELS
-from fieldwise.models.build import model_to_dict
+from fieldwise.models.serialise import model_to_dict
 from fieldwise.runs.baseline import below_baseline, fit_baseline
 from fieldwise.runs.default_settings import MODEL_DEFAULTS, resolve, training_rules
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults

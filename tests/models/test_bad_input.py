@@ -13,7 +13,7 @@ from parity.reference import FIRST, REFERENCES, layouts_of
 
 from fieldwise import ConfigError, Layout
 from fieldwise.models import MODELS
-from fieldwise.models.build import model_from_dict
+from fieldwise.models.serialise import model_from_dict
 
 NEEDS = {name: getattr(reference, "NEEDS", "a field") for name, reference in REFERENCES.items()}
 PAIRS, TOWERS = (

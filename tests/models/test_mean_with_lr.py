@@ -32,7 +32,8 @@ from fieldwise.explain.explanation import explain
 from fieldwise.explain.subject import terms_of
 from fieldwise.layers.candidates import Part, Split
 from fieldwise.models import MODELS
-from fieldwise.models.build import as_former, build_network, mean_with_lr, network_share, takes_mean
+from fieldwise.models.build import build_network
+from fieldwise.models.mean_with_lr import as_former, mean_with_lr, network_share, takes_mean
 from fieldwise.scoring.candidates import score_candidates, shares_context
 from fieldwise.testing import rows_of
 from fieldwise.training.optimizers import RunOptimizer

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from fieldwise import AFM, FM, LR, AutoIntPlus, ConfigError, IntTower, Layout, TrainingSettings
 from fieldwise.data.table import EncodedTable
-from fieldwise.models.build import network_share, part_of_mean
+from fieldwise.models.mean_with_lr import network_share, part_of_mean
 from fieldwise.scoring.batches import score_batches
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.fit import Training

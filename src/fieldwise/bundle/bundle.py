@@ -44,17 +44,10 @@ from fieldwise.evaluation.calibration import Calibration, Isotonic, Platt, predi
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.layers import kept_rows
 from fieldwise.models import MODELS, ModelSettings, parameter_count
-from fieldwise.models.build import (
-    MeanWithLR,
-    build_network,
-    grow_network,
-    mean_sentence,
-    model_from_dict,
-    model_to_dict,
-    network_share,
-    parameters_within,
-)
+from fieldwise.models.build import build_network, grow_network, parameters_within
+from fieldwise.models.mean_with_lr import MeanWithLR, mean_sentence, network_share
 from fieldwise.models.registry import known_models, settings_class
+from fieldwise.models.serialise import model_from_dict, model_to_dict
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring import EXCLUDE_SEEN, Seen

@@ -12,7 +12,8 @@ from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, row_blocks
-from fieldwise.models.build import MeanWithLR, model_name, part_of_mean
+from fieldwise.models.mean_with_lr import MeanWithLR, part_of_mean
+from fieldwise.models.serialise import model_name
 from fieldwise.schema import Label
 
 SHARED = "embedding.weight"  # the table that multi-task networks share

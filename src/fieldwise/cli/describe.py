@@ -76,7 +76,7 @@ def _facts(
 ) -> dict[str, Any]:
     """What a recipe with complete settings would train, as plain values."""
     from fieldwise.config import to_plain
-    from fieldwise.models.build import model_to_dict
+    from fieldwise.models.serialise import model_to_dict
 
     return {
         "recipe": recipe.name,

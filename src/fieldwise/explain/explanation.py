@@ -25,7 +25,7 @@ from fieldwise.explain.attribution import (
 )
 from fieldwise.explain.sentence import Part, reasons_sentence
 from fieldwise.explain.subject import METHODS, Method, Subject
-from fieldwise.models.build import part_of_mean
+from fieldwise.models.mean_with_lr import part_of_mean
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 BACKGROUND_ROWS_PER_ROW = 32

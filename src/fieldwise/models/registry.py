@@ -90,7 +90,7 @@ def register_model(name: str | None = None) -> Callable[[C], C]:
     ...         self.first_order, self.bound = FirstOrder(layout), bound
     ...     def forward(self, batch: Batch) -> torch.Tensor:
     ...         return self.bound * torch.tanh(self.first_order(batch) / self.bound)
-    >>> from fieldwise.models.build import model_from_dict
+    >>> from fieldwise.models.serialise import model_from_dict
     >>> model_from_dict({"name": "bounded", "bound": 2})
     Bounded(bound=2.0)
     """

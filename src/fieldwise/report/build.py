@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fieldwise.errors import ConfigError, FieldwiseError
-from fieldwise.models.build import mean_sentence
+from fieldwise.models.mean_with_lr import mean_sentence
 from fieldwise.report.calibration_section import calibration_section, numbers_section
 from fieldwise.report.comparison import comparison_sections
 from fieldwise.report.data_section import data_section, recipe_section

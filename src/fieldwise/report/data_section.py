@@ -14,7 +14,8 @@ from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.display import Table, number
 from fieldwise.errors import DataError
-from fieldwise.models.build import mean_sentence, model_name
+from fieldwise.models.mean_with_lr import mean_sentence
+from fieldwise.models.serialise import model_name
 from fieldwise.report.page import Block, Caution, Code, Section, count, percent
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.runs.rows_of_run import PART_WORDS

@@ -8,8 +8,8 @@ import numpy as np
 
 from fieldwise.data.prepare.prepared import Prepared, SplitPart
 from fieldwise.evaluation.metrics import LOSSES
-from fieldwise.models.build import model_name
 from fieldwise.models.registry import as_settings
+from fieldwise.models.serialise import model_name
 from fieldwise.runs.pipeline import TrainingResult, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.objective import Objective, evaluate

@@ -19,7 +19,9 @@ from torch import nn
 from fieldwise.config import given, parse, to_plain
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models import ModelSettings
-from fieldwise.models.build import as_former, build_network, model_name, takes_mean
+from fieldwise.models.build import build_network
+from fieldwise.models.mean_with_lr import as_former, takes_mean
+from fieldwise.models.serialise import model_name
 from fieldwise.models.settings import DataDefaults
 from fieldwise.runs.training_facts import Facts, has_large_vocabulary
 from fieldwise.schema import Label, Schema

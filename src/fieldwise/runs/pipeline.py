@@ -27,8 +27,10 @@ from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
 from fieldwise.evaluation.classes import classes_of
 from fieldwise.models import parameter_count
-from fieldwise.models.build import as_former, build_network, model_to_dict
+from fieldwise.models.build import build_network
+from fieldwise.models.mean_with_lr import as_former
 from fieldwise.models.registry import source_digest
+from fieldwise.models.serialise import model_to_dict
 from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import ResolvedSetting, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment

@@ -136,7 +136,7 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe as plain values for `from_dict`, without what belongs to this machine (`training.device`)."""
-        from fieldwise.models.build import model_name, model_to_dict
+        from fieldwise.models.serialise import model_name, model_to_dict
 
         plain: dict[str, Any] = to_plain(self)
         del plain["name"]
@@ -155,7 +155,7 @@ class Recipe:
         """
         tables, schema, search = checked_tables(data, name)
         # imports PyTorch: only if the rest of the recipe is valid
-        from fieldwise.models.build import model_from_dict
+        from fieldwise.models.serialise import model_from_dict
 
         model = model_from_dict(tables.model, f"recipe {name}: model")
         other_settings = {

@@ -24,7 +24,7 @@ def default_space(model: str) -> Mapping[str, Bounds]:
 
 def search_space(recipe: Recipe) -> dict[str, Bounds]:
     """The search space: the built-in space of the model, overridden by the recipe's `[search]`."""
-    from fieldwise.models.build import model_name
+    from fieldwise.models.serialise import model_name
 
     model_paths = {f"model.{f.name}" for f in fields(recipe.model)}  # type: ignore[arg-type]
     space: dict[str, Bounds] = {}

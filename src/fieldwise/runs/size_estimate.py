@@ -10,7 +10,8 @@ from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
-from fieldwise.models.build import as_former, build_network
+from fieldwise.models.build import build_network
+from fieldwise.models.mean_with_lr import as_former
 from fieldwise.runs.large_table import large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.memory import (

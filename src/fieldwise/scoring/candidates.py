@@ -24,7 +24,8 @@ from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, SharesContext, Split, first_order_candidates
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Bags, Batch
-from fieldwise.models.build import MeanWithLR, MultiTask
+from fieldwise.models.mean_with_lr import MeanWithLR
+from fieldwise.models.multitask import MultiTask
 from fieldwise.models.twotower import TwoTower
 from fieldwise.ops.devices import device_of
 from fieldwise.schema import Schema

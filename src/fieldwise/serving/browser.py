@@ -13,7 +13,7 @@ from fieldwise.data.encode.columns import as_text, field_numbers
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.words import binary_words, regression_words
-from fieldwise.models.build import model_to_dict
+from fieldwise.models.serialise import model_to_dict
 from fieldwise.schema import Field
 from fieldwise.schema.ids import named_id, words_of
 from fieldwise.scoring.items import ItemTable

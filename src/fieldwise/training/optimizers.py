@@ -16,7 +16,7 @@ from fieldwise.distributed.process_group import all_gather_rows
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Batch
-from fieldwise.models.build import NETWORK, part_of_mean
+from fieldwise.models.mean_with_lr import NETWORK, part_of_mean
 from fieldwise.ops.rows import (
     RowGroups,
     RowRule,

@@ -17,7 +17,7 @@ from torch import nn
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FirstOrder
-from fieldwise.models.build import check_takes_mean, mean_with_lr
+from fieldwise.models.mean_with_lr import check_takes_mean, mean_with_lr
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.callbacks import OutOfTime
 from fieldwise.training.history import History
