@@ -13,7 +13,8 @@ from benchmarks.published.trees import tree_runs
 from benchmarks.results import environments, load, merge, say
 from fieldwise.runs.leaderboard import leaderboards
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs
+from fieldwise.runs.recorded_runs import RunContext, recorded_runs
+from fieldwise.runs.records import RunRecord, Store
 from fieldwise.storage.cache import default_cache
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.progress import progress_for

@@ -25,7 +25,8 @@ from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import environment
 from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunContext, RunRecord, Store, with_seed, with_words
+from fieldwise.runs.recorded_runs import RunContext, with_seed, with_words
+from fieldwise.runs.records import RunRecord, Store
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.schema import Schema
 

@@ -9,7 +9,8 @@ from benchmarks.published import trees
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Recipe
-from fieldwise.runs.records import RunContext, Store
+from fieldwise.runs.recorded_runs import RunContext
+from fieldwise.runs.records import Store
 
 
 def write(path: Path, *, test_labels: str = "true") -> Path:

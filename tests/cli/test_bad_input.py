@@ -348,7 +348,7 @@ def test_a_run_that_its_store_does_not_take_is_kept_elsewhere(
     assert f"The run was saved as {run}: move that folder into runs" in err
     run.rename(Path("runs") / run.name)
     monkeypatch.setattr(
-        "fieldwise.runs.records.train_recipe", lambda *_, **__: pytest.fail("run again")
+        "fieldwise.runs.recorded_runs.train_recipe", lambda *_, **__: pytest.fail("run again")
     )
     done(*ask)
 

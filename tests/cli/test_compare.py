@@ -53,7 +53,7 @@ def test_ctrl_c_names_the_folder_of_finished_runs(fieldwise, recipe, monkeypatch
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fieldwise.runs.records.recorded_runs", stop)
+    monkeypatch.setattr("fieldwise.runs.recorded_runs.recorded_runs", stop)
     code, _, err = fieldwise("compare", recipe, "--store", "kept")
     assert code == 130
     assert "finished runs are kept in kept" in err

@@ -23,10 +23,11 @@ from fieldwise import (
     load_recipe,
 )
 from fieldwise.evaluation.ranking import top_k_metrics
-from fieldwise.runs import records as module
+from fieldwise.runs import recorded_runs as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
 from fieldwise.runs.ranking import RankingSettings, RankingTask, check_ranking, rank_items
-from fieldwise.runs.records import LISTS, RunContext, Store, recorded_runs
+from fieldwise.runs.recorded_runs import RunContext, recorded_runs
+from fieldwise.runs.records import LISTS, Store
 
 SCHEMA = Schema(
     fields=(

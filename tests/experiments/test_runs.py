@@ -11,10 +11,11 @@ from counted_steps import Steps
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import ConfigError, DataError, load_recipe, prepare_recipe, train_recipe
-from fieldwise.runs import records as module
+from fieldwise.runs import recorded_runs as module
 from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.leaderboard import leaderboards
-from fieldwise.runs.records import RunContext, Store, recorded_runs, run_key, with_seed
+from fieldwise.runs.recorded_runs import RunContext, recorded_runs, with_seed
+from fieldwise.runs.records import Store, run_key
 
 DATA = Path("none")
 HERE = RunContext(data_dir=DATA)

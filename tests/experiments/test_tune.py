@@ -18,7 +18,7 @@ from fieldwise import ConfigError, DataError, load_recipe
 from fieldwise.runs import search_space as space_module
 from fieldwise.runs import tune as module
 from fieldwise.runs.bounds import OneOf, Range
-from fieldwise.runs.records import RunContext
+from fieldwise.runs.recorded_runs import RunContext
 from fieldwise.runs.tune import tune
 
 DATA = Path("none")

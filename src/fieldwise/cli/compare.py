@@ -84,7 +84,8 @@ def run(options: CompareOptions) -> None:
 def _finished_runs(options: CompareOptions) -> "Mapping[str, Sequence[RunRecord]]":
     """The runs of each recipe; those that are not in the store are trained."""
     from fieldwise.runs.leaderboard import check_base_and_metric
-    from fieldwise.runs.records import Store, recorded_runs
+    from fieldwise.runs.recorded_runs import recorded_runs
+    from fieldwise.runs.records import Store
 
     ranking = options.ranking.settings()
     recipes = [load_recipe(name, options.settings or []) for name in options.recipes]

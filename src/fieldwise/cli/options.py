@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
-    from fieldwise.runs.records import RunContext
+    from fieldwise.runs.recorded_runs import RunContext
     from fieldwise.training.callbacks import Callback
 
 DEVICE = "training.device"
@@ -264,7 +264,7 @@ def callbacks_for(tracker: str | None, *, quiet: bool) -> Callable[[str], "list[
 
 def run_context(data_dir: Path, tracker: str | None, *, quiet: bool) -> "RunContext":
     """Where stored runs read their data, and how they are shown."""
-    from fieldwise.runs.records import RunContext
+    from fieldwise.runs.recorded_runs import RunContext
 
     note = (lambda _: None) if quiet else say
     callbacks = callbacks_for(tracker, quiet=quiet)

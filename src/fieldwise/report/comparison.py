@@ -11,7 +11,8 @@ from fieldwise.report.metrics_sections import curves_section
 from fieldwise.report.page import Section, count, interval_cell, measured
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.runs.leaderboard import Board, leaderboards
-from fieldwise.runs.records import RunRecord, with_words
+from fieldwise.runs.recorded_runs import with_words
+from fieldwise.runs.records import RunRecord
 from fieldwise.runs.row_digests import scored_rows_digest
 
 

@@ -29,7 +29,8 @@ from fieldwise.runs.inputs import data_inputs
 from fieldwise.runs.pipeline import fit_recipe, resolve_defaults
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import recipe_toml
-from fieldwise.runs.records import RunContext, RunRecord, Store, recorded_runs, run_key
+from fieldwise.runs.recorded_runs import RunContext, recorded_runs
+from fieldwise.runs.records import RunRecord, Store, run_key
 from fieldwise.runs.search_space import check_space, search_space
 from fieldwise.runs.setting_paths import setting_path, value_at, with_values
 from fieldwise.storage.files import write_atomically
