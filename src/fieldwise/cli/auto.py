@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from fieldwise.automatic.settings import AutoSettings
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 
 if TYPE_CHECKING:
     from fieldwise.automatic.result import AutoResult
@@ -65,7 +65,7 @@ def run(options: AutoOptions) -> None:
     from fieldwise.automatic.run import run_auto
     from fieldwise.runs.data_settings import DataSettings
 
-    opt.check_device(options.device)
+    resources.check_device(options.device)
     options.reading.check_separator(options.table)
     data = DataSettings(path=str(options.table), **options.reading.text().given)
     tell = _say_nothing if options.quiet else show.say

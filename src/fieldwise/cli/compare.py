@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.cli.rankings import RankingOptions, show_rankings
 from fieldwise.runs.recipe import title_of
 from fieldwise.runs.recipe_files import check_recipe, load_recipe
@@ -89,17 +89,19 @@ def _finished_runs(options: CompareOptions) -> "Mapping[str, Sequence[RunRecord]
 
     ranking = options.ranking.settings()
     recipes = [load_recipe(name, options.settings or []) for name in options.recipes]
-    opt.check_device(*(recipe.training.device for recipe in recipes), what=opt.DEVICE)
+    resources.check_device(*(recipe.training.device for recipe in recipes), what=opt.DEVICE)
     names = [recipe.name for recipe in recipes]
     tasks = {recipe.schema.label.task for recipe in recipes}
     check_base_and_metric(names, tasks, None, options.metric)
     for recipe in recipes:
-        opt.data_folder(recipe.data.name)  # it must exist if a recipe needs it
+        resources.data_folder(recipe.data.name)  # it must exist if a recipe needs it
     try:
         return recorded_runs(
             recipes,
             range(options.seeds),
-            context=opt.run_context(opt.data_folder(), options.tracker, quiet=options.quiet),
+            context=resources.run_context(
+                resources.data_folder(), options.tracker, quiet=options.quiet
+            ),
             store=Store(options.store),
             again=options.overwrite,
             ranking=ranking,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.data.reports import memory_mib, peak_mib
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import load_recipe, recipe_names
@@ -42,12 +42,12 @@ def run(
     from fieldwise.runs.size_estimate import training_sizes
 
     program_mib = memory_mib() or PROGRAM_MIB
-    cache = opt.cache_for()
+    cache = resources.cache_for()
     if cache is not None:
         # Files of the cache are not checked: that takes longer than all else, and training checks
         # them.
         cache = replace(cache, verify=False)
-    prepared = prepare_recipe(loaded, opt.data_folder(loaded.data.name), cache=cache)
+    prepared = prepare_recipe(loaded, resources.data_folder(loaded.data.name), cache=cache)
     peak = peak_mib()  # of preparing the data, or of reading them from the cache
     start = None if loaded.warm_start is None else Bundle.load(Path(loaded.warm_start))
     complete, choices = resolve_defaults(loaded, prepared.train, start)

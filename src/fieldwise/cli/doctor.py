@@ -16,7 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from fieldwise.cli.options import AsJson, data_folder
+from fieldwise.cli.options import AsJson
+from fieldwise.cli.resources import data_folder
 from fieldwise.cli.show import console, print_json, print_table
 from fieldwise.errors import first_line
 from fieldwise.version import __version__

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, saving, show
 from fieldwise.cli.rankings import RankingOptions, show_rankings
 from fieldwise.config import nearest, to_plain
 from fieldwise.errors import ConfigError, DataError
@@ -139,7 +139,7 @@ def _evaluate_table(options: EvaluateOptions, data: Path) -> None:
         raise ConfigError(
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
-    bundle = opt.load_bundle(options.bundle, options.device)
+    bundle = resources.load_bundle(options.bundle, options.device)
     table = options.reading.table(data, bundle.schema.text_columns)
     with options.reading.lines(data):
         rows = _labelled_rows(bundle, table)
@@ -171,8 +171,10 @@ def _evaluate_test_rows(options: EvaluateOptions) -> None:
 
     ranking = options.ranking.settings()
     options.reading.check_used("--data", None)
-    bundle = opt.load_bundle(options.bundle, options.device)
-    prepared, (table,) = opt.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
+    bundle = resources.load_bundle(options.bundle, options.device)
+    prepared, (table,) = resources.rows_of_bundle(
+        bundle, options.bundle, ["test"], "give --data FILE"
+    )
     metrics = _metrics(bundle, _labelled_rows(bundle, table))
     boards = []
     if ranking is not None:
@@ -231,10 +233,10 @@ def _calibrate(options: EvaluateOptions, method: str) -> None:
     else:
         target = options.out
         replaced_digest = None
-        check_not_input(options.out, [options.bundle, *opt.table_files(options.data)])
-    opt.check_out(target, overwrite=options.overwrite or options.out is None)
+        check_not_input(options.out, [options.bundle, *resources.table_files(options.data)])
+    saving.check_out(target, overwrite=options.overwrite or options.out is None)
 
-    bundle = opt.load_bundle(options.bundle, options.device)
+    bundle = resources.load_bundle(options.bundle, options.device)
     if method == NO_CALIBRATION:
         without_calibration(bundle).save(target, overwrite=True, replaces=replaced_digest)
         show.say(f"{target} has no calibration: its probabilities are the sigmoid of its scores")
@@ -275,7 +277,9 @@ def _frames(options: EvaluateOptions, bundle: "Bundle") -> "dict[str, pl.DataFra
         )
     if options.data is None:
         remedy = "give --data FILE with rows that it was not trained on"
-        _, (valid, test) = opt.rows_of_bundle(bundle, options.bundle, ["valid", "test"], remedy)
+        _, (valid, test) = resources.rows_of_bundle(
+            bundle, options.bundle, ["valid", "test"], remedy
+        )
         return {"validation rows": valid, "test rows": test}
     frame = options.reading.table(options.data, bundle.schema.text_columns)
     if not frame.height:
@@ -316,8 +320,8 @@ def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
     preranked = _preranked(options.ranking.candidates)
     assert options.index is not None, "checked before"
     assert options.data is not None, "checked before"
-    tower = opt.load_bundle(prerank, options.device)
-    bundle = opt.load_bundle(options.bundle, options.device)
+    tower = resources.load_bundle(prerank, options.device)
+    bundle = resources.load_bundle(options.bundle, options.device)
     cascade = Ranker(bundle, open_index(options.index), prerank=tower, nprobe=options.nprobe)
     text_columns = [*bundle.schema.text_columns, *tower.schema.text_columns]
     table = options.reading.table(options.data, text_columns)

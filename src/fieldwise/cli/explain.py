@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def run(options: ExplainOptions) -> None:
     from fieldwise.explain.summary import planted_pairs_found, summary
 
     options.reading.check_used("--data or --background", options.data or options.background)
-    bundle = opt.load_bundle(options.bundle, options.device)
+    bundle = resources.load_bundle(options.bundle, options.device)
     background = None
     if options.background is not None:
         background = options.reading.table(options.background, bundle.schema.text_columns)
@@ -119,7 +119,7 @@ def _subject(
     from fieldwise.explain.subject import Subject
 
     if options.data is None:
-        _, (frame,) = opt.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
+        _, (frame,) = resources.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
     else:
         frame = options.reading.table(options.data, bundle.schema.text_columns)
     if background is not None:

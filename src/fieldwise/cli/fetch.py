@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument
 
-from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 
@@ -29,7 +28,7 @@ def run(
     from fieldwise.data.read.public_sets import PUBLIC_SETS
     from fieldwise.runs.recipe_files import recipe_names
 
-    folder = opt.data_folder()
+    folder = resources.data_folder()
     if name is None:
         _list_sets(folder)
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
 from fieldwise.schema.ids import id_column
@@ -63,7 +63,7 @@ def run(options: IndexOptions) -> None:
             f"--storage must be a known type, found {options.storage!r}: {nearest(options.storage, storage_names)}"
         )
     check_folder(options.out)
-    bundle = opt.load_bundle(options.bundle, options.device)
+    bundle = resources.load_bundle(options.bundle, options.device)
     if options.items is None and (options.remove is None or options.changes):
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.errors import ConfigError
 from fieldwise.storage.outputs import check_output
@@ -66,9 +66,9 @@ def run(options: PredictOptions) -> None:
     check_output(
         options.out,
         overwrite=options.overwrite,
-        inputs=[options.bundle, *opt.table_files(options.data)],
+        inputs=[options.bundle, *resources.table_files(options.data)],
     )
-    model = opt.load_bundle(options.bundle, options.device)
+    model = resources.load_bundle(options.bundle, options.device)
     if options.precision == "bfloat16":
         warning = slow_bfloat16(device_of(model.network).type)
         if warning:
@@ -77,7 +77,7 @@ def run(options: PredictOptions) -> None:
     with (
         engine_for(options.engine) as cluster,
         options.reading.lines(options.data),
-        opt.reports_for(options.progress) as reports,
+        resources.reports_for(options.progress) as reports,
     ):
         spread = None
         if cluster is not None:

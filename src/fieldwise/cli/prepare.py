@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.cli.processes import EngineName, engine_for
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.runs.recipe_files import load_recipe
@@ -66,9 +66,9 @@ def _prepare(
     from fieldwise.runs.data import prepare_recipe
 
     began = time.time()
-    with engine_for(engine) as cluster, opt.reports_for(progress, quiet=quiet) as reports:
+    with engine_for(engine) as cluster, resources.reports_for(progress, quiet=quiet) as reports:
         reports.begin("preparation", run=loaded.name)
-        folder = opt.data_folder(loaded.data.name)
+        folder = resources.data_folder(loaded.data.name)
         prepared = prepare_recipe(loaded, folder, cache=cache, reports=reports, engine=cluster)
     is_stored = any(entry.used >= began - 1 for entry in cache.entries())
     if not is_stored:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from fieldwise.cli import options as opt
+from fieldwise.cli import resources, saving
 from fieldwise.cli.serve import ITEMS, TOKEN, USERS, ServeOptions
 from fieldwise.cli.serve import run as run_server
 from fieldwise.cli.show import console, print_table, row_counts, say, suggest
@@ -122,12 +123,12 @@ def _train(data: str, out: Path, seed: int, *, overwrite: bool, quiet: bool) -> 
     recipes = [replace(load_recipe(name, overrides), seed=seed) for name in names]
     folders = {recipe.name: out / recipe.name.split("/")[1] for recipe in recipes}
     for folder in folders.values():
-        opt.check_out(folder, overwrite=overwrite)
+        saving.check_out(folder, overwrite=overwrite)
     log = out / "log.parquet"
     check_output(log, overwrite=overwrite)
 
     first = recipes[0]
-    frame = load_frame(first.data, opt.data_folder(first.data.name))
+    frame = load_frame(first.data, resources.data_folder(first.data.name))
     prepared = prepare_recipe(first, Path(), frame)
     say(f"{first.data.name}: {row_counts(prepared.counts)}")
     trained_models: list[TrainingResult] = []
@@ -162,7 +163,7 @@ def _train_and_save(
 
     trained = train_recipe(recipe, prepared, [progress_for(recipe.name, quiet=quiet)])
     save = partial(trained.bundle.save, overwrite=True)
-    _, save_error = opt.save_or_keep(save, folder, "The trained bundle")
+    _, save_error = saving.save_or_keep(save, folder, "The trained bundle")
     if save_error is not None:
         raise save_error
     return trained

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring import seen_words
 from fieldwise.storage.outputs import check_output
@@ -54,15 +54,15 @@ def run(options: RecommendOptions) -> None:
     check_output(
         options.out,
         overwrite=options.overwrite,
-        inputs=[options.bundle, *opt.table_files(options.log)],
+        inputs=[options.bundle, *resources.table_files(options.log)],
     )
-    model = opt.load_bundle(options.bundle, options.device)
+    model = resources.load_bundle(options.bundle, options.device)
     writer = TableWriter(options.out, raw=options.raw)
     row_count = 0
     users_by_source = Counter[str]()
     with (
         options.reading.lines(options.log),
-        opt.reports_for(options.progress, quiet=options.quiet) as reports,
+        resources.reports_for(options.progress, quiet=options.quiet) as reports,
     ):
         frame = options.reading.table(options.log, model.schema.text_columns)
         columns = IdColumns(

@@ -6,7 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, saving, show
 from fieldwise.errors import ConfigError
 from fieldwise.storage.files import write_atomically
 from fieldwise.storage.outputs import check_output
@@ -44,14 +44,16 @@ def run(
             f"--out must be a file, but {out} is a folder: give {out / 'report.html'}"
         )
     check_output(out, overwrite=overwrite, inputs=runs)
-    opt.check_device(device)
+    resources.check_device(device)
     settings = ReportSettings(slices=tuple(slices or ()), rows=rows, device=device)
-    page = report(runs, settings, data_dir=opt.data_folder(), cache=opt.cache_for(quiet)).encode()
+    page = report(
+        runs, settings, data_dir=resources.data_folder(), cache=resources.cache_for(quiet)
+    ).encode()
 
     def save(folder: Path) -> None:
         write_atomically(folder / out.name, page)
 
-    _, save_error = opt.save_or_keep(save, out.parent, "The report")
+    _, save_error = saving.save_or_keep(save, out.parent, "The report")
     if save_error is not None:
         raise save_error
     if quiet:

@@ -18,6 +18,7 @@ import typer
 from typer import Argument, Option
 
 from fieldwise.cli import options as opt
+from fieldwise.cli import resources
 from fieldwise.cli.outcome import ended
 from fieldwise.cli.processes import check_count
 from fieldwise.cli.show import say
@@ -304,7 +305,7 @@ def _make_shared_files(options: ServeOptions, folder: Path) -> None:
 
     def make() -> None:
         _divide_cores(options.workers)
-        opt.check_device(options.device)
+        resources.check_device(options.device)
         load = ServiceLoader(options.checked_sources(), say, folder / SHARED_FOLDER)
         load()
         load.stores()
@@ -337,7 +338,7 @@ def _application(options: ServeOptions, shared: Path | None) -> "FastAPI":
 
     _divide_cores(options.workers)
     if shared is None:
-        opt.check_device(options.device)
+        resources.check_device(options.device)
     app = load_app(
         options.checked_sources(), options.settings, watch=options.watch, note=say, shared=shared
     )

@@ -13,7 +13,7 @@ import typer
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, saving, show
 from fieldwise.cli.processes import EngineName, launch_processes, train_on_ray
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import load_recipe
@@ -78,7 +78,7 @@ def run(options: TrainOptions) -> None:
     from fieldwise.distributed.process_group import process_group
 
     with process_group() as group:
-        opt.check_device(recipe.training.device, what=opt.DEVICE)
+        resources.check_device(recipe.training.device, what=opt.DEVICE)
         if group is None or group.rank == 0:
             _train_in_main_process(options, recipe, group)
         else:
@@ -92,8 +92,8 @@ def _train_in_further_process(options: TrainOptions, recipe: Recipe, group: "Pro
     from fieldwise.training.checkpoint import CheckpointFolder
 
     with group.first("preparation", on_machine=True):
-        folder = opt.data_folder(recipe.data.name)
-        prepared = prepare_recipe(recipe, folder, cache=opt.cache_for(quiet=True))
+        folder = resources.data_folder(recipe.data.name)
+        prepared = prepare_recipe(recipe, folder, cache=resources.cache_for(quiet=True))
     with group.active():
         checkpoints = CheckpointFolder.beside(options.folder(recipe))
         trained = train_recipe(recipe, prepared, unfinished=checkpoints)
@@ -113,14 +113,14 @@ def _train_in_main_process(
     checkpoints = CheckpointFolder.beside(folder, note=show.say)
     # The bundle of an interrupted run that can be resumed is replaced without --overwrite.
     resumes = checkpoints.exists() and stopped_by(folder) == "interrupted"
-    opt.check_out(folder, overwrite=options.overwrite or resumes)
+    saving.check_out(folder, overwrite=options.overwrite or resumes)
 
     with checkpoints.claimed():
         trained, prepared, seconds_preparing = _prepare_and_train(
             options, recipe, checkpoints, group
         )
         save = partial(trained.bundle.save, overwrite=True)
-        folder, save_error = opt.save_or_keep(save, folder, "The trained bundle")
+        folder, save_error = saving.save_or_keep(save, folder, "The trained bundle")
         is_interrupted = trained.history.stopped == "interrupted"
         if is_interrupted:
             best = f"the best model so far (after epoch {trained.history.best.epoch:.4g})"
@@ -166,12 +166,12 @@ def _prepare_and_train(
     began = time.perf_counter()
     quiet = options.quiet
     as_json = options.progress == "json"
-    callbacks = opt.callbacks_for(options.tracker, quiet=quiet or as_json)(recipe.name)
-    with opt.reports_for(options.progress, quiet=quiet) as reports:
+    callbacks = resources.callbacks_for(options.tracker, quiet=quiet or as_json)(recipe.name)
+    with resources.reports_for(options.progress, quiet=quiet) as reports:
         reports.begin("preparation", run=recipe.name)
-        cache = opt.cache_for(quiet)
+        cache = resources.cache_for(quiet)
         with nullcontext() if group is None else group.first("preparation", on_machine=True):
-            folder = opt.data_folder(recipe.data.name)
+            folder = resources.data_folder(recipe.data.name)
             prepared = prepare_recipe(recipe, folder, cache=cache, reports=reports)
         seconds_preparing = time.perf_counter() - began
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli import show
+from fieldwise.cli import resources, show
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.recipe_files import load_recipe
 from fieldwise.runs.search_space import search_space
@@ -44,8 +44,8 @@ def run(
     loaded = load_recipe(recipe, settings or ())
     from fieldwise.runs.tune import tune
 
-    opt.check_device(loaded.training.device, what=opt.DEVICE)
-    context = opt.run_context(opt.data_folder(loaded.data.name), tracker, quiet=quiet)
+    resources.check_device(loaded.training.device, what=opt.DEVICE)
+    context = resources.run_context(resources.data_folder(loaded.data.name), tracker, quiet=quiet)
     tuned = tune(loaded, trials=trials, store=store, context=context, seed=seed, final_seeds=seeds)
     if json:
         show.print_json(_plain(tuned))
