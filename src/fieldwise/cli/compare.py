@@ -31,9 +31,10 @@ class CompareOptions:
         int, Option(min=1, help="Runs of each recipe, with seeds 0, 1, ... and the same rows.")
     ] = 3
     settings: opt.Settings = None
-    metric: Annotated[str | None, Option(help="Metric to sort by: auc, logloss, ece or rmse.")] = (
-        None
-    )
+    metric: Annotated[
+        str | None,
+        Option(help="Metric to sort by, a column of the leaderboard. Default: the first."),
+    ] = None
     store: Annotated[
         Path, Option(help="Folder of finished runs, which several processes may share.")
     ] = Path("runs/compare")

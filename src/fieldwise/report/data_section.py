@@ -12,7 +12,7 @@ from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.prepare.ordering import times_of
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.prepare.settings import PARTS
-from fieldwise.display import Table, number
+from fieldwise.display import Table, counted, number
 from fieldwise.errors import DataError
 from fieldwise.models.mean_with_lr import mean_sentence
 from fieldwise.models.serialise import model_name
@@ -71,20 +71,20 @@ def _dropped_note(prepared: Prepared) -> str:
     by_split = prepared.counts.get("dropped_by_split", 0)
     drawn = prepared.counts.get("negatives_drawn", 0)
     without_value = prepared.counts.get("negatives_without_value", 0)
-    note = ""
+    sentences = []
     if not by_label and not by_split:
-        note = "No row was dropped."
+        sentences.append("No row was dropped.")
     if by_label:
-        note += f"{count(by_label)} rows were dropped by the label's rule."
+        sentences.append(f"The label's rule dropped {counted(by_label, 'row')}.")
     if by_split:
-        note += f" {count(by_split)} rows were dropped by the split."
+        sentences.append(f"The split dropped {counted(by_split, 'row')}.")
     if drawn:
-        note += f" {count(drawn)} negatives were sampled."
+        sentences.append(f"Sampling added {counted(drawn, 'negative')}.")
     if without_value:
-        note += (
-            f" In {count(without_value)} of them the item has no value before the time of the row."
+        sentences.append(
+            f"In {count(without_value)} of them the item has no value before the time of the row."
         )
-    return note
+    return " ".join(sentences)
 
 
 def _fields_table(prepared: Prepared) -> Table:
