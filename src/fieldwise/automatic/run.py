@@ -29,6 +29,7 @@ from fieldwise.automatic.task import AutoTask, ReadTable, build_task
 from fieldwise.automatic.trial import Trial, Trials
 from fieldwise.bundle.about import CalibrationFacts
 from fieldwise.bundle.bundle import Bundle
+from fieldwise.data.infer.findings import omitted_note
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import Argument, ConfigError, DataError, FieldwiseError
@@ -297,11 +298,11 @@ def _schema_text(result: AutoResult, task: AutoTask) -> str:
     """The schema as TOML, with the reasons of an inferred one and of the audit."""
     if task.inferred is None:
         return result.schema.to_toml()
-    notes = dict(task.inferred.notes)
+    notes = dict(task.inferred.column_notes)
     for finding in task.findings:
         if finding.left_out:
-            notes[finding.column] = f"omitted: {finding.sentence}"
-    return dataclasses.replace(task.inferred, schema=result.schema, notes=notes).to_toml()
+            notes[finding.column] = omitted_note(finding.sentence)
+    return dataclasses.replace(task.inferred, schema=result.schema, column_notes=notes).to_toml()
 
 
 def _recipe_comment(result: AutoResult) -> str:

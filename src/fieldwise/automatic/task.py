@@ -11,7 +11,8 @@ import polars as pl
 from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
-from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.data.infer.inference import Inference
+from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.preparation import check_columns
 from fieldwise.data.prepare.prepared import Prepared
@@ -146,7 +147,7 @@ def _with_schema(
             frame = read(texts)
 
         label = schema.label.column
-        note(f"label: column {label!r}, {_after_colon(inferred.notes[label])}")
+        note(f"label: column {label!r}, {inferred.column_notes[label].reason}")
         for column, doubt in inferred.grouped_doubts().items():
             note(f"CHECK column {column!r}: {doubt}")
     if schema.more_labels:
@@ -169,8 +170,8 @@ def _reasons(
         return reasons
     read_columns = {*schema.columns, schema.label.column}
     for column in columns:
-        if column in inferred.notes and column not in read_columns and column not in reasons:
-            reasons[column] = _after_colon(inferred.notes[column])
+        if column in inferred.column_notes and column not in read_columns and column not in reasons:
+            reasons[column] = inferred.column_notes[column].reason
     return reasons
 
 
@@ -194,9 +195,3 @@ def _report(
             note(f"not a field: column {column!r} ({reason})")
     names = ", ".join(field.name for field in schema.fields)
     note(f"learning from {len(schema.fields)} fields: {names}")
-
-
-def _after_colon(text: str) -> str:
-    """A note of the inferred schema without its first word and the colon after it."""
-    head, colon, rest = text.partition(": ")
-    return rest if colon and " " not in head else text

@@ -22,8 +22,8 @@ from fieldwise.storage.outputs import check_output
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.data.infer.inference import Inference
     from fieldwise.data.infer.label import LabelCandidate
-    from fieldwise.data.infer.schema import Inference
     from fieldwise.data.read.table_sample import Sample
 
 SHOWN_OTHER_LABELS = 3
@@ -298,7 +298,7 @@ def _recipe_text(name: str, table: str, settings: Mapping[str, Any], split_reaso
     """
     import tomli_w
 
-    from fieldwise.data.infer.schema import one_line
+    from fieldwise.data.infer.schema_text import one_line
 
     split_comment = one_line(split_reason[0].upper() + split_reason[1:])
     comments = {

@@ -6,8 +6,10 @@ import polars as pl
 from sklearn.utils.multiclass import type_of_target
 
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.findings import Note
+from fieldwise.data.infer.inference import Inference
 from fieldwise.data.infer.label import guess_label
-from fieldwise.data.infer.schema import Inference, infer_schema
+from fieldwise.data.infer.schema import infer_schema
 from fieldwise.errors import DataError
 from fieldwise.estimator.tables import estimator_table, is_array, label_column
 from fieldwise.schema import Numeric, Schema
@@ -62,13 +64,13 @@ def _check_binary(label: pl.Series) -> None:
 def _numeric_fields(frame: pl.DataFrame, label: pl.Series) -> Inference:
     """A schema with a numeric field for each column of an array of numbers."""
     guess = guess_label(label)
-    notes = dict.fromkeys(frame.columns, "numeric: a column of an array of numbers")
-    notes[label.name] = f"label: {guess.reason}"
+    notes = dict.fromkeys(frame.columns, Note("numeric", "a column of an array of numbers"))
+    notes[label.name] = Note("label", guess.reason)
     return Inference(
         schema=Schema(
             fields=tuple(Numeric(name) for name in frame.columns),
             label=guess.label,
         ),
-        notes=notes,
+        column_notes=notes,
         doubts={label.name: guess.doubt} if guess.doubt else {},
     )

@@ -21,6 +21,7 @@ from fieldwise.data.infer.outcome_words import word_meanings
 from fieldwise.data.infer.profile import ColumnProfile, Columns
 from fieldwise.display import listed
 from fieldwise.errors import DataError, SchemaError
+from fieldwise.schema import Label
 from fieldwise.schema.ids import LABELS, LIKELY_LABELS, is_label_name
 
 CLOSE = 1.5
@@ -91,6 +92,39 @@ def _candidates(columns: Columns, settled: Collection[str]) -> list[LabelCandida
                 candidates.append(replace(candidate, score=score))
     scored = _scored_among_columns(columns, candidates)
     return sorted(scored, key=lambda candidate: -candidate.score)
+
+
+def rival_doubts(
+    columns: Columns,
+    label: str,
+    labels: Sequence[LabelCandidate],
+    settled: Collection[str],
+    skip: Collection[str],
+) -> dict[str, str]:
+    """A doubt for every column that may be the label instead: about as likely ones, and the last column."""
+    rivals = {list(columns)[-1]}.difference(settled)
+    for candidate in labels[1:3]:
+        if candidate.score > labels[0].score - CLOSE:
+            rivals.add(candidate.label.column)
+    return {
+        column: f"column {column!r} may be the label instead of {label!r}: give the right one as label"
+        for column in columns
+        if column in rivals.difference(skip)
+    }
+
+
+def label_of_events(columns: Columns) -> LabelCandidate:
+    """The label of a log of positives: a column that it lacks."""
+    name = "event"
+    while name in columns:
+        name += "_"
+    return LabelCandidate(
+        label=Label(name),
+        rate=1.0,
+        reason="no column can be one, so every row is an event that happened (1); negatives are sampled",
+        doubt="no column can be the label, so every row was taken for a positive event: the recipe needs [negatives], "
+        "which draw items that the user never used; if a column tells the outcome, give it as label",
+    )
 
 
 def _name_score(name: str) -> float:

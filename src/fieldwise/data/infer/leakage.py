@@ -1,6 +1,6 @@
 """Columns that tell the label, since they are known only after it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 import numpy as np
 
@@ -16,9 +16,9 @@ _EXACT_SHARE = 0.999
 
 
 def known_after(
-    columns: Columns, label: str, y: np.ndarray | None, notes: Mapping[str, str]
+    columns: Columns, label: str, y: np.ndarray | None, notes: Collection[str]
 ) -> dict[str, str]:
-    """Columns that tell the label, since they are known only after it, each with the reason."""
+    """Columns without a note that tell the label, since they are known only after it, each with the reason."""
     results: dict[str, str] = {}
     if y is None or set(np.unique(y[~np.isnan(y)]).tolist()) != {0.0, 1.0}:
         return results
@@ -28,7 +28,7 @@ def known_after(
         why = _filled_for_one_class(column, y) or _told_by_values(column, y)
         if why:
             results[name] = (
-                f"omitted: it tells the label, so it is known only after it{why}; it may be one of more_labels"
+                f"it tells the label, so it is known only after it{why}; it may be one of more_labels"
             )
     return results
 

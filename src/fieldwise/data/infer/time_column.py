@@ -122,7 +122,7 @@ def _time_of_column(profile: ColumnProfile, *, is_named: bool) -> TimeColumn | N
     by_name = ", by its name" if has_time_word else ""
     return TimeColumn(
         format=None if parsed is None else parsed.format,
-        note=f"time: {why}{by_name}; not a field, since future times do not occur in training rows",
+        note=f"{why}{by_name}; not a field, since future times do not occur in training rows",
         doubt=_doubt(column, parsed),
     )
 
