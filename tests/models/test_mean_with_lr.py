@@ -28,8 +28,8 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.bundle.warm_start import warm_start
+from fieldwise.explain import terms_of
 from fieldwise.explain.explanation import explain
-from fieldwise.explain.subject import terms_of
 from fieldwise.layers.candidates import Part, Split
 from fieldwise.models import MODELS
 from fieldwise.models.build import build_network

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
+    from fieldwise.display import Table
     from fieldwise.explain.faithfulness import Curves
     from fieldwise.explain.subject import Method, Subject
     from fieldwise.schema.label import Task
@@ -106,7 +107,7 @@ def run(options: ExplainOptions) -> None:
     if options.row is not None:
         _print_row(plain, subject)
     else:
-        _print_set(plain, curves, subject.settings.task)
+        _print_set(plain, curves, subject)
     if bundle.mean_sentence is not None:
         show.console().print(f"\n{bundle.mean_sentence}")
     _suggest_next(options, bundle)
@@ -195,16 +196,14 @@ def _print_row(plain: Mapping[str, Any], subject: "Subject") -> None:
     )
     _print_fields(plain["fields"])
     _print_effects(plain["effects"], task)
-    if plain.get("pairs"):
-        _print_pairs(plain["pairs"])
+    for group in subject.term_groups:
+        for table in group.row_tables(plain, SHOWN_LINES):
+            _print_table(table)
     if "attention" in plain:
         print_attention(plain["attention"], subject.fields)
-    if "levels" in plain:
-        _print_levels(plain["levels"])
-        _print_gates({"user": plain["user_gates"], "item": plain["item_gates"]})
 
 
-def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") -> None:
+def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", subject: "Subject") -> None:
     """Print the mean explanation of a set of rows, and its faithfulness curves if there are any."""
     from fieldwise.explain.summary import METHOD_WORDS, summary_tables
 
@@ -213,11 +212,10 @@ def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") 
         f"{plain['label']}: {show.counted(plain['rows'], 'row')}, mean score {plain['mean_score']:+.4f}, "
         f"contributions by {METHOD_WORDS[plain['method']]}, largest gap {plain['largest_gap']:.4f}"
     )
-    for name, table in summary_tables(plain, SHOWN_LINES).items():
-        title = f"\n{table.title[0].lower()}{table.title[1:]}"
-        show.print_table(table.columns, table.rows, title=title)
+    for name, table in summary_tables(subject, plain, SHOWN_LINES).items():
+        _print_table(table)
         if name == "fields":
-            _print_effects(plain["effects"], task)
+            _print_effects(plain["effects"], subject.settings.task)
     if "planted_pairs" in plain:
         planted = plain["planted_pairs"]
         out.print(
@@ -229,9 +227,17 @@ def _print_set(plain: dict[str, Any], curves: "Sequence[Curves]", task: "Task") 
         _print_curves(curves)
 
 
+def _print_table(table: "Table") -> None:
+    """Print a table under its title, which starts with a small letter here."""
+    title = f"\n{table.title[0].lower()}{table.title[1:]}"
+    show.print_table(table.columns, table.rows, title=title)
+
+
 def _print_fields(fields: Sequence[Mapping[str, Any]]) -> None:
     """Print the contributions of fields, strongest first."""
-    parts = [part for part in ("first_order", "attended") if part in fields[0]]
+    from fieldwise.explain.terms import TERMS_OF_FIELDS
+
+    parts = [part for part in TERMS_OF_FIELDS if part in fields[0]]
     rows = []
     for field in fields:
         numbers = [f"{field[part]:+.4f}" for part in ("contribution", *parts)]
@@ -253,19 +259,6 @@ def _print_effects(effects: Sequence[Mapping[str, Any]], task: "Task") -> None:
     if rows:
         title = "\ndirections, the mean prediction of the sample rows with each value"
         show.print_table(["field", "value: prediction"], rows, title=title)
-
-
-def _print_pairs(pairs: Sequence[Mapping[str, Any]]) -> None:
-    """Print the contributions of the first pairs of fields."""
-    parts = [part for part in ("attention", "interaction") if part in pairs[0]]
-    rows = []
-    for pair in pairs[:SHOWN_LINES]:
-        row = [" × ".join(pair["fields"]), " × ".join(pair["values"])]
-        row.append(f"{pair['contribution']:+.4f}")
-        row += [f"{pair[part]:.4f}" for part in parts]
-        rows.append(row)
-    title = f"\npairs, the first {len(rows)} of {len(pairs)}"
-    show.print_table(["pair", "values", "contribution", *parts], rows, title=title)
 
 
 def print_attention(weights: object, fields: Sequence[str]) -> None:
@@ -290,31 +283,6 @@ def print_attention(weights: object, fields: Sequence[str]) -> None:
         rows.append([str(layer + 1), str(head + 1), fields[query], fields[key], f"{weight:.4f}"])
     title = f"\nattention, the {SHOWN_LINES} strongest between two fields"
     show.print_table(["layer", "head", "query field", "key field", "weight"], rows, title=title)
-
-
-def _print_levels(levels: Sequence[Mapping[str, Any]]) -> None:
-    """Print the score of each level of an IntTower, with the heads that match best."""
-    rows = []
-    for level in levels:
-        heads = sorted(level["heads"], key=lambda head: -abs(head["product"]))
-        matches = [
-            f"{head['user_head']}-{head['item_head']} {head['product']:+.4f}"
-            for head in heads[:SHOWN_LINES]
-        ]
-        rows.append([str(level["level"]), f"{level['contribution']:+.4f}", ", ".join(matches)])
-    title = "\nlevels: each user head with the item head that it matches best"
-    show.print_table(["level", "score", "matches"], rows, title=title)
-
-
-def _print_gates(gates_by_side: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Print the gates of an IntTower's fields, widest open first on each side."""
-    rows = []
-    for side, gates in gates_by_side.items():
-        for gate in sorted(gates, key=lambda gate: -gate["gate"]):
-            numbers = [f"{gate['gate']:.4f}", f"{gate['effect']:+.4f}"]
-            rows.append([side, gate["field"], gate["value"], *numbers])
-    title = "\ngates: each field's weight in its tower, and its effect on the score"
-    show.print_table(["side", "field", "value", "gate", "effect"], rows, title=title)
 
 
 def _print_curves(curves: "Sequence[Curves]") -> None:

@@ -4,7 +4,8 @@ explanation    contributions of fields by terms, integrated gradients or occlusi
 sentence       a prediction with its main reasons
 summary        means over many rows
 effects        the mean prediction by value of each field
-subject        the rows; decomposition of LR, FM, AFM, AutoInt and IntTower into terms
+subject        the rows, their network and background rows
+terms          decomposition of LR, FM, AFM, AutoInt and IntTower into sorts of terms
 attribution    integrated gradients and occlusion, of any network
 attention      when attention weights count as uniform
 faithfulness   deletion and insertion curves compared with random orders
@@ -13,8 +14,9 @@ faithfulness   deletion and insertion curves compared with random orders
 from fieldwise.explain.effects import effects
 from fieldwise.explain.explanation import Explanation, explain
 from fieldwise.explain.faithfulness import Curves, faithfulness
-from fieldwise.explain.subject import Subject, Terms, terms_of
+from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
+from fieldwise.explain.terms import Terms, terms_of
 
 __all__ = [
     "Curves",

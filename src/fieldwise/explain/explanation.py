@@ -1,6 +1,6 @@
 """Explanations of rows' scores by field and by pair of fields, in figures and as sentences, with attention and gates.
 
-Letters: N rows, F fields, L levels, H heads.
+Letters: N rows, F fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from fieldwise.data.read.tables import TableLike
 from fieldwise.display import SHOWN_ROWS, Table, pandas_frame
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import predictions
-from fieldwise.explain.attention import darkest, pair_square, uniform_text
+from fieldwise.explain.attention import darkest, uniform_text
 from fieldwise.explain.attribution import (
     has_gradients,
     integrated_gradients,
@@ -25,6 +25,7 @@ from fieldwise.explain.attribution import (
 )
 from fieldwise.explain.sentence import Part, reasons_sentence
 from fieldwise.explain.subject import METHODS, Method, Subject
+from fieldwise.explain.terms import TERMS_OF_FIELDS, TERMS_OF_ROWS, by_field
 from fieldwise.models.mean_with_lr import part_of_mean
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
@@ -76,8 +77,7 @@ class Explanation:
         self._check_row(row)
         subject = self.subject
         values = list(subject.values.row(row))
-        added = {name: term[row] for name, term in subject.terms.added.items()}
-        shown = {name: part[row] for name, part in subject.terms.shown.items()}
+        added = subject.terms.added
         plain: dict[str, Any] = {
             "label": subject.label,
             "sentence": "",
@@ -88,19 +88,13 @@ class Explanation:
             "scale": subject.settings.scale or 1.0,
             "base": float(self.base[row]),
             "gap": float(self.gap[row]),
-            "fields": self._plain_fields(row, added, values),
+            "fields": self._plain_fields(row, values),
         }
-        for term in ("bias", "mlp"):
+        for term in TERMS_OF_ROWS:
             if term in added:
-                plain[term] = float(added[term])
-        if "pairs" in added:
-            plain["pairs"] = self._plain_pairs(added["pairs"], shown, values)
-        elif "attention" in shown:
-            plain["attention"] = shown["attention"].tolist()
-        if "matches" in added:
-            plain["levels"] = _plain_levels(added["matches"], shown["matched_head"])
-            plain["user_gates"] = self._plain_gates("user", shown, values)
-            plain["item_gates"] = self._plain_gates("item", shown, values)
+                plain[term] = float(added[term][row])
+        for group in subject.term_groups:
+            plain |= group.row(row, values)
 
         measured = []
         if pairs and "pairs" not in added:
@@ -116,10 +110,9 @@ class Explanation:
         if not 0 <= row < rows:
             raise DataError(f"rows are numbered from 0 to {rows - 1}, found row {row}")
 
-    def _plain_fields(
-        self, row: int, added: Mapping[str, np.ndarray], values: Sequence[str]
-    ) -> list[dict[str, Any]]:
+    def _plain_fields(self, row: int, values: Sequence[str]) -> list[dict[str, Any]]:
         """Each field's value, contribution and terms in a row, the largest contribution first."""
+        added = self.subject.terms.added
         fields = []
         for f, name in enumerate(self.subject.fields):
             contribution = float(self.contributions[row, f])
@@ -128,50 +121,11 @@ class Explanation:
                 "value": values[f],
                 "contribution": contribution,
             }
-            for term in ("first_order", "attended"):
+            for term in TERMS_OF_FIELDS:
                 if term in added:
-                    field[term] = float(added[term][f])
+                    field[term] = float(added[term][row, f])
             fields.append(field)
         return sorted(fields, key=lambda field: -abs(field["contribution"]))
-
-    def _plain_pairs(
-        self, terms: np.ndarray, shown: Mapping[str, np.ndarray], values: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        """Each pair's values, term, attention and interactions, the largest term first."""
-        subject = self.subject
-        pairs = []
-        for p in np.argsort(-np.abs(terms), kind="stable"):
-            fields = subject.pairs[p]
-            pair: dict[str, Any] = {
-                "fields": [subject.fields[f] for f in fields],
-                "values": [values[f] for f in fields],
-                "contribution": float(terms[p]),
-            }
-            if "attention" in shown:
-                pair["attention"] = float(shown["attention"][p])
-            if "interactions" in shown:
-                pair["interaction"] = float(shown["interactions"][p])
-            pairs.append(pair)
-        return pairs
-
-    def _plain_gates(
-        self, side: str, shown: Mapping[str, np.ndarray], values: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        """The gate of each field of IntTower's user or item side, and its effect on the score."""
-        gates = []
-        fields = self.subject.tower_fields(side)
-        weights = shown[f"{side}_gates"]
-        effects = shown[f"{side}_gate_effects"]
-        for f, gate, effect in zip(fields, weights, effects, strict=True):
-            gates.append(
-                {
-                    "field": self.subject.fields[f],
-                    "value": values[f],
-                    "gate": float(gate),
-                    "effect": float(effect),
-                }
-            )
-        return gates
 
     def measured_pairs(self, row: int, *, seed: int = 0) -> list[dict[str, Any]]:
         """The pairs among the row's twelve strongest fields by interaction effect, strongest first, in any model.
@@ -280,23 +234,18 @@ class Explanation:
         """
         subject = self.subject
         fields = subject.fields
-        weights = subject.terms.shown.get("attention")
-        if weights is None:
-            raise DataError(
-                f"only AFM and AutoInt have attention over fields, found {_model_name(subject)}: plot the explanation "
-                "itself"
-            )
-        self._check_row(0 if row is None else row)
-        mean = weights.mean(0) if row is None else weights[row]
-        if mean.ndim == 1:  # AFM's, by pair
-            equal = 1 / len(subject.pairs)
-            square = pair_square(subject.pairs, mean, len(fields))
-        else:
-            equal = 1 / len(fields)
-            square = mean.mean((0, 1))
-        known = square[~np.isnan(square)]
-        title = uniform_text(known, equal) or "attention between fields"
-        return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
+        for group in subject.term_groups:
+            if group.attention is not None:
+                self._check_row(0 if row is None else row)
+                weights = group.attention.mean(0) if row is None else group.attention[row]
+                square, equal = group.attention_map(weights)
+                known = square[~np.isnan(square)]
+                title = uniform_text(known, equal) or "attention between fields"
+                return heat_map(square, fields, fields, title=title, most=darkest(known, equal))
+        raise DataError(
+            f"only AFM and AutoInt have attention over fields, found {_model_name(subject)}: plot the explanation "
+            "itself"
+        )
 
     def _repr_html_(self) -> str:
         """One row's contributions by field, or mean absolute contributions of several rows."""
@@ -314,19 +263,6 @@ class Explanation:
         title = f"{self.subject.label}: contributions of {rows:,} rows"
         columns = ["field", "mean absolute", "mean"]
         return Table(columns, cells, title, f"by {self.method}")._repr_html_()
-
-
-def _plain_levels(matches_LH: np.ndarray, matched_LH: np.ndarray) -> list[dict[str, Any]]:
-    """IntTower's levels, each with its user heads, the item heads that they match, and their products."""
-    levels = []
-    for level, (products, matched) in enumerate(zip(matches_LH, matched_LH, strict=True)):
-        heads = []
-        for user_head, (item_head, product) in enumerate(zip(matched, products, strict=True)):
-            heads.append(
-                {"user_head": user_head, "item_head": int(item_head), "product": float(product)}
-            )
-        levels.append({"level": level + 1, "contribution": float(products.sum()), "heads": heads})
-    return levels
 
 
 def _model_name(subject: Subject) -> str:
@@ -430,7 +366,7 @@ def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
             f"use {subject.usual_method!r}; its other terms are shown with every method"
         )
     added = subject.terms.added
-    pairs = subject.by_field(added["pairs"]) / 2 if "pairs" in added else 0.0
+    pairs = by_field(added["pairs"], len(subject.fields)) / 2 if "pairs" in added else 0.0
     return added["first_order"] + pairs, added["bias"]
 
 

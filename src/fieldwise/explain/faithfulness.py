@@ -65,17 +65,8 @@ def orders_of(subject: Subject, *, seed: int = 0) -> dict[str, np.ndarray]:
     for method in dict.fromkeys(methods):
         contributions = explain_subject(subject, method, seed=seed).contributions
         orders[method] = np.abs(contributions)
-
-    shown = subject.terms.shown
-    if "attention" in shown and "pairs" in subject.terms.added:
-        orders["attention"] = subject.by_field(shown["attention"])
-    elif "attention" in shown:
-        orders["attention"] = shown["attention"].mean((1, 2, 3)).astype(np.float64)
-    elif "user_gates" in shown:
-        gates_NF = np.zeros((len(subject.table), len(subject.fields)))
-        for side in ("user", "item"):
-            gates_NF[:, subject.tower_fields(side)] = shown[f"{side}_gates"]
-        orders["gates"] = gates_NF
+    for group in subject.term_groups:
+        orders |= group.importances()
     return orders
 
 

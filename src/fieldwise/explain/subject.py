@@ -1,7 +1,6 @@
 """The rows to explain, encoded and as text, with the network of one label, its terms and background rows.
 
-Letters: N rows, F fields, P = F(F-1)/2 pairs, L levels or layers, H heads, K item heads, U and V
-fields of a tower.
+Letters: N rows, F fields.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-import torch
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
@@ -25,65 +23,10 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.errors import DataError
 from fieldwise.evaluation.calibration import Calibration
 from fieldwise.evaluation.slices import ABSENT
-from fieldwise.explain.attribution import Mixer, device_batches, has_gradients
+from fieldwise.explain.attribution import Mixer, has_gradients
+from fieldwise.explain.terms import TermGroup, Terms, field_pairs, groups_of, terms_of
 from fieldwise.schema import Label, Schema
-from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches, scoring_mode
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Terms:
-    """The terms of a network's logits; both parts are empty for networks without a decomposition.
-
-    Args:
-        added: terms by name, float64; their sum over all names and all axes but the first is the
-            logit: `bias` [N]; `first_order` [N, F]; `pairs` [N, P] (FM, AFM), in the order of
-            `fieldwise.ops.pair_indices`; `attended` [N, F], the last unit's part for each field
-            after AutoInt's layers, and `mlp` [N] (AutoInt+); `matches` [N, L, H], each user head's
-            inner product with the item head that it matches best (IntTower, level by level).
-        shown: parts of the terms: AFM's `attention` [N, P] and `interactions` [N, P], whose product
-            is `pairs`; AutoInt's `attention` [N, L, H, F, F], from query field (second last axis)
-            to key field (last); IntTower's `matched_head` [N, L, H], and for either side's fields
-            `user_gates` [N, U], `item_gates` [N, V] (Light-SE's weights, which sum to 1) with
-            `user_gate_effects` and `item_gate_effects`, the logit minus that with this gate at
-            zero. In a mean with LR they are those of the network, before its share.
-    """
-
-    added: Mapping[str, np.ndarray]
-    shown: Mapping[str, np.ndarray]
-
-    @property
-    def pairwise(self) -> bool:
-        """Whether all terms belong to fields and pairs of fields, as those of LR, FM and AFM do."""
-        return bool(self.added) and self.added.keys() <= {"bias", "first_order", "pairs"}
-
-    @property
-    def logit(self) -> np.ndarray:
-        """The sum of all terms [N]."""
-        total: np.ndarray = sum(
-            term.sum(tuple(range(1, term.ndim))) for term in self.added.values()
-        )
-        return total
-
-
-def terms_of(network: nn.Module, table: EncodedTable) -> Terms:
-    """The terms of every row for a network of one label, computed in evaluation mode and in batches."""
-    take_apart = vars(type(network)).get("logit_terms")  # its own: a subclass may add to the score
-    if take_apart is None:
-        return Terms(added={}, shown={})
-    with scoring_mode(network):
-        by_batch = [take_apart(network, batch) for batch in device_batches(network, table)]
-    added = _joined([added_terms for added_terms, _ in by_batch])
-    shown = _joined([shown_parts for _, shown_parts in by_batch])
-    return Terms(added={name: term.astype(np.float64) for name, term in added.items()}, shown=shown)
-
-
-def _joined(batches: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, np.ndarray]:
-    """Tensors of all batches, by name, as one array each."""
-    return {
-        name: torch.cat([batch[name] for batch in batches]).detach().cpu().numpy()
-        for name in batches[0]
-    }
-
+from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 
 UNSEEN = " (not in the vocabulary)"
 MAX_LISTED_VALUES = 8
@@ -268,15 +211,7 @@ class Subject:
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
         """Both fields of each pair, in the order of `fieldwise.ops.pair_indices`."""
-        left, right = np.triu_indices(len(self.fields), 1)
-        return tuple(zip(left.tolist(), right.tolist(), strict=True))
-
-    def by_field(self, pairs_NP: np.ndarray) -> np.ndarray:
-        """The sum over the pairs of each field [N, F]."""
-        member = np.zeros((len(self.pairs), len(self.fields)))
-        for number, pair in enumerate(self.pairs):
-            member[number, pair] = 1.0
-        return pairs_NP @ member
+        return field_pairs(len(self.fields))
 
     @cached_property
     def logit(self) -> np.ndarray:
@@ -294,6 +229,11 @@ class Subject:
         return terms_of(self.network, self.table)
 
     @cached_property
+    def term_groups(self) -> tuple[TermGroup, ...]:
+        """The exact terms by sort, with what belongs to them."""
+        return groups_of(self.terms, self.fields, self.network)
+
+    @cached_property
     def background_terms(self) -> Terms:
         """The exact terms of the background rows."""
         return terms_of(self.network, self.background)
@@ -304,13 +244,6 @@ class Subject:
         if self.terms.pairwise:
             return "terms"
         return "integrated_gradients" if has_gradients(self.network) else "occlusion"
-
-    def tower_fields(self, side: str) -> list[int]:
-        """The numbers of the fields of IntTower's user or item side."""
-        positions: list[int] = (
-            self.network.get_submodule(f"{side}_tower").get_buffer("positions").tolist()
-        )
-        return positions
 
     def others(self, draws: int, seed: int) -> np.ndarray:
         """Background rows for every row [N, draws]: all of them if there are few, else a random sample."""

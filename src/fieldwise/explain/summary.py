@@ -10,6 +10,7 @@ from fieldwise.display import Table, number
 from fieldwise.explain.attribution import pair_interactions
 from fieldwise.explain.explanation import Explanation
 from fieldwise.explain.subject import Subject
+from fieldwise.explain.terms import PairTerms, moments
 
 BACKGROUND_ROWS_PER_PAIR_ROW = 4
 PAIR_ROWS_RANGE = 32, 256
@@ -38,7 +39,7 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
     fields = []
     for name, contributions in zip(subject.fields, explanation.contributions.T, strict=True):
         mean_size = float(np.abs(contributions).mean())
-        fields.append({"field": name, "mean_size": mean_size, **_moments(contributions)})
+        fields.append({"field": name, "mean_size": mean_size, **moments(contributions)})
     figures: dict[str, Any] = {
         "label": subject.label,
         "rows": len(explanation.contributions),
@@ -48,58 +49,18 @@ def summary(explanation: Explanation, *, seed: int = 0) -> dict[str, Any]:
         "fields": sorted(fields, key=lambda field: -field["mean_size"]),
         "pairs": strongest_pairs(subject, seed=seed),
     }
-
-    added = subject.terms.added
-    shown = subject.terms.shown
-    if "attention" in shown and "pairs" not in added:
-        figures["attention"] = {
-            "fields": list(subject.fields),
-            "mean": shown["attention"].mean(0).tolist(),
-            "deviation": shown["attention"].std(0).tolist(),
-        }
-    if "matches" in added:
-        figures["levels"] = _levels(added["matches"], shown["matched_head"])
-        for side in ("user", "item"):
-            figures[f"{side}_gates"] = _gates(subject, side)
+    for group in subject.term_groups:
+        figures |= group.summary()
     return figures
 
 
-def _moments(values: np.ndarray) -> dict[str, float]:
-    return {"mean": float(values.mean()), "deviation": float(values.std())}
-
-
-def _levels(matches_NLH: np.ndarray, matched_NLH: np.ndarray) -> list[dict[str, Any]]:
-    """IntTower's mean score of each level, and how often each item head is the matched one."""
-    item_heads = range(int(matched_NLH.max()) + 1)
-    scores_LN = matches_NLH.sum(2).T
-    levels = []
-    for level, scores_N in enumerate(scores_LN):
-        matched_NH = matched_NLH[:, level]
-        shares = [float((matched_NH == head).mean()) for head in item_heads]
-        levels.append({"level": level + 1, **_moments(scores_N), "matched_share": shares})
-    return levels
-
-
-def _gates(subject: Subject, side: str) -> list[dict[str, Any]]:
-    """The mean gate of each field of IntTower's user or item side, and its mean effect on the score."""
-    weights = subject.terms.shown[f"{side}_gates"]
-    effects = subject.terms.shown[f"{side}_gate_effects"]
-    gates = []
-    for k, field in enumerate(subject.tower_fields(side)):
-        mean_effect = float(effects[:, k].mean())
-        name = subject.fields[field]
-        gates.append({"field": name, **_moments(weights[:, k]), "mean_effect": mean_effect})
-    return gates
-
-
-def summary_tables(summary: dict[str, Any], pairs: int) -> dict[str, Table]:
+def summary_tables(subject: Subject, summary: dict[str, Any], pairs: int) -> dict[str, Table]:
     """The parts of a `summary` as tables of texts: `fields`, `pairs` (the first ones), `levels` and `gates`."""
     tables = {"fields": _fields_table(summary["fields"])}
     if summary["pairs"]:
         tables["pairs"] = _pairs_table(summary["pairs"], pairs)
-    if "levels" in summary:
-        tables["levels"] = _levels_table(summary["levels"])
-        tables["gates"] = _gates_table(summary)
+    for group in subject.term_groups:
+        tables |= group.summary_tables(summary)
     return tables
 
 
@@ -120,30 +81,6 @@ def _pairs_table(pairs: Sequence[dict[str, Any]], most: int) -> Table:
         values = [number(pair[name]) for name in measures]
         rows.append([" × ".join(pair["fields"]), *values])
     title = f"Pairs, by interaction strength: the first {len(rows)} of {len(pairs)}"
-    return Table(columns, rows, title)
-
-
-def _levels_table(levels: Sequence[dict[str, Any]]) -> Table:
-    heads = [f"item head {k + 1}" for k in range(len(levels[0]["matched_share"]))]
-    columns = ["level", "mean score", "standard deviation", *heads]
-    rows = []
-    for level in levels:
-        row = [str(level["level"]), number(level["mean"], "+"), number(level["deviation"])]
-        row += [number(share) for share in level["matched_share"]]
-        rows.append(row)
-    title = "Levels: scores, and the share of user heads that match each item head best"
-    return Table(columns, rows, title)
-
-
-def _gates_table(summary: dict[str, Any]) -> Table:
-    columns = ["field", "tower", "mean", "standard deviation", "mean effect"]
-    rows = []
-    for side in ("user", "item"):
-        for gate in sorted(summary[f"{side}_gates"], key=lambda gate: -gate["mean"]):
-            effect = number(gate["mean_effect"], "+")
-            moments = [number(gate["mean"]), number(gate["deviation"])]
-            rows.append([gate["field"], side, *moments, effect])
-    title = "Gates: each field's weight in its tower, and its effect on the score"
     return Table(columns, rows, title)
 
 
@@ -177,20 +114,15 @@ def strongest_pairs(
     others = subject.others(draws, seed)[sample]
     interactions_MKP = pair_interactions(subject.mixer, subject.logit, others, sample)
 
-    terms = {}
-    if "pairs" in subject.terms.added:
-        terms["term"] = subject.terms.added["pairs"]
-        if "attention" in subject.terms.shown:
-            terms["attention"] = subject.terms.shown["attention"]
+    pair_terms = [group for group in subject.term_groups if isinstance(group, PairTerms)]
     pairs = []
     for p, (i, j) in enumerate(subject.pairs):
-        pair = {
+        pair: dict[str, Any] = {
             "fields": [subject.fields[i], subject.fields[j]],
             "strength": float(np.sqrt(np.square(interactions_MKP[:, :, p]).mean())),
         }
-        for name, term_NP in terms.items():
-            pair[f"mean_{name}"] = float(term_NP[:, p].mean())
-            pair[f"{name}_deviation"] = float(term_NP[:, p].std())
+        for group in pair_terms:
+            pair |= group.of_pair(p)
         pairs.append(pair)
     return sorted(pairs, key=lambda pair: -pair["strength"])
 

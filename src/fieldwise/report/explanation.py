@@ -44,7 +44,7 @@ def explanation_section(
 
     subject = Subject.of(bundle, sample, label=label)
     figures = summary(explain_subject(subject, subject.usual_method, seed=seed), seed=seed)
-    tables = summary_tables(figures, PAIRS_IN_TABLE)
+    tables = summary_tables(subject, figures, PAIRS_IN_TABLE)
     sizes = np.array([field["mean_size"] for field in figures["fields"]])
     largest = sizes.max(initial=0.0) or 1.0
 
