@@ -51,11 +51,7 @@ def run(options: IndexOptions) -> None:
     An update computes only new and changed items.
     """
     from fieldwise.ops.stored_items import Storage
-    from fieldwise.serving.index import (
-        build_index,
-        old_index,
-        without_items,
-    )
+    from fieldwise.serving.index import build_index, old_index
 
     storage_names = get_args(Storage)
     if options.storage is not None and options.storage not in storage_names:
@@ -68,24 +64,7 @@ def run(options: IndexOptions) -> None:
         raise ConfigError("an index needs items: give --items (optional only with --remove)")
 
     previous = old_index(options.out)
-    text_columns = [*bundle.schema.text_columns]
-    if options.id_column:
-        text_columns.append(options.id_column)
-    if previous is not None and previous.id_column:
-        text_columns.append(previous.id_column)
-    given = None
-    if options.items is not None:
-        given = options.reading.table(options.items, text_columns)
-    column = _id_column(options, bundle, previous, given)
-    if previous is None and (options.changes or options.remove is not None):
-        raise ConfigError(
-            f"--changes and --remove need an existing index, found none at {options.out}: omit them"
-        )
-    items = _items(options, previous, given, column)
-    if options.remove is not None:
-        removed = options.reading.table(options.remove, text_columns)
-        items = without_items(items, removed, column)
-
+    items, column = _catalogue(options, bundle, previous)
     storage = options.storage
     if storage is None:
         storage = "float32" if previous is None else previous.stored.storage
@@ -116,6 +95,32 @@ def run(options: IndexOptions) -> None:
     purpose = "start a server with a web page that recommends these items"
     words = ["--prerank", options.bundle, "--index", options.out, *show.log_words(bundle)]
     show.suggest(purpose, "serve", *words, needs="uvicorn")
+
+
+def _catalogue(
+    options: IndexOptions, bundle: "Bundle", previous: "ItemIndex | None"
+) -> "tuple[pl.DataFrame, str]":
+    """The items of the new index, and the column of their ids."""
+    from fieldwise.serving.index import without_items
+
+    text_columns = [*bundle.schema.text_columns]
+    if options.id_column:
+        text_columns.append(options.id_column)
+    if previous is not None and previous.id_column:
+        text_columns.append(previous.id_column)
+    given = None
+    if options.items is not None:
+        given = options.reading.table(options.items, text_columns)
+    column = _id_column(options, bundle, previous, given)
+    if previous is None and (options.changes or options.remove is not None):
+        raise ConfigError(
+            f"--changes and --remove need an existing index, found none at {options.out}: omit them"
+        )
+    items = _items(options, previous, given, column)
+    if options.remove is not None:
+        removed = options.reading.table(options.remove, text_columns)
+        items = without_items(items, removed, column)
+    return items, column
 
 
 def _id_column(

@@ -16,7 +16,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Label
 from fieldwise.scoring import PRERANK
 from fieldwise.scoring.items import ItemTable
-from fieldwise.scoring.ranker import M, Ranker
+from fieldwise.scoring.ranker import M, Ranker, RankingResult
 
 LATENCY_PERCENTILES = (50, 95, 99)
 
@@ -100,7 +100,6 @@ def evaluate_cascade(
     if not sizes:
         sizes = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
     prerank_sizes = sorted({min(items, size) for size in sizes if size >= top_size})
-    discounts = 1 / np.log2(np.arange(2, top_size + 2))
 
     tower_ranker = Ranker(None, cascade.index, prerank=cascade.prerank)
     full_ranker = Ranker(cascade.bundle, cascade.index)
@@ -110,34 +109,9 @@ def evaluate_cascade(
     for context, target in zip(contexts.iter_rows(named=True), targets, strict=True):
         result = cascade.recommend(context, k=k, prerank=prerank)
         full_result = full_ranker.recommend(context, k=top_size, prerank=items)
-        tower_order = tower_ranker.recommend(context, k=items, prerank=items).rows
-
-        best = full_result.rows
-        is_best = np.isin(result.rows, best)
-        tower_rank = np.argsort(tower_order)
-        well_preranked = (tower_rank[result.preranked] < prerank).sum()
-
-        hits = None
-        if target is not None:
-            hits = (target in result.rows, target in best)
-
-        seconds = dict(result.seconds)
-        seconds["all"] = sum(result.seconds.values())
-        seconds["everything"] = sum(full_result.seconds.values())
-
-        comparisons.append(
-            _Comparison(
-                recall=is_best.mean(),
-                ndcg=(is_best * discounts).sum() / discounts.sum(),
-                best_found=best[0] in result.rows,
-                candidates=result.counts["scored"],
-                candidate_recall=well_preranked / min(prerank, items),
-                recall_by_prerank=[(tower_rank[best] < size).mean() for size in prerank_sizes],
-                hits=hits,
-                seconds=seconds,
-            )
-        )
-
+        tower_rank = np.argsort(tower_ranker.recommend(context, k=items, prerank=items).rows)
+        comparison = _Comparison.of(result, full_result, tower_rank, target, prerank, prerank_sizes)
+        comparisons.append(comparison)
     return _report(comparisons, prerank_sizes, items=items, k=k, prerank=prerank)
 
 
@@ -155,6 +129,40 @@ class _Comparison:
     """Whether the row's own item is in the cascade's top k, and in that of all items."""
     seconds: dict[str, float]
     """By stage."""
+
+    @classmethod
+    def of(
+        cls,
+        result: RankingResult,
+        full_result: RankingResult,
+        tower_rank: np.ndarray,
+        target: int | None,
+        prerank: int,
+        prerank_sizes: Sequence[int],
+    ) -> "_Comparison":
+        """Compare a result with that of all items, by each item's place `tower_rank` in the order of the IntTower."""
+        best = full_result.rows
+        is_best = np.isin(result.rows, best)
+        discounts = 1 / np.log2(np.arange(2, len(best) + 2))
+        well_preranked = (tower_rank[result.preranked] < prerank).sum()
+
+        hits = None
+        if target is not None:
+            hits = (target in result.rows, target in best)
+
+        seconds = dict(result.seconds)
+        seconds["all"] = sum(result.seconds.values())
+        seconds["everything"] = sum(full_result.seconds.values())
+        return cls(
+            recall=is_best.mean(),
+            ndcg=(is_best * discounts).sum() / discounts.sum(),
+            best_found=best[0] in result.rows,
+            candidates=result.counts["scored"],
+            candidate_recall=well_preranked / min(prerank, len(tower_rank)),
+            recall_by_prerank=[(tower_rank[best] < size).mean() for size in prerank_sizes],
+            hits=hits,
+            seconds=seconds,
+        )
 
 
 def _report(

@@ -111,17 +111,9 @@ def build_index(
         old = old_index(writer.folder, note)
         if old is not None and old.id_column != column:
             old = None
-        old_rows = np.full(len(texts), -1)
-        if old is not None:
-            old_rows = np.array([old.places.get(text, -1) for text in texts])
-
-        source = np.full(len(texts), -1)  # no heads can be copied
-        maker = None
-        if old is not None and old.stored.storage == storage:
-            maker = _maker(bundle, old)
-        if old is not None and maker is not None:
-            is_same = _same_rows(_encoded_items(maker, old.items), old_rows, table)
-            source = np.where(is_same, old_rows, -1)
+        places = {} if old is None else old.places
+        old_rows = np.array([places.get(text, -1) for text in texts])
+        source = _copied_rows(bundle, old, storage, old_rows, table)
 
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
         writer.add("items", arrow_bytes(items))
@@ -144,6 +136,23 @@ def build_index(
         kept=unchanged,
     )
     return open_index(folder, verify=False), changes
+
+
+def _copied_rows(
+    bundle: Bundle,
+    old: ItemIndex | None,
+    storage: Storage,
+    old_rows: np.ndarray,
+    items: EncodedTable,
+) -> np.ndarray:
+    """The row of the old index whose heads each item has too; -1 for an item whose heads must be computed."""
+    maker = None
+    if old is not None and old.stored.storage == storage:
+        maker = _maker(bundle, old)
+    if old is None or maker is None:
+        return np.full(len(old_rows), -1)
+    is_same = _same_rows(_encoded_items(maker, old.items), old_rows, items)
+    return np.where(is_same, old_rows, -1)
 
 
 def without_items(items: TableLike, removed: TableLike, column: str) -> pl.DataFrame:

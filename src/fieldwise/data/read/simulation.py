@@ -189,19 +189,19 @@ def simulate(
     >>> simulate(3, seed=1).select("user_id", "item_id", "liked").shape
     (3, 3)
     """
-    for name, count in (("rows", rows), ("users", users), ("items", items)):
-        if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-            raise ConfigError(f"{name} must be a whole number of at least 1, found {count!r}")
+    _check_counts(rows=rows, users=users, items=items)
     strengths = strengths or Strengths()
     rng = np.random.default_rng([seed, 0])
     viewer_U3, activity = _users(users, rng)
     film, popularity = _films(items, rng)
+
     user = rng.choice(users, size=rows, p=activity)
     item = rng.choice(items, size=rows, p=popularity)
     device = rng.choice(len(DEVICES), size=rows, p=[0.35, 0.4, 0.1, 0.15])
     timestamp = _times(rows, rng)
     hour = (timestamp - _START_S) // 3600 % 24
     weekday = (timestamp - _START_S) // 86_400 % 7
+
     codes = {
         "age_group": viewer_U3[user, 0],
         "gender": viewer_U3[user, 1],
@@ -217,12 +217,7 @@ def simulate(
     logit += user_effects[user] + item_effects[item]
     probability = 1 / (1 + np.exp(-logit))
     liked = (rng.random(rows) < probability).astype(np.int8)
-    about_user = {
-        "user_id": _ids("u", users),
-        "age_group": np.array(AGE_GROUPS)[viewer_U3[:, 0]],
-        "gender": np.array(GENDERS)[viewer_U3[:, 1]],
-        "city": np.array(CITIES)[viewer_U3[:, 2]],
-    }
+
     context = {
         "hour": hour,
         "weekday": np.array(_WEEKDAYS)[weekday],
@@ -232,8 +227,14 @@ def simulate(
         "liked": liked,
         "true_probability": probability,
     }
-    parts = [pl.DataFrame(about_user)[user], film.drop("membership")[item], pl.DataFrame(context)]
+    parts = [_user_table(viewer_U3)[user], film.drop("membership")[item], pl.DataFrame(context)]
     return pl.concat(parts, how="horizontal")
+
+
+def _check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, found {count!r}")
 
 
 def _users(users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -243,6 +244,17 @@ def _users(users: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
     city = rng.choice(len(CITIES), size=users, p=np.array([8, 7, 6, 6, 5, 5, 4, 4]) / 45)
     activity = rng.lognormal(sigma=0.8, size=users)
     return np.stack([age, gender, city], axis=1), activity / activity.sum()
+
+
+def _user_table(viewer_U3: np.ndarray) -> pl.DataFrame:
+    """The users with their ids, from their codes."""
+    columns = {
+        "user_id": _ids("u", len(viewer_U3)),
+        "age_group": np.array(AGE_GROUPS)[viewer_U3[:, 0]],
+        "gender": np.array(GENDERS)[viewer_U3[:, 1]],
+        "city": np.array(CITIES)[viewer_U3[:, 2]],
+    }
+    return pl.DataFrame(columns)
 
 
 def _films(items: int, rng: np.random.Generator) -> tuple[pl.DataFrame, np.ndarray]:
