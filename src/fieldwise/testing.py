@@ -205,22 +205,16 @@ def _every_weight_has_a_gradient(settings: ModelSettings, layout: Layout) -> Non
     network = _randomized(settings, layout).train()
     batch = random_batch(layout, 24)
     label = (torch.arange(batch.size) % 2).float()
-    with_auxiliary: Any = getattr(
-        network, "forward_with_auxiliary", None
-    )  # as in the training loop
-    logit, auxiliary = (
-        (network(batch), 0.0) if with_auxiliary is None else with_auxiliary(batch, label)
-    )
-    loss = F.binary_cross_entropy_with_logits(logit, label) + auxiliary
+    loss = _training_loss(network, batch, label)
     assert bool(torch.isfinite(loss)), f"the loss must be finite, found {float(loss.detach()):g}"
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None, (
             f"the parameter {name} has no gradient: use it or remove it"
         )
-        gradient = (
-            parameter.grad.coalesce().values() if parameter.grad.is_sparse else parameter.grad
-        )
+        gradient = parameter.grad
+        if gradient.is_sparse:
+            gradient = gradient.coalesce().values()
         assert bool(torch.isfinite(gradient).all()), f"the gradient of {name} must be finite"
 
 
@@ -300,6 +294,18 @@ def _randomized(settings: ModelSettings, layout: Layout) -> nn.Module:
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
     return network
+
+
+def _training_loss(network: nn.Module, batch: Batch, label: Tensor) -> Tensor:
+    """The loss of a batch as in the training loop: with the auxiliary loss, if the network has one."""
+    with_auxiliary: Any = getattr(network, "forward_with_auxiliary", None)
+    auxiliary = 0.0
+    if with_auxiliary is None:
+        logit = network(batch)
+    else:
+        logit, auxiliary = with_auxiliary(batch, label)
+    loss: Tensor = F.binary_cross_entropy_with_logits(logit, label) + auxiliary
+    return loss
 
 
 def _trained(network: nn.Module, batch: Batch, *, steps: int, until: float = 0.0) -> float:

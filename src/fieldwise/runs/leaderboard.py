@@ -460,18 +460,9 @@ def _board(
     for name, records in runs.items():
         against = None
         if name != base:
-            gains = comparison.gains(name, base)
-            against = {m: Difference(estimate=gain) for m, gain in gains.items()}
-            if "auc" in against and has_delong(y):
-                p = delong(y, scores[name], scores[base]).p
-                against["auc"] = Difference(estimate=gains["auc"], delong_p=p)
+            against = _differences(comparison.gains(name, base), y, scores[name], scores[base])
         lines.append(_recipe_line(name, records, comparison, against))
-    sign = -1 if METRICS[main_metric].higher else 1
-    lines.sort(
-        key=lambda line: (
-            sign * line.metrics[main_metric].value if main_metric in line.metrics else math.inf
-        )
-    )
+    lines.sort(key=lambda line: _sort_value(line, main_metric))
     return Board(
         benchmark=first["benchmark"],
         protocol=first["protocol"],
@@ -492,6 +483,25 @@ def _values_by_seed(records: Sequence[RunRecord], metrics: Sequence[str]) -> dic
         if None not in by_seed:
             values[metric] = np.array(by_seed)
     return values
+
+
+def _differences(
+    gains: Mapping[str, Estimate], y: np.ndarray, score: np.ndarray, score_of_base: np.ndarray
+) -> dict[str, Difference]:
+    """The gains of a recipe over the baseline by metric, that of AUC with DeLong's test where it applies."""
+    differences = {metric: Difference(estimate=gain) for metric, gain in gains.items()}
+    if "auc" in gains and has_delong(y):
+        p = delong(y, score, score_of_base).p
+        differences["auc"] = Difference(estimate=gains["auc"], delong_p=p)
+    return differences
+
+
+def _sort_value(line: RecipeLine, metric: str) -> float:
+    """The value that sorts lines by a metric, the best first; lines without it come last."""
+    if metric not in line.metrics:
+        return math.inf
+    value = line.metrics[metric].value
+    return -value if METRICS[metric].higher else value
 
 
 def _recipe_line(
@@ -537,23 +547,11 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
     # Popularity has no seeds: it is the same for each of the baseline's.
     ranks = {name: [ranked.place for ranked in rankings] for name, rankings in runs.items()}
     ranks[POPULARITY] = [first.popular]
-    values: dict[str, dict[str, np.ndarray]] = {}
-    user_means = []
+    by_seed = {}
     for name, ranks_by_seed in ranks.items():
-        by_seed = [top_k_metrics(rank, first.user, first.users, k) for rank in ranks_by_seed]
-        values[name] = {}
-        for metric in TOP_K:
-            of_users = [metrics[metric] for metrics in by_seed]
-            values[name][metric] = np.array([value.mean() for value in of_users])
-            user_means.append(np.mean(of_users, axis=0))
+        by_seed[name] = [top_k_metrics(rank, first.user, first.users, k) for rank in ranks_by_seed]
     _, replicates = REPLICATES
-    drawn = resampled_means(np.array(user_means), replicates=replicates)
-    drawn = drawn.reshape(replicates, len(ranks), len(TOP_K))
-    draws = {
-        name: dict(zip(TOP_K, drawn[:, number].T, strict=True)) for number, name in enumerate(ranks)
-    }
-
-    comparison = Comparison(values=values, draws=draws)
+    comparison = _compare_user_metrics(by_seed, replicates)
     lines = []
     for name in ranks:
         is_popularity = name == POPULARITY
@@ -581,6 +579,27 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
         replicates=replicates,
         lines=tuple(lines),
     )
+
+
+def _compare_user_metrics(
+    by_seed: Mapping[str, Sequence[Mapping[str, np.ndarray]]], replicates: int
+) -> Comparison:
+    """Means over users of the metrics of `TOP_K` by name and seed, and draws of these means over users."""
+    values: dict[str, dict[str, np.ndarray]] = {}
+    user_means = []
+    for name, metrics_by_seed in by_seed.items():
+        values[name] = {}
+        for metric in TOP_K:
+            of_users = [metrics[metric] for metrics in metrics_by_seed]
+            values[name][metric] = np.array([value.mean() for value in of_users])
+            user_means.append(np.mean(of_users, axis=0))
+
+    drawn = resampled_means(np.array(user_means), replicates=replicates)
+    drawn = drawn.reshape(replicates, len(by_seed), len(TOP_K))
+    draws = {}
+    for number, name in enumerate(by_seed):
+        draws[name] = dict(zip(TOP_K, drawn[:, number].T, strict=True))
+    return Comparison(values=values, draws=draws)
 
 
 def _exposures(rankings: Sequence[Ranked], k: int, *, popular: bool) -> list[Exposure]:
