@@ -11,9 +11,11 @@ import polars as pl
 from fieldwise.data.encode.columns import as_list, as_number, as_text, field_numbers
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.target_encoding import add_target_encoding
+from fieldwise.data.sampling import drawn_rows
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.evaluation import auc
 from fieldwise.schema import Field, Label, Schema
+from fieldwise.schema.schema import first_field_by_column
 from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LABEL_LIKE = 0.99
@@ -75,12 +77,11 @@ def audit(
             f"{', '.join(schema.columns)}"
         )
     if train.height > MAX_ROWS:
-        drawn = np.random.default_rng(seed).choice(train.height, MAX_ROWS, replace=False)
-        sample = np.sort(drawn)
+        sample = drawn_rows(train.height, MAX_ROWS, seed)
         train = train[sample]
         y = y[sample]
 
-    first_field = {field.column: field for field in reversed(schema.fields)}
+    first_field = first_field_by_column(schema.fields)
     findings = []
     for name in schema.columns:
         column = train.get_column(name)

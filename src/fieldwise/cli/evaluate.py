@@ -325,7 +325,9 @@ def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
     cascade = Ranker(bundle, open_index(options.index), prerank=tower, nprobe=options.nprobe)
     text_columns = [*bundle.schema.text_columns, *tower.schema.text_columns]
     table = options.reading.table(options.data, text_columns)
-    contexts = show.drawn_rows(table, options.rows or DEFAULT_CONTEXTS, "rows sampled as contexts")
+    contexts = show.sampled_rows(
+        table, options.rows or DEFAULT_CONTEXTS, "rows sampled as contexts"
+    )
     returned = options.ranking.k or DEFAULT_RETURNED
     report = evaluate_cascade(cascade, contexts, k=returned, prerank=preranked)
     if options.json:

@@ -135,7 +135,7 @@ def _subject(
             f"an explanation needs rows, but there are none in {options.rows_explained}"
         )
     if options.row is None:
-        rows = show.drawn_rows(frame, options.rows, "rows sampled")
+        rows = show.sampled_rows(frame, options.rows, "rows sampled")
     else:
         rows = frame[options.row : options.row + 1]
     try:

@@ -79,14 +79,14 @@ def print_table(
     console(WIDTH_OF_FIGURES if right else None).print(table)
 
 
-def drawn_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
+def sampled_rows(frame: "pl.DataFrame", rows: int, what: str) -> "pl.DataFrame":
     """A random sample of at most `rows` rows in their original order; reports on standard error if rows are omitted."""
-    import numpy as np
+    from fieldwise.data.sampling import drawn_rows
 
     if frame.height <= rows:
         return frame
     say(f"{rows:,} of {frame.height:,} {what} (use --rows for more)")
-    return frame[np.sort(np.random.default_rng(0).choice(frame.height, rows, replace=False))]
+    return frame[drawn_rows(frame.height, rows)]
 
 
 def say(sentence: str) -> None:

@@ -43,13 +43,11 @@ def open_device(name: str, what: str = "device") -> torch.device:
     device(type='cpu')
     """
     if name == "auto":
-        name = (
-            "cuda"
-            if torch.cuda.is_available()
-            else "mps"
-            if torch.backends.mps.is_available()
-            else "cpu"
-        )
+        name = "cpu"
+        if torch.cuda.is_available():
+            name = "cuda"
+        elif torch.backends.mps.is_available():
+            name = "mps"
     try:
         device = torch.device(name)
         if device.type == "cpu" and not device.index:

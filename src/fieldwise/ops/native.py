@@ -282,7 +282,8 @@ def use_ops(mode: Mode) -> Iterator[None]:
 
 def checked(mode: str) -> Mode:
     """The mode, after checking it (ConfigError)."""
-    if mode not in (known := get_args(Mode)):
+    known = get_args(Mode)
+    if mode not in known:
         raise ConfigError(
             f"ops must be one of {', '.join(known)}, found {mode!r}: set FIELDWISE_OPS or use_ops"
         )

@@ -135,7 +135,8 @@ def pair_attention_pool_plain(
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     x, left, _, W, b, h = operands = _operands(*inputs[:6])
-    outputs, (sizes, *dropped) = _fake(x), _described(x, left, W, *inputs[6:9])
+    outputs = _fake(x)
+    sizes, *dropped = _described(x, left, W, *inputs[6:9])
     NATIVE.call(
         f"fw_pair_attention_forward_{type_name(x, W, b, h)}", sizes, *operands, *dropped, *outputs
     )

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.charts import Axis, Chart, Line, dot_chart, heat_map, line_chart, wider
+from fieldwise.data.sampling import drawn_rows
 from fieldwise.display import Table, number
 from fieldwise.explain.attention import darkest, pair_square, uniform_text
 from fieldwise.explain.effects import effects
@@ -36,8 +37,7 @@ def explanation_section(
     sample = frame
     sample_words = f"all {count(frame.height)} test rows"
     if frame.height > rows:
-        drawn = np.random.default_rng(seed).choice(frame.height, rows, replace=False)
-        sample = frame[np.sort(drawn)]
+        sample = frame[drawn_rows(frame.height, rows, seed)]
         sample_words = (
             f"{count(sample.height)} of {count(frame.height)} test rows, sampled with seed {seed}"
         )

@@ -307,6 +307,14 @@ class Schema:
             raise SchemaError(f"{where} is not valid TOML: {e}") from None
 
 
+def first_field_by_column(fields: Iterable[Field]) -> dict[str, Field]:
+    """The first field of each column, which says how its cells are read."""
+    by_column: dict[str, Field] = {}
+    for f in fields:
+        by_column.setdefault(f.column, f)
+    return by_column
+
+
 def _first_repeated(names: Iterable[str]) -> str | None:
     """The first of the names that occurs more than once."""
     for name, count in Counter(names).items():

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fieldwise.data.encode.portable import ONE_VALUE, cell_text
+from fieldwise.data.sampling import drawn_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError
 from fieldwise.layers.candidates import Part
@@ -125,10 +126,9 @@ class HeadClusters:
         clusters = min(MAX_CLUSTERS, count, max(1, round((10 * count) ** 0.5)))
         from sklearn.cluster import MiniBatchKMeans  # slow to import, and only needed with clusters
 
-        rng = np.random.default_rng(0)
-        sampled_items = min(count, math.ceil(clusters * SAMPLED_HEADS_PER_CLUSTER / heads))
-        chosen = rng.choice(count, sampled_items, replace=False)
-        sample = stored.floats(torch.from_numpy(np.sort(chosen))).reshape(-1, size).numpy()
+        sampled_items = math.ceil(clusters * SAMPLED_HEADS_PER_CLUSTER / heads)
+        chosen = torch.from_numpy(drawn_rows(count, sampled_items))
+        sample = stored.floats(chosen).reshape(-1, size).numpy()
         means = MiniBatchKMeans(
             clusters, random_state=0, n_init=1, batch_size=4096, init="random"
         ).fit(sample)

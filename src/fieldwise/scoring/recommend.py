@@ -113,7 +113,8 @@ def recommend(
             "recommendations are for one user or for several: give user or users, found both"
         )
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
-        user, users = None, user
+        users = user
+        user = None
     wanted = users if user is None else [user]
     given = columns or IdColumns()
     rows = as_table(

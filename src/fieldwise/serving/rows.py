@@ -30,6 +30,7 @@ from fieldwise.data.encode.portable import (
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
+from fieldwise.schema.schema import first_field_by_column
 
 FAULTS = (Exception, PanicException)
 """What one request, row or file may raise; a panic of Polars is no `Exception`."""
@@ -76,7 +77,7 @@ def request_frame(
     """
     fields = tuple(fields)
     columns = []
-    for field in _one_per_column(fields):
+    for field in first_field_by_column(fields).values():
         read = _reader(field, missing)
         cells = [
             _cell(row, field, read, f"{where}[{number}]", fields) for number, row in enumerate(rows)
@@ -101,16 +102,8 @@ def values_of(
     fields = tuple(fields)
     return {
         field.column: _cell(row, field, _reader(field, missing), where, fields)
-        for field in _one_per_column(fields)
+        for field in first_field_by_column(fields).values()
     }
-
-
-def _one_per_column(fields: Iterable[Field]) -> Iterable[Field]:
-    """The first field of each column, which says how its cells are read."""
-    by_column: dict[str, Field] = {}
-    for field in fields:
-        by_column.setdefault(field.column, field)
-    return by_column.values()
 
 
 def _cell(
@@ -302,13 +295,13 @@ def _plain(column: pl.Series, first_row: int) -> pl.Series:
         return duration_seconds(column)
     if isinstance(dtype, (pl.List, pl.Array)):
         lists = column.cast(pl.List(dtype.inner))
-        if _is_plain(dtype.inner):
+        if _keeps_type(dtype.inner):
             return lists
         return _where(column.is_not_null(), as_list(lists, "|"))
-    return column if _is_plain(dtype) else as_text(column)
+    return column if _keeps_type(dtype) else as_text(column)
 
 
-def _is_plain(dtype: Any) -> bool:
+def _keeps_type(dtype: Any) -> bool:
     return bool(dtype.is_integer()) or dtype in (pl.String, pl.Boolean, pl.Null)
 
 

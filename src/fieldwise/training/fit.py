@@ -408,8 +408,8 @@ class _Run:
         if not self.settings.start_from_lr or self.state.epoch > 0:
             return
         lr.start(self.network)
-        if self.step.mean is not None:
-            self.step.mean.module.load_state_dict(self.network.state_dict())
+        if self.step.averaged is not None:
+            self.step.averaged.module.load_state_dict(self.network.state_dict())
 
     def _replace_by_mean(self, lr: LRBesideNetwork, history: History) -> History:
         """Replace the training's network by its mean with LR if that is better; the history has the mean's metrics."""

@@ -34,8 +34,8 @@ def snapshot(state: TrainState, step: Step, *, copied: bool) -> Snapshot:
     """
     tensors = _optimizer_tensors(step)
     tensors |= _prefixed("network", step.network.state_dict())
-    if step.mean is not None:
-        tensors |= _prefixed("mean", step.mean.state_dict())
+    if step.averaged is not None:
+        tensors |= _prefixed("mean", step.averaged.state_dict())
     tensors = {name: value.detach().to(CPU, copy=copied) for name, value in tensors.items()}
     if state.best is not None:  # replaced as a whole, never changed
         tensors |= _prefixed("best", state.best[1])
@@ -67,8 +67,8 @@ def restore(snapshot: Snapshot, step: Step, order: torch.Generator) -> TrainStat
     """Set a run's step and generators to a snapshot; returns what the run had reached."""
     facts, tensors = snapshot
     step.network.load_state_dict(_below("network", tensors))
-    if step.mean is not None:
-        step.mean.load_state_dict(_below("mean", tensors))
+    if step.averaged is not None:
+        step.averaged.load_state_dict(_below("mean", tensors))
     _restore_optimizer(step, tensors, facts["rates"])
     if step.oov_dropout is not None:
         step.oov_dropout.draws.set_state(tensors["generator.unknown"])

@@ -104,11 +104,11 @@ class Step:
         if self.compiled:
             self.run = torch.compile(self.run, options=COMPILE_OPTIONS)
 
-        self.mean = None
+        self.averaged = None
         self.evaluated: nn.Module = network
         if settings.average:
-            self.mean = _moving_average(network, settings.average)
-            self.evaluated = self.mean.module
+            self.averaged = _moving_average(network, settings.average)
+            self.evaluated = self.averaged.module
 
     def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
         """The loss of a batch before the step."""
@@ -133,8 +133,8 @@ class Step:
 
         self.optimizer.add_l2(batch)
         self.optimizer.step()
-        if self.mean is not None:
-            self.mean.update_parameters(self.network)
+        if self.averaged is not None:
+            self.averaged.update_parameters(self.network)
         return data_loss.detach()
 
     def forward(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -479,7 +479,7 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
             continue
         kind = kind_of(field)
         value = values[field.column]
-        if not kind.is_plain(value):
+        if not kind.encodes_cell(value):
             return None
         runs = ((0, layout.offset), *layout.extents)
         is_bag = layout.kind == "bag"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.data.infer.profile import ColumnProfile, Columns, is_plain, value_type
+from fieldwise.data.infer.profile import ColumnProfile, Columns, is_scalar, value_type
 from fieldwise.schema.ids import Who
 
 ENOUGH = 20_000
@@ -58,7 +58,7 @@ def agreements(
     compared = [
         name
         for name, column in columns.items()
-        if name not in skip and is_plain(value_type(column.dtype))
+        if name not in skip and is_scalar(value_type(column.dtype))
     ]
     if not rows_of_keys or not compared:
         return results

@@ -25,7 +25,7 @@ from fieldwise.data.infer.profile import (
     Columns,
     TextFacts,
     is_list,
-    is_plain,
+    is_scalar,
     looks_like_dates,
     text_facts,
     value_type,
@@ -94,7 +94,7 @@ class FieldGuesser:
         name = column.name
         dtype = column.dtype
         cell_type = value_type(dtype)
-        if not is_plain(cell_type):
+        if not is_scalar(cell_type):
             return Guess(None, f"no field reads its type {dtype}")
         if is_list(dtype):
             return _from_lists(column, role, cell_type)

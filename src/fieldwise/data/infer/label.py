@@ -15,7 +15,7 @@ from fieldwise.data.encode.numbers import is_mark, marks_in, number_formats, pla
 from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.outcome_words import word_meaning, word_meanings
-from fieldwise.data.infer.profile import is_plain
+from fieldwise.data.infer.profile import is_scalar
 from fieldwise.data.infer.written_numbers import thousands_doubt
 from fieldwise.data.prepare.labels import may_be_thousands, read_label
 from fieldwise.display import LISTED, listed
@@ -135,7 +135,7 @@ def _check_cells(column: pl.Series) -> None:
 
 def holds_no_label(dtype: pl.DataType) -> bool:
     """Whether cells of a type are no label."""
-    return dtype.is_temporal() or not is_plain(dtype)
+    return dtype.is_temporal() or not is_scalar(dtype)
 
 
 def _has_plain_texts(column: pl.Series) -> bool:

@@ -38,7 +38,7 @@ def value_type(dtype: pl.DataType) -> pl.DataType:
     return dtype.inner if is_list(dtype) else dtype  # type: ignore[attr-defined]
 
 
-def is_plain(dtype: pl.DataType) -> bool:
+def is_scalar(dtype: pl.DataType) -> bool:
     """Whether a cell of a type is one value that can be read: no list, struct, object or bytes."""
     return not dtype.is_nested() and dtype not in (pl.Object, pl.Binary)
 

@@ -25,7 +25,7 @@ from fieldwise.data.infer.label_choice import (
 )
 from fieldwise.data.infer.leakage import known_after
 from fieldwise.data.infer.missing_marks import marks_as_null, marks_note, reads_marks
-from fieldwise.data.infer.profile import ColumnProfile, Columns, is_plain, profile_columns
+from fieldwise.data.infer.profile import ColumnProfile, Columns, is_scalar, profile_columns
 from fieldwise.data.infer.time_column import TimeColumn, first_without_fault, time_columns
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.row_numbers import renumbering_rows
@@ -407,7 +407,7 @@ def _check_given(whole: pl.DataFrame, given: Mapping[Who, str]) -> None:
                 f"the {side} ids must be a column: {column!r} is not; {nearest(column, whole.columns)}"
             )
         dtype = whole.schema[column]
-        if not is_plain(dtype):
+        if not is_scalar(dtype):
             raise SchemaError(
                 f"a cell of {side} ids must hold one id: column {column!r} is of type {dtype}; give another column"
             )

@@ -13,6 +13,7 @@ from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.vectors import with_positions
+from fieldwise.data.sampling import drawn_rows
 
 MOST_ROWS = 200_000
 WHOLE = 1 << 30
@@ -53,8 +54,7 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
         return Sample(frame=frame, rows=frame.height)
 
     rows = source.count()
-    numbers = np.random.default_rng(0).choice(rows, min(rows, MOST_ROWS), replace=False)
-    drawn = np.sort(numbers)
+    drawn = drawn_rows(rows, MOST_ROWS)
     chunks = []
     start = 0
     for _, chunk in source.chunks(ChunkLimits(memory=sys.maxsize)):

@@ -90,7 +90,7 @@ class Kind(ABC, Generic[F]):
         result: Fitted = fitted
         return result
 
-    def is_plain(self, value: object) -> bool:
+    def encodes_cell(self, value: object) -> bool:
         """Whether `cell` encodes a request's value; a row with another becomes a table, which encodes or refuses it."""
         if isinstance(value, list) and list in self.plain_types:
             return all(type(element) in self.plain_types for element in value)
