@@ -129,15 +129,7 @@ def random_batch(
     bags = [f for f in layout.fields if f.kind == "bag"]
     single_ids = [f.to_table(rng.integers(0, f.rows, rows)) for f in singles]
     values = [rng.normal(size=rows) for f in singles if f.kind == "value"]
-    bag_ids: list[int] = []
-    segments: list[int] = []
-    weights: list[float] = []
-    for b in range(rows):
-        for g, f in enumerate(bags):
-            n = int(rng.integers(0, 4))
-            bag_ids += list(f.to_table(rng.integers(0, f.rows, n)))
-            segments += [b * len(bags) + g] * n
-            weights += [1 / max(n, 1) if f.pooling == "mean" else 1.0] * n
+    bag_ids, segments, weights = _random_bags(bags, rows, rng)
     return Batch(
         ids=torch.tensor(np.array(single_ids).reshape(len(singles), rows).T.copy(), dtype=ids),
         values=torch.tensor(np.array(values).reshape(len(values), rows).T.copy(), dtype=numbers),
@@ -145,6 +137,25 @@ def random_batch(
         bag_segments=torch.tensor(segments, dtype=torch.int64),
         bag_weights=torch.tensor(weights, dtype=numbers),
     )
+
+
+def _random_bags(
+    bags: Sequence_[FieldLayout], rows: int, rng: np.random.Generator
+) -> tuple[list[int], list[int], list[float]]:
+    """Ids, segments and weights of bags of 0 to 3 values, row by row."""
+    ids: list[int] = []
+    segments: list[int] = []
+    weights: list[float] = []
+    for row in range(rows):
+        for position, field in enumerate(bags):
+            count = int(rng.integers(0, 4))
+            weight = 1.0
+            if field.pooling == "mean":
+                weight = 1 / max(count, 1)
+            ids += list(field.to_table(rng.integers(0, field.rows, count)))
+            segments += [row * len(bags) + position] * count
+            weights += [weight] * count
+    return ids, segments, weights
 
 
 def rows_of(layout: Layout, batch: Batch, rows: Sequence_[int]) -> Batch:
