@@ -24,7 +24,7 @@ from parity.published import PUBLISHED  # noqa: E402
 from parity.reference import REFERENCES, layouts_of  # noqa: E402
 
 from fieldwise.layout import Layout  # noqa: E402
-from fieldwise.models import MODELS, parameter_count  # noqa: E402
+from fieldwise.models import NETWORKS, parameter_count  # noqa: E402
 from fieldwise.storage.files import write_atomically  # noqa: E402
 
 PAGE = ROOT / "docs" / "models" / "conformance.md"
@@ -91,7 +91,7 @@ class Recorder:
             if context is None
             else context.kwargs.get("name", "").strip("'")
         )
-        if model in MODELS and report.when == "call" and not report.skipped:
+        if model in NETWORKS and report.when == "call" and not report.skipped:
             self.passed[model].append(report.passed)
 
 
@@ -100,7 +100,7 @@ def contract() -> dict[str, list[bool]]:
     recorder = Recorder()
     with contextlib.redirect_stdout(io.StringIO()) as said:
         pytest.main(["-q", *(str(ROOT / suite) for suite in SUITES)], plugins=[recorder])
-    if set(recorder.passed) != set(MODELS):
+    if set(recorder.passed) != set(NETWORKS):
         sys.exit(f"the contract did not run for every model: {said.getvalue()}")
     return recorder.passed
 
@@ -108,7 +108,7 @@ def contract() -> dict[str, list[bool]]:
 def model_of(test: str) -> str | None:
     """The model that a test's identifier names: `test_x[afm-mixed]`, `test_x[1-afm-mixed]`."""
     words = re.split(r"[\[\]-]", test)[1:]
-    return next((word for word in words if word in MODELS), None)
+    return next((word for word in words if word in NETWORKS), None)
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = contract()
     rows = []
-    for name in MODELS:
+    for name in NETWORKS:
         worst, pairs = parity(name)
         passed = results[name]
         rows.append(

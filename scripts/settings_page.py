@@ -22,7 +22,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TargetEncoding,
 )
-from fieldwise.models import MODELS, ModelSettings
+from fieldwise.models import NETWORKS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
@@ -199,7 +199,7 @@ def models_page() -> str:
         f"| name in recipes | model | what it adds | paper | {' | '.join(common)} |",
         f"|---|---|---|---|{'---|' * len(common)}",
     ]
-    for name, settings in MODELS.items():
+    for name, settings in NETWORKS.items():
         file = MODELS_PAGE.with_name(f"{name.removesuffix('+')}.md")
         title, _, adds = file.read_text("utf-8").split("\n")[:3]
         link = f"[{title.removeprefix('# ')}]({file.name})"

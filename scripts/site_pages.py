@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 
 import fieldwise
 from fieldwise.cli.app import app
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -103,7 +103,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def model_pages() -> list[Path]:
     """The models' pages, by name."""
-    return sorted({ROOT / "docs" / "models" / f"{name.removesuffix('+')}.md" for name in MODELS})
+    return sorted({ROOT / "docs" / "models" / f"{name.removesuffix('+')}.md" for name in NETWORKS})
 
 
 def reference_index() -> str:

@@ -26,7 +26,7 @@ from doc_runner import (
 
 from fieldwise import Bundle, load_recipe, recipe_names, simulate
 from fieldwise.cli import run
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 
 DOCS = Path(__file__).parents[1] / "docs"
 README = DOCS.parent / "README.md"
@@ -167,7 +167,7 @@ def test_commands_and_languages_of_blocks_are_known():
 
 def test_every_model_has_a_page_of_one_form_that_names_its_options_and_recipes(subtests):
     recipes = {recipe: type(load_recipe(recipe).model) for recipe in recipe_names()}
-    for name in MODELS:
+    for name in NETWORKS:
         with subtests.test(name=name):
             page = model_page(name)
             text = page.read_text("utf-8")
@@ -177,11 +177,11 @@ def test_every_model_has_a_page_of_one_form_that_names_its_options_and_recipes(s
             formula, _, section = text.partition("## Parameters")[2].partition("## Recipes")
             assert len(formula.split()) > 3
             missing = [
-                f.name for f in dataclasses.fields(MODELS[name]) if f"`{f.name}`" not in text
+                f.name for f in dataclasses.fields(NETWORKS[name]) if f"`{f.name}`" not in text
             ]
             assert not missing, f"options without a word: {missing}"
             named = set(re.findall(r"`([a-z0-9-]+/[a-z0-9-]+)`", section))
-            models = {MODELS[one] for one in MODELS if model_page(one) == page}
+            models = {NETWORKS[one] for one in NETWORKS if model_page(one) == page}
             assert named == {recipe for recipe, model in recipes.items() if model in models}
 
 

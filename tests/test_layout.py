@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fieldwise import Batch, DataError, Layout
 from fieldwise.layout import Bags, FieldLayout, check_batch
-from fieldwise.models.settings import MODELS
+from fieldwise.models import NETWORKS
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8))
@@ -177,14 +177,14 @@ def test_bags_are_gathered_in_one_place():
     )
     assert offsets == {"data/table.py"}, "an encoded table and a window of its rows hold them"
     exported = {"bundle/export.py", "data/encode/portable.py"}
-    pooled = {"layers/embedding.py", "models/din.py"}
+    pooled = {"layers/embedding.py", "models/din.py", "models/trees.py"}
     assert segments == {"layout.py", "scoring/candidates.py", "testing.py"} | pooled | exported
 
 
 def test_every_network_refuses_what_is_no_batch_of_its_layout(subtests):
     layout = Layout.of_sizes([3, 4, 5], ["user", "item", "context"])
     good = torch.tensor([[0, 3, 7], [2, 6, 11]])
-    for name, settings in MODELS.items():
+    for name, settings in NETWORKS.items():
         if name == "din":  # needs a history
             continue
         network = settings().build(layout).eval()

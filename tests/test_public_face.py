@@ -14,8 +14,8 @@ from fieldwise import models
 from fieldwise.models import MODELS
 
 PUBLIC = """
-    AFM AutoInt AutoIntPlus COLD DAT DCN DCNv2 DIN DSSM DeepCrossing DeepFM FFM FM FiBiNET FinalMLP FinalNet FwFM HOFM
-    IntTower LR NFM WideDeep XDeepFM
+    AFM AutoInt AutoIntPlus COLD CatBoost DAT DCN DCNv2 DIN DSSM DeepCrossing DeepFM FFM FM FiBiNET FinalMLP FinalNet
+    FwFM HOFM IntTower LR LightGBM NFM WideDeep XDeepFM
 
     Bag Batch Bundle BundleError Callback Categorical ColumnSplit ConfigError DataError Encoder FieldwiseError
     IdColumns Label Layout LeaveLastOutSplit MissingExtraError NegativeSampling Numeric RandomSplit Recipe Recommender

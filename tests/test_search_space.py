@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import pytest
 
 from fieldwise import ConfigError, load_recipe, prepare_recipe, recipe_names
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.build import build_network
 from fieldwise.runs.bounds import OneOf, Range, parse_space
 from fieldwise.runs.search_space import check_space, default_space, search_space
@@ -98,9 +98,9 @@ def test_packaged_recipes_have_a_space_that_they_take(names):
 
 def test_every_l2_of_a_space_names_parameters_of_its_model(tmp_path):
     layouts, without = {}, set()
-    for name in MODELS:
+    for name in NETWORKS:
         recipe = load_recipe(f"simulated/{name.replace('+', '-plus')}", ["data.rows=3000"])
-        assert type(recipe.model) is MODELS[name]
+        assert type(recipe.model) is NETWORKS[name]
         schema = recipe.schema.to_toml()
         if schema not in layouts:
             layouts[schema] = prepare_recipe(recipe, tmp_path).encoder.layout

@@ -10,7 +10,8 @@ from parity.lab import LAYOUTS
 from parity.reference import REFERENCES, hardest
 
 from fieldwise import AutoInt, AutoIntPlus
-from fieldwise.models import MODELS, EmbeddingSettings
+from fieldwise.models import MODELS, NETWORKS, EmbeddingSettings
+from fieldwise.models.trees import TreeSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "settings.md").read_text("utf-8")
@@ -26,7 +27,7 @@ def test_the_table_of_models_is_current():
     assert MADE["models_page"]() == text, "write it again: python scripts/settings_page.py"
     told = re.findall(r"^\| `(.+?)` \| \[.+?\]\((.+?)\) \| .+? \| (.+?) \|", text, re.M)
     assert [(name, page) for name, page, _ in told] == [
-        (name, f"{name.removesuffix('+')}.md") for name in MODELS
+        (name, f"{name.removesuffix('+')}.md") for name in NETWORKS
     ]
     assert [name for name, _, paper in told if not re.search(r" \d{4}", paper)] == ["lr"]
 
@@ -42,7 +43,7 @@ def test_every_setting_has_a_meaning_and_no_row_is_broken():
 def test_every_setting_of_a_model_has_a_meaning_where_the_reference_shows_it():
     """In the class's own docstring, except those that all models with embeddings have, and AutoInt's in AutoInt+'s."""
     for name, settings in MODELS.items():
-        bases = [EmbeddingSettings, *[AutoInt] * (settings is AutoIntPlus), settings]
+        bases = [EmbeddingSettings, TreeSettings, *[AutoInt] * (settings is AutoIntPlus), settings]
         said = {field: text for kind in bases for field, text in MADE["meanings"](kind).items()}
         assert [f.name for f in dataclasses.fields(settings) if not said.get(f.name)] == [], name
 
@@ -58,7 +59,7 @@ FACTORS = {
 
 def test_every_models_page_has_the_factors_of_other_libraries_l2(subtests):
     """For parameters that a network of its has: a pattern that matches none would be refused."""
-    for page in sorted({name.removesuffix("+") for name in MODELS}):
+    for page in sorted({name.removesuffix("+") for name in NETWORKS}):
         with subtests.test(page=page):
             text = (ROOT / "docs" / "models" / f"{page}.md").read_text("utf-8")
             _, section = text.split("\n## L2\n")

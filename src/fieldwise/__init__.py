@@ -91,6 +91,7 @@ __all__ += [
     "NFM",
     "AutoInt",
     "AutoIntPlus",
+    "CatBoost",
 ]
 __all__ += [
     "DCNv2",
@@ -101,6 +102,7 @@ __all__ += [
     "FinalNet",
     "FwFM",
     "IntTower",
+    "LightGBM",
     "WideDeep",
 ]
 __all__ += [

@@ -27,7 +27,7 @@ class FieldLayout:
         offset: the first row of the field in the shared table: that of missing values; that of
             unknown ones follows.
         rows: how many rows it has, missing and unknown included.
-        ordered: whether the order of a bag's ids has a meaning (a history).
+        ordered: whether an order has a meaning: that of the ids of a bag (a history), or of rows (bins).
         shares: the field whose rows this one uses (offset and rows are then that field's).
         unknown: whether its second row is for values not seen in training (fields with a
             vocabulary).

@@ -33,7 +33,7 @@ from fieldwise import (
     train_recipe,
 )
 from fieldwise.config import given
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.serialise import model_to_dict
 from fieldwise.runs.baseline import below_baseline, fit_baseline
 from fieldwise.runs.default_settings import MODEL_DEFAULTS, resolve, training_rules
@@ -68,9 +68,9 @@ def own_recipe(**more: object) -> Recipe:
 
 
 def test_every_model_builds_by_the_rules_and_every_setting_is_a_number_then(subtests):
-    for name in [name for name in MODELS if name != "din"]:
+    for name in [name for name in NETWORKS if name != "din"]:
         with subtests.test(name=name):
-            result = resolve(MODELS[name](), TrainingSettings(), facts())
+            result = resolve(NETWORKS[name](), TrainingSettings(), facts())
             assert given(result.model) == {f.name for f in dataclasses.fields(result.model)}
             assert given(result.training) == {f.name for f in dataclasses.fields(result.training)}
             network = result.model.build(LAYOUT)
@@ -189,7 +189,7 @@ def test_every_choice_has_its_reason(model, fixed, known, reason):
 
 
 def test_autoint_plus_normalizes_batches_from_four_rows_a_value_on():
-    settings = MODELS["autoint+"]
+    settings = NETWORKS["autoint+"]
     assert LAYOUT.num_rows == 110
     results = {
         rows: resolve(settings(), TrainingSettings(), facts(rows)).model.batch_norm

@@ -10,7 +10,7 @@ import pytest
 from fieldwise import Bundle, ConfigError, IntTower, Label, Recommender, TrainingSettings
 from fieldwise.bundle.export import export_bundle
 from fieldwise.explain import Subject, explain
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.ops.devices import CPU, device_of
 from fieldwise.serving import Ranker, build_index, item_table
 from fieldwise.serving.bodies import RecommendRequest
@@ -21,7 +21,9 @@ LOG = small_log(120)
 ITEMS = LOG.unique("item", maintain_order=True).select("item", "genres", "price")
 CONTEXT = LOG.select("user", "history", "hour").row(0, named=True)
 OFTEN = ("lr", "fm", "afm", "din", "dat", "inttower")  # one of each way to score and to explain
-MODELS_HERE = [pytest.param(one, marks=() if one in OFTEN else pytest.mark.slow) for one in MODELS]
+MODELS_HERE = [
+    pytest.param(one, marks=() if one in OFTEN else pytest.mark.slow) for one in NETWORKS
+]
 # each device draws unknown values of its own
 QUICK = TrainingSettings(epochs=1, batch_size=64, unknown_share=0.0)
 
@@ -34,7 +36,7 @@ def both(name, tmp_path_factory):
     def made(model):
         if model not in kept:
             folder = tmp_path_factory.mktemp("bundle") / "b"
-            Recommender(small_schema(), MODELS[model](), training=QUICK).fit(LOG).save(folder)
+            Recommender(small_schema(), NETWORKS[model](), training=QUICK).fit(LOG).save(folder)
             kept[model] = Bundle.load(folder), Bundle.load(folder, device=name)
         return kept[model]
 
@@ -156,7 +158,7 @@ def test_several_labels(name):
     schema = dataclasses.replace(small_schema(), more_labels=(Label("late"),))
     log = LOG.with_columns(late=(LOG["hour"] > 12).cast(int))
     both = [
-        Recommender(schema, MODELS["afm"](embedding_dim=4), training=QUICK, device=d).fit(log)
+        Recommender(schema, NETWORKS["afm"](embedding_dim=4), training=QUICK, device=d).fit(log)
         for d in ("cpu", name)
     ]
     scores = [one.bundle_.score(log) for one in both]

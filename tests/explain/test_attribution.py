@@ -19,7 +19,7 @@ from fieldwise.explain.attribution import (
     pair_interactions,
 )
 from fieldwise.layers import FieldEmbedding
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 
 WITHOUT = {"fm", "din", "dat", "finalmlp"}
 
@@ -33,8 +33,8 @@ def settings_of(name):
         ),
     }
     small = {"embedding_dim": 4, "hidden": (6, 5)}
-    known = MODELS[name].__dataclass_fields__
-    return given.get(name) or MODELS[name](**{k: v for k, v in small.items() if k in known})
+    known = NETWORKS[name].__dataclass_fields__
+    return given.get(name) or NETWORKS[name](**{k: v for k, v in small.items() if k in known})
 
 
 class Product(nn.Module):
@@ -79,7 +79,7 @@ def test_a_product_is_divided_as_the_integral_says(power):
 
 
 @pytest.mark.parametrize(
-    "names", [("afm", "autoint+", "inttower"), pytest.param(MODELS, marks=pytest.mark.slow)]
+    "names", [("afm", "autoint+", "inttower"), pytest.param(NETWORKS, marks=pytest.mark.slow)]
 )
 def test_contributions_add_up_for_every_model(make, rows, subtests, names):
     for name in sorted(set(names) - WITHOUT):

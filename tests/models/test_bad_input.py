@@ -12,12 +12,12 @@ from parity.lab import make_layout
 from parity.reference import FIRST, REFERENCES, layouts_of
 
 from fieldwise import ConfigError, Layout
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.serialise import model_from_dict
 
 NEEDS = {name: getattr(reference, "NEEDS", "a field") for name, reference in REFERENCES.items()}
 PAIRS, TOWERS = (
-    [name for name in MODELS if NEEDS[name] == needed] for needed in ("pairs", "towers")
+    [name for name in NETWORKS if NEEDS[name] == needed] for needed in ("pairs", "towers")
 )
 
 
@@ -48,7 +48,7 @@ def wrong_values(name, hint):
 def refusal(model, name, value):
     """The sentence that refuses a value of a model's setting."""
     try:
-        MODELS[model](**{name: value})
+        NETWORKS[model](**{name: value})
     except ConfigError as error:
         return str(error)
     raise AssertionError(f"{model} takes {name}={value!r}")
@@ -56,7 +56,7 @@ def refusal(model, name, value):
 
 def hints(model):
     """The types of a model's settings by name."""
-    settings = MODELS[model]
+    settings = NETWORKS[model]
     return {
         n: h
         for n, h in typing.get_type_hints(settings).items()
@@ -65,7 +65,7 @@ def hints(model):
 
 
 def test_a_wrong_setting_is_one_sentence_that_names_it(subtests):
-    for model in MODELS:
+    for model in NETWORKS:
         with subtests.test(model=model):
             wrong = [
                 (name, value)
@@ -191,7 +191,7 @@ def test_sentences(subtests):
             subtests.test(model=model, settings=settings),
             pytest.raises(ConfigError, match=message),
         ):
-            MODELS[model](**settings)
+            NETWORKS[model](**settings)
 
 
 def test_the_recipe_names_the_setting_and_its_model():
@@ -204,7 +204,7 @@ def small(model):
 
 
 def test_no_field_is_refused(subtests):
-    for model in MODELS:
+    for model in NETWORKS:
         name = (
             "HOFM of order 3"
             if model == "hofm"
@@ -220,7 +220,7 @@ def test_no_field_is_refused(subtests):
 
 
 def test_one_field_is_enough_for_the_others(subtests, lab):
-    for model in [m for m in MODELS if NEEDS[m] == "a field"]:
+    for model in [m for m in NETWORKS if NEEDS[m] == "a field"]:
         with subtests.test(model=model):
             layout = make_layout(("id", "user", 4))
             assert torch.isfinite(small(model).build(layout).eval()(lab.batch(layout, 3))).all()

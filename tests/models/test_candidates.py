@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fieldwise import AFM, FM, LR, Batch, ConfigError, DataError, DeepFM, IntTower, Layout
 from fieldwise.layers.candidates import Part, Split
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.build import build_network
 from fieldwise.ops import use_ops
 from fieldwise.scoring import candidates as module
@@ -93,7 +93,10 @@ def test_float32_as_encoded_tables_hold_it(subtests, lab):
     for name in ("afm", "deepfm", "inttower", "din"):
         with subtests.test(name=name):
             layout = LAYOUTS[hardest(name)]
-            network, split = build_network(MODELS[name](), layout, 0).eval(), Split.by_role(layout)
+            network, split = (
+                build_network(NETWORKS[name](), layout, 0).eval(),
+                Split.by_role(layout),
+            )
             context, candidates, rows = (
                 Batch(
                     b.ids.int(),

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fieldwise.config import parse, to_plain
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.testing import CHECKS, check_model
 
 PLACES = [
@@ -42,7 +42,7 @@ def of_every_model(check):
 
 
 def test_every_model_is_tested_here():
-    assert {name: type(s) for name, s in FIRST.items()} == MODELS
+    assert {name: type(s) for name, s in FIRST.items()} == NETWORKS
 
 
 def test_settings_survive_plain_values():

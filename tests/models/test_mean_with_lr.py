@@ -31,7 +31,7 @@ from fieldwise.bundle.warm_start import warm_start
 from fieldwise.explain import terms_of
 from fieldwise.explain.explanation import explain
 from fieldwise.layers.candidates import Part, Split
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.build import build_network
 from fieldwise.models.mean_with_lr import as_former, mean_with_lr, network_share, takes_mean
 from fieldwise.scoring.candidates import score_candidates, shares_context
@@ -42,7 +42,7 @@ from fieldwise.training.step import HasAuxiliaryLoss
 
 SHARE = 0.3
 TOWERS = {"dat", "dssm", "inttower"}
-RANKING = sorted(MODELS.keys() - TOWERS)
+RANKING = sorted(NETWORKS.keys() - TOWERS)
 ROWS = pl.DataFrame(
     {
         "a": ["p", "q", "q", "r", None],
@@ -88,7 +88,7 @@ def by_hand(bundle, frame):
 
 
 def test_every_ranking_model_and_no_two_towers_takes_a_mean(lab, subtests):
-    for name in MODELS:
+    for name in NETWORKS:
         with subtests.test(name=name):
             network = FIRST[name].build(LAYOUTS[hardest(name)])
             assert takes_mean(network) == (name not in TOWERS)
@@ -239,7 +239,7 @@ def test_a_warm_start_of_two_towers_takes_the_network_of_a_mean_alone():
     bundle = mean_bundle()
     layout = bundle.encoder.layout
     towers = as_former(
-        MODELS["dssm"](embedding_dim=4, hidden=(4,), output_dim=3).build(layout),
+        NETWORKS["dssm"](embedding_dim=4, hidden=(4,), output_dim=3).build(layout),
         layout,
         bundle.network,
     )

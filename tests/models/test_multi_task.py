@@ -10,7 +10,7 @@ from safetensors.torch import load, save
 
 from fieldwise import Batch, TrainingSettings
 from fieldwise.layers import FieldEmbedding
-from fieldwise.models import MODELS, parameter_count
+from fieldwise.models import NETWORKS, parameter_count
 from fieldwise.models.build import build_network
 from fieldwise.training.optimizers import RunOptimizer
 from fieldwise.training.step import HasAuxiliaryLoss
@@ -53,7 +53,7 @@ def singles(name, layout, network):
 def test_each_column_is_the_single_network_of_these_weights_and_the_state_holds_the_table_once(
     lab, subtests
 ):
-    for name in MODELS:
+    for name in NETWORKS:
         with subtests.test(name=name):
             network, layout, batch = built(lab, name)
             expected = torch.stack(

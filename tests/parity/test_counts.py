@@ -5,7 +5,7 @@ import torch
 from parity.published import PUBLISHED
 
 from fieldwise import AFM, NFM, DeepCrossing, Layout, WideDeep
-from fieldwise.models import MODELS, ModelSettings, parameter_count
+from fieldwise.models import NETWORKS, ModelSettings, parameter_count
 
 
 def counted(settings: ModelSettings, sizes: list[int]) -> int:
@@ -19,7 +19,7 @@ def test_published_counts_are_met_exactly(subtests):
         with subtests.test(model=model):
             for data in (data for name, data in PUBLISHED if name == model):
                 published = PUBLISHED[model, data]
-                assert type(published.settings) is MODELS[model]
+                assert type(published.settings) is NETWORKS[model]
                 assert (
                     counted(published.settings, published.sizes)
                     == published.count - published.redundant

@@ -6,14 +6,14 @@ import torch
 from parity import lab
 from parity.reference import REFERENCES, hardest, main_cases
 
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.testing import rows_of
 
 
 def test_every_model_has_a_reference():
-    assert list(REFERENCES) == list(MODELS)
+    assert list(REFERENCES) == list(NETWORKS)
     for name, reference in REFERENCES.items():
-        assert {type(settings) for settings in reference.CASES.values()} == {MODELS[name]}
+        assert {type(settings) for settings in reference.CASES.values()} == {NETWORKS[name]}
 
 
 def test_forward_is_the_equations(subtests):

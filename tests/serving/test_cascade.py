@@ -9,7 +9,7 @@ import torch
 from serving.conftest import SCHEMA, catalogue, log
 
 from fieldwise import AFM, FM, AutoInt, BundleError, Categorical, ConfigError, DataError, Label
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.serving import Ranker, build_index, evaluate_cascade
 from fieldwise.serving.bodies import RecommendRequest
 from fieldwise.serving.rows import RequestError
@@ -194,7 +194,7 @@ FEW = dataclasses.replace(
     SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name not in ("history", "price"))
 )
 RANKED = [
-    *((name, SCHEMA) for name in MODELS),
+    *((name, SCHEMA) for name in NETWORKS),
     *((name, schema) for name in ("afm", "din", "inttower") for schema in (REGRESSION, SEVERAL)),
     ("fm", FEW),
 ]
@@ -208,7 +208,7 @@ def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtest
     contexts[1]["history"] = ""
     for name, schema in ranked:
         with subtests.test(name=name, labels=schema.labels):
-            settings = MODELS[name]()
+            settings = NETWORKS[name]()
             if name == "inttower" and schema is REGRESSION:
                 settings = dataclasses.replace(settings, cir_weight=0)
             ranker = build(settings, schema=schema, seed=3)
@@ -239,7 +239,7 @@ def test_weights_that_change_and_a_network_in_training_mode(tower, index, build)
     result = cascade.recommend(**query)
     expected = ranker.predict(whole_rows(CONTEXT)[result.rows])
     np.testing.assert_allclose(result.scores["prediction"], expected, rtol=1e-5)
-    dropping = build(dataclasses.replace(MODELS["autoint+"](), mlp_dropout=0.5), seed=3)
+    dropping = build(dataclasses.replace(NETWORKS["autoint+"](), mlp_dropout=0.5), seed=3)
     results = []
     for _ in range(2):
         results.append(

@@ -7,7 +7,7 @@ import torch
 from fieldwise import FFM, Batch, IntTower, Layout
 from fieldwise.data.table import EncodedTable
 from fieldwise.layout import FieldLayout
-from fieldwise.models import MODELS
+from fieldwise.models import NETWORKS
 from fieldwise.models.build import build_network
 from fieldwise.training.initialise import base_score, start_at_base_rate
 from fieldwise.training.objective import Objective
@@ -28,13 +28,13 @@ def table(y, layout: Layout = LAYOUT) -> EncodedTable:
 
 
 def test_every_model_starts_at_the_base_rate(subtests):
-    for name in [name for name in MODELS if name != "din"]:
+    for name in [name for name in NETWORKS if name != "din"]:
         with subtests.test(name=name):
             settings = {"ffm": FFM(first_order=True), "inttower": IntTower(output_bias=True)}.get(
                 name
             )
             rows = table([1.0] * 36 + [0.0] * 4)
-            network = build_network(settings or MODELS[name](), LAYOUT, 0)
+            network = build_network(settings or NETWORKS[name](), LAYOUT, 0)
             batch, _ = rows.batch(slice(0, 40))
             network.eval()
             before = network(batch)
@@ -48,7 +48,7 @@ def test_every_model_starts_at_the_base_rate(subtests):
 @pytest.mark.parametrize("name", ["ffm", "inttower"])  # whose papers have no bias
 def test_a_model_without_an_output_bias_stays_as_it_is(name):
     rows = table([1.0] * 36 + [0.0] * 4)
-    network = build_network(MODELS[name](), LAYOUT, 0)
+    network = build_network(NETWORKS[name](), LAYOUT, 0)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     assert start_at_base_rate(network, rows, Objective()) == []
     assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
@@ -56,7 +56,7 @@ def test_a_model_without_an_output_bias_stays_as_it_is(name):
 
 def test_a_regression_starts_at_its_mean_and_several_labels_each_at_theirs():
     y = np.stack([np.r_[np.ones(10), np.zeros(30)], np.full(40, 7.0)], 1)
-    network = build_network(MODELS["fm"](), LAYOUT, 0, labels=2)
+    network = build_network(NETWORKS["fm"](), LAYOUT, 0, labels=2)
     objective = Objective(more={"minutes": Objective(task="regression")})
     rows = table(y)
     batch, _ = rows.batch(slice(0, 5))
@@ -72,7 +72,7 @@ def test_one_class_gives_a_finite_start():
 
 
 def test_two_branches_share_the_start():
-    network = build_network(MODELS["finalnet"](), LAYOUT, 0)
+    network = build_network(NETWORKS["finalnet"](), LAYOUT, 0)
     assert start_at_base_rate(network, table(np.zeros(40)), Objective()) == [
         "head1.bias",
         "head2.bias",

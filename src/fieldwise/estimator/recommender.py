@@ -58,6 +58,7 @@ from fieldwise.training.checkpoint import CheckpointFolder
 from fieldwise.training.history import History
 from fieldwise.training.progress import progress_for
 from fieldwise.training.settings import TrainingSettings
+from fieldwise.training.tree_run import tree_cautions
 
 
 def _saved_classes(bundle: Bundle, folder: str | Path) -> list[LabelClasses]:
@@ -312,6 +313,8 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             warm_start=str(self.warm_start) if self.warm_start else None,
             seed=int(self.seed),
         )
+        for sentence in tree_cautions(recipe.model, recipe.training, encoder.layout):
+            warnings.warn(sentence, stacklevel=3)
         progress = progress_for(type(recipe.model).__name__, quiet=not self.verbose)
         callbacks = (progress, *callbacks)
         checkpoints = None

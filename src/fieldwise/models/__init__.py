@@ -10,6 +10,7 @@ from torch import nn
 from fieldwise.models.afm import AFM as AFM
 from fieldwise.models.autoint import AutoInt as AutoInt
 from fieldwise.models.autoint import AutoIntPlus as AutoIntPlus
+from fieldwise.models.catboost import CatBoost as CatBoost
 from fieldwise.models.cold import COLD as COLD
 from fieldwise.models.dat import DAT as DAT
 from fieldwise.models.dcn import DCN as DCN
@@ -26,25 +27,33 @@ from fieldwise.models.fm import FM as FM
 from fieldwise.models.fwfm import FwFM as FwFM
 from fieldwise.models.hofm import HOFM as HOFM
 from fieldwise.models.inttower import IntTower as IntTower
+from fieldwise.models.lightgbm import LightGBM as LightGBM
 from fieldwise.models.lr import LR as LR
 from fieldwise.models.nfm import NFM as NFM
 from fieldwise.models.settings import MODELS as MODELS
 from fieldwise.models.settings import EmbeddingSettings as EmbeddingSettings
 from fieldwise.models.settings import ModelSettings as ModelSettings
+from fieldwise.models.trees import TreeSettings, trees_of
 from fieldwise.models.widedeep import WideDeep as WideDeep
 from fieldwise.models.xdeepfm import XDeepFM as XDeepFM
 
-_TOOLS = ("MODELS", "EmbeddingSettings", "ModelSettings", "parameter_count")
+NETWORKS = {
+    name: settings for name, settings in MODELS.items() if not issubclass(settings, TreeSettings)
+}
+"""The built-in models that are networks of PyTorch, which batches train."""
+
+_TOOLS = ("MODELS", "NETWORKS", "EmbeddingSettings", "ModelSettings", "parameter_count")
 # An `__all__` in the code would hide the models from type checkers.
 globals()["__all__"] = [*_TOOLS, *(settings.__name__ for settings in MODELS.values())]
 
 
 def parameter_count(network: nn.Module) -> int:
-    """The number of trainable parameters.
+    """The number of trainable parameters, and of the leaves of trees.
 
     >>> from fieldwise.layout import Layout
     >>> from fieldwise.models import LR
     >>> parameter_count(LR().build(Layout.of_sizes([3, 4])))
     8
     """
-    return sum(p.numel() for p in network.parameters() if p.requires_grad)
+    parameters = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    return parameters + sum(trees.leaves for trees in trees_of(network))

@@ -8,12 +8,13 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from fieldwise.errors import BundleError
+from fieldwise.errors import BundleError, ConfigError
 from fieldwise.layers import kept_rows
 from fieldwise.layout import Layout
 from fieldwise.models.mean_with_lr import MeanWithLR, mean_with_lr
 from fieldwise.models.multitask import MultiTask, MultiTaskWithAuxiliary
 from fieldwise.models.settings import ModelSettings
+from fieldwise.models.trees import trees_of
 from fieldwise.ops.devices import device_of
 
 ENTRY = 50  # bytes that a tensor takes at least in the header of a weights file
@@ -55,8 +56,12 @@ def grow_network(
 
     Errors:
         ConfigError: a tensor beside the tables has another shape, which only a model of your own
-            can have.
+            can have; or trees.
     """
+    if any(trees_of(former)):
+        raise ConfigError(
+            "trees cannot learn new values without a new training: train on all rows, without warm start"
+        )
     network = build_network(
         settings, layout, seed, labels=labels, in_mean=isinstance(former, MeanWithLR)
     )

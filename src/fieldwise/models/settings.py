@@ -40,7 +40,9 @@ def _check_sizes(name: str, sizes: Any, least: int = 1) -> None:
         check_size(f"{name}[{i}]", size)
 
 
-def _number(fits: Callable[[float], bool], rule: str) -> Check:
+def number(fits: Callable[[float], bool], rule: str) -> Check:
+    """A check that a setting is a number that `fits`; the rule is part of the message: "above 0"."""
+
     def check(name: str, value: Any) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool) or not fits(value):
             raise ConfigError(f"{name} must be {rule}, found {value!r}")
@@ -51,9 +53,9 @@ def _number(fits: Callable[[float], bool], rule: str) -> Check:
 Size = Annotated[int, check_size]
 Sizes = Annotated[tuple[int, ...], _check_sizes]
 OptionalSizes = Annotated[tuple[int, ...], functools.partial(_check_sizes, least=0)]
-Rate = Annotated[float, _number(lambda x: 0 <= x < 1, "at least 0 and less than 1")]
-Positive = Annotated[float, _number(lambda x: 0 < x < float("inf"), "above 0 and finite")]
-NonNegative = Annotated[float, _number(lambda x: 0 <= x < float("inf"), "0 or more and finite")]
+Rate = Annotated[float, number(lambda x: 0 <= x < 1, "at least 0 and less than 1")]
+Positive = Annotated[float, number(lambda x: 0 < x < float("inf"), "above 0 and finite")]
+NonNegative = Annotated[float, number(lambda x: 0 <= x < float("inf"), "0 or more and finite")]
 
 
 class ModelSettings(Protocol):
@@ -62,6 +64,25 @@ class ModelSettings(Protocol):
     def build(self, layout: Layout) -> nn.Module:
         """A network with new weights, initialized with torch's global random generator."""
         ...
+
+
+_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
+
+
+def check_annotated(settings: Any) -> None:
+    """Check each setting that is not None by its declared type: `Size`, `Rate` and others of this file, or bool."""
+    hints = _hints(type(settings))  # type: ignore[arg-type]
+    for f in dataclasses.fields(settings):
+        hint = hints[f.name]
+        value = getattr(settings, f.name)
+        if type(None) in get_args(hint):
+            if value is None:
+                continue
+            hint = get_args(hint)[0]
+        if get_origin(hint) is Annotated:
+            hint.__metadata__[0](f.name, value)
+        elif hint is bool and not isinstance(value, bool):  # any text would count as true
+            raise ConfigError(f"{f.name} must be True or False, found {value!r}")
 
 
 MODELS: dict[str, type[ModelSettings]] = {}
@@ -142,18 +163,7 @@ class EmbeddingSettings(Settings):
     embedding_std: Positive = 0.01
 
     def check(self) -> None:
-        hints = _hints(type(self))  # type: ignore[arg-type]
-        for f in dataclasses.fields(self):
-            hint = hints[f.name]
-            value = getattr(self, f.name)
-            if type(None) in get_args(hint):
-                if value is None:
-                    continue
-                hint = get_args(hint)[0]
-            if get_origin(hint) is Annotated:
-                hint.__metadata__[0](f.name, value)
-            elif hint is bool and not isinstance(value, bool):  # any text would count as true
-                raise ConfigError(f"{f.name} must be True or False, found {value!r}")
+        check_annotated(self)
         super().check()
 
     def make_embedding(self, layout: Layout) -> FieldEmbedding:
@@ -187,9 +197,6 @@ fields to the schema
             raise ConfigError(
                 f"{model} {why} and needs at least {needed}, found {fields}: add fields to the schema"
             )
-
-
-_hints = functools.cache(functools.partial(typing.get_type_hints, include_extras=True))
 
 
 def choices(settings: Any, preset: C) -> C:

@@ -12,7 +12,7 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.search_space import search_space
 from fieldwise.runs.setting_paths import value_at, with_values
 
-FIRST_SEARCHED = ("training.learning_rate", "training.l2.", "dropout", "model.embedding_dim")
+FIRST_SEARCHED = (".learning_rate", "training.l2.", "dropout", "model.embedding_dim")
 """Parts of paths, in the order in which they are searched: these settings matter most."""
 STEPS_OF_RANGE = 6
 """From one end of a range to the other, on a log scale where the range has one."""

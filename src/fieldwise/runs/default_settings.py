@@ -23,6 +23,7 @@ from fieldwise.models.build import build_network
 from fieldwise.models.mean_with_lr import as_former, takes_mean
 from fieldwise.models.serialise import model_name
 from fieldwise.models.settings import DataDefaults
+from fieldwise.models.trees import TreeSettings
 from fieldwise.runs.training_facts import Facts, has_large_vocabulary
 from fieldwise.schema import Label, Schema
 from fieldwise.training.history import History
@@ -73,7 +74,7 @@ def training_rules(
     defaults = MODEL_DEFAULTS if own_defaults is None else own_defaults
     rows = f"{facts.rows:,} rows"
     monitor: Rule = ("logloss" if facts.task == "binary" else "rmse", f"a {facts.task} label")
-    if fixed.get("optimizer") == LBFGS:
+    if fixed.get("optimizer") == LBFGS or isinstance(model, TreeSettings):
         return {"monitor": monitor}
     takes_steps = bool(fixed.keys() - SETTINGS_OF_AN_EXACT_SOLUTION)
     if defaults.solved_exactly and facts.exact and not takes_steps:

@@ -31,6 +31,7 @@ from fieldwise.models.build import build_network
 from fieldwise.models.mean_with_lr import as_former
 from fieldwise.models.registry import source_digest
 from fieldwise.models.serialise import model_to_dict
+from fieldwise.models.trees import TreeSettings
 from fieldwise.ops.devices import device_of, open_device, use_passive_openmp_wait
 from fieldwise.runs.default_settings import ResolvedSetting, resolve, scaled_labels
 from fieldwise.runs.environment import commit, environment
@@ -45,6 +46,7 @@ from fieldwise.training.history import History
 from fieldwise.training.objective import Objective, evaluate
 from fieldwise.training.progress import Reported
 from fieldwise.training.settings import LBFGS
+from fieldwise.training.tree_run import check_tree_settings
 from fieldwise.version import __version__
 
 TRUE_PROBABILITY_COLUMN = "true_probability"
@@ -179,6 +181,8 @@ def resolve_defaults(
     warm start's bundle.
     """
     model = recipe.model
+    if isinstance(model, TreeSettings):
+        check_tree_settings(model, recipe.training, len(recipe.schema.labels))
     if hasattr(model, "of_schema"):
         model = model.of_schema(recipe.schema)
     if recipe.defaults == "fixed":
@@ -220,6 +224,10 @@ def fit_recipe(
             weights; other settings or rows than those of the unfinished run.
         TrainingError: the loss is not finite.
     """
+    if recipe.warm_start is not None and isinstance(recipe.model, TreeSettings):
+        raise ConfigError(
+            f"{type(recipe.model).__name__} cannot start from another model's weights: leave out warm_start"
+        )
     start = None if recipe.warm_start is None else Bundle.load(Path(recipe.warm_start))
     recipe, chosen = resolve_defaults(recipe, train, start)
     learns_lr = recipe.training.solves_lr or recipe.training.optimizer == LBFGS

@@ -97,13 +97,16 @@ class Recipe:
         return tuple(dict.fromkeys(columns))
 
     def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
-        """Warnings of a protocol that leaks, for comparison with published figures only; counted in prepared rows."""
+        """Warnings of a protocol that leaks, counted in prepared rows, and of settings that the model does not read."""
         which_rows = ""
         left_out = ""
         if prepared is not None:
             which_rows = f", which are all {prepared.counts['test_rows']:,} test rows"
             left_out = f", which left out {prepared.counts.get('dropped_by_split', 0):,}"
-        sentences = []
+        from fieldwise.training.tree_run import tree_cautions  # imports PyTorch
+
+        layout = None if prepared is None else prepared.encoder.layout
+        sentences = tree_cautions(self.model, self.training, layout)
         encoding = self.target_encoding
         if encoding is not None and encoding.source != "train":
             sentences.append(

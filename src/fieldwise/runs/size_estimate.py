@@ -12,6 +12,7 @@ from fieldwise.layers import FirstOrder
 from fieldwise.layout import Layout
 from fieldwise.models.build import build_network
 from fieldwise.models.mean_with_lr import as_former
+from fieldwise.models.trees import trees_of
 from fieldwise.runs.large_table import large_table
 from fieldwise.runs.recipe import Recipe
 from fieldwise.training.memory import (
@@ -66,9 +67,14 @@ def training_sizes(
     parameters += lr_parameters
 
     trained_bytes, checkpoint_bytes = bytes_of_parameters(network, recipe.training)
-    step_bytes = bytes_of_step(
-        build, prepared.train.table, recipe.training, Objective.of(*recipe.schema.labels)
-    )
+    trees = next(trees_of(network), None)
+    if trees is None:
+        step_bytes = bytes_of_step(
+            build, prepared.train.table, recipe.training, Objective.of(*recipe.schema.labels)
+        )
+    else:
+        rows = len(prepared.train.table) + len(prepared.valid.table)
+        step_bytes = rows * trees.features.bytes_per_row
     memory = _memory_of_rows(recipe, prepared, program_mib)
     memory["parameters_gradients_and_optimizer"] = trained_bytes
     memory["step"] = STEP_OVERHEAD * step_bytes

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fieldwise.errors import BundleError, FieldwiseError, first_line
+from fieldwise.errors import BundleError, FieldwiseError, MissingExtraError, first_line
 from fieldwise.storage import checksums, files
 from fieldwise.storage.locks import one_writer
 from fieldwise.storage.outputs import already_exists
@@ -128,6 +128,8 @@ class ArtifactKind:
             artifact = self.open(folder)
             try:
                 return read(artifact)
+            except MissingExtraError:
+                raise
             except expected as e:
                 # failed twice on the same artifact: no writer replaced it
                 if artifact.digest == failed:

@@ -48,6 +48,7 @@ class TrainingStart:
         refit: whether this is the second training, on training and validation rows together,
             without evaluations.
         settings: settings of the model and the training, and the seed, as plain values.
+        unit: what an epoch is called: of trees, each is one.
     """
 
     epochs: int
@@ -58,6 +59,7 @@ class TrainingStart:
     rows_done: int = 0
     refit: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "epoch"
 
 
 class TrainingStep(NamedTuple):

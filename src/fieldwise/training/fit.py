@@ -1,8 +1,8 @@
-"""A training of a network: by steps over batches, or of LR to the minimum of its loss.
+"""A training of a network: by steps over batches, of LR to the minimum of its loss, or of trees.
 
 What it needs beside stands in files of its own: what it has reached (`state`), what validation rows
 decide (`schedule`), one step (`step`), checkpoints (`checkpoint`), signals (`signals`), the LR that
-may be fitted first (`with_lr`), and a training of LR to its minimum (`exact_run`).
+may be fitted first (`with_lr`), a training of LR to its minimum (`exact_run`), and one of trees (`tree_run`).
 """
 
 import contextlib
@@ -25,6 +25,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError, TrainingError
 from fieldwise.layers import FirstOrder
+from fieldwise.models.trees import TreesNetwork
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
@@ -41,6 +42,7 @@ from fieldwise.training.signals import SignalGuard
 from fieldwise.training.snapshot import snapshot
 from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
+from fieldwise.training.tree_run import TreeRun
 from fieldwise.training.with_lr import LRBesideNetwork, check_takes_lr
 
 LOG = logging.getLogger(__name__)
@@ -102,6 +104,18 @@ class Training:
                 callbacks=self.callbacks,
             )
             return run.run(self.all_settings())
+        if isinstance(self.network, TreesNetwork):
+            trees = TreeRun(
+                self.network,
+                self.train,
+                self.valid,
+                self.objective,
+                self.schedule(),
+                self.repeats,
+                self.callbacks,
+                self.seed,
+            )
+            return trees.run(self.all_settings())
         return _Run(self).run()
 
     def schedule(self) -> EarlyStopping | Replay:

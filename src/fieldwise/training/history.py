@@ -112,11 +112,8 @@ class History:
 
     def _repr_html_(self) -> str:
         """The evaluations, with the best one marked."""
-        names = [
-            name
-            for name in dict.fromkeys((self.monitor, *main_metrics()))
-            if name in self.best.metrics
-        ]
+        known = set(self.best.metrics).intersection(*(e.metrics for e in self.evaluations))
+        names = [name for name in dict.fromkeys((self.monitor, *main_metrics())) if name in known]
         rows = list[list[Any]]()
         for e in self.evaluations[-SHOWN_ROWS:]:
             metrics = [e.metrics[name] for name in names]

@@ -77,7 +77,7 @@ class Lines(Callback):
         shown = " ".join(f"{name} {metrics[name]:.4f}" for name in names if name in metrics)
         loss = "-" if evaluation.train_loss is None else f"{evaluation.train_loss:.4f}"
         parts = [
-            f"{self.title} epoch {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
+            f"{self.title} {self.start.unit} {evaluation.epoch:.4g}/{self.start.epochs}: train loss {loss}",
             f"valid {shown}",
             self.rate(),
             f"{evaluation.seconds:.0f} s",
@@ -164,7 +164,7 @@ class Bar(Lines):
             self._bar.start()
         else:
             self._bar.remove_task(self._task)
-        title = f"{self.title} epoch {number}/{self.start.epochs}"
+        title = f"{self.title} {self.start.unit} {number}/{self.start.epochs}"
         self._task = self._bar.add_task(
             title, total=self.start.rows, completed=rows, rate="", loss="-", left=""
         )
@@ -189,7 +189,7 @@ class Cell(Lines):
         share = self.rows / max(self.start.rows, 1)
         bar = "█" * int(share * BAR_LETTERS)
         parts = [
-            f"{self.title} epoch {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
+            f"{self.title} {self.start.unit} {self.epoch}/{self.start.epochs} {bar:░<{BAR_LETTERS}} {share:4.0%} "
             f"{self.rate()} loss {step.loss.item():.4f}",
             self.left(),
         ]

@@ -179,8 +179,10 @@ class NumericKind(Kind[Numeric]):
         return Cells(ids, numbers=scaled[:, None])
 
     def layout(self, f: Numeric, fitted: Scaling | Bins, layout: FieldLayout) -> FieldLayout:
-        """Scaled numbers are a number times a vector, bins are ids."""
-        return replace(layout, kind="value") if isinstance(fitted, Scaling) else layout
+        """Scaled numbers are a number times a vector, bins are ids in their order."""
+        if isinstance(fitted, Scaling):
+            return replace(layout, kind="value")
+        return replace(layout, ordered=True)
 
 
 def signed_log(numbers: np.ndarray) -> np.ndarray:

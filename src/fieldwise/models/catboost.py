@@ -1,0 +1,175 @@
+"""CatBoost: trees over ordered target statistics of categories (Prokhorenkova et al., NeurIPS 2018).
+
+Letters: B batch, C columns.
+"""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+import torch
+
+from fieldwise.errors import MissingExtraError
+from fieldwise.layout import Layout
+from fieldwise.models.registry import register_model
+from fieldwise.models.settings import NonNegative, Positive, Size
+from fieldwise.models.trees import Boosting, TreeRows, TreeSettings, TreesNetwork, Watch
+
+ABSENT = -1
+"""The code of missing and unknown categories, which are a category of their own."""
+
+CATBOOSTS_L2 = 3.0
+"""Its default."""
+
+
+@register_model("catboost")
+@dataclass(frozen=True, kw_only=True)
+class CatBoost(TreeSettings):
+    """Settings of CatBoost, which needs `pip install 'fieldwise[catboost]'`; names and defaults are CatBoost's.
+
+    Args:
+        learning_rate: factor of every tree's values; None for CatBoost's own choice, by the number
+            of rows and `max_trees`.
+        depth: of every tree, whose leaves all have this depth.
+        l2_leaf_reg: L2 strength of the leaves' values.
+
+    >>> CatBoost(depth=4).build(Layout.of_sizes([3, 4])).features.categories
+    [0, 1]
+    """
+
+    learning_rate: Positive | None = None  # type: ignore[assignment]
+    max_trees: Size = 1000
+    depth: Size = 6
+    l2_leaf_reg: NonNegative = CATBOOSTS_L2
+
+    def build(self, layout: Layout) -> "CatBoostNetwork":
+        """A network without trees."""
+        return CatBoostNetwork(layout, self)
+
+
+class CatBoostNetwork(TreesNetwork):
+    """`logit = sum_t leaf_t(x)`, with categories, and pairs of them, as statistics of the targets of earlier rows."""
+
+    title = "CatBoost"
+    metrics: ClassVar[dict[str, str]] = {
+        "logloss": "Logloss",
+        "auc": "AUC",
+        "rmse": "RMSE",
+        "mae": "MAE",
+    }
+
+    def __init__(self, layout: Layout, settings: CatBoost) -> None:
+        super().__init__(layout)
+        self.settings = settings
+
+    def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
+        catboost = _library()
+        settings = self.settings
+        metric = self.metrics[boosting.monitor]
+        parameters: dict[str, Any] = {
+            "loss_function": "Logloss" if boosting.task == "binary" else "RMSE",
+            "eval_metric": metric,
+            "iterations": boosting.trees,
+            "depth": settings.depth,
+            "thread_count": torch.get_num_threads(),
+            "random_seed": boosting.seed,
+            "allow_writing_files": False,
+            "logging_level": "Silent",
+            # CatBoost chooses another learning rate without it
+            "use_best_model": valid is not None,
+        }
+        if (
+            settings.l2_leaf_reg != CATBOOSTS_L2
+        ):  # given, it ends CatBoost's choice of a learning rate
+            parameters["l2_leaf_reg"] = settings.l2_leaf_reg
+        if boosting.learning_rate is not None:
+            parameters["learning_rate"] = boosting.learning_rate
+        model = catboost.CatBoost(parameters)
+        told = _Told(metric, watch)
+        model.fit(
+            self._pool(train.x, train.y, train.weight),
+            eval_set=None if valid is None else self._pool(valid.x, valid.y, valid.weight),
+            callbacks=[told],
+        )
+        if told.raised is not None:
+            raise told.raised
+        return model
+
+    def _pool(
+        self, x: np.ndarray, y: np.ndarray | None = None, weight: np.ndarray | None = None
+    ) -> Any:
+        columns: dict[str, np.ndarray] = {}
+        for number in range(x.shape[1]):
+            column = np.ascontiguousarray(x[:, number])
+            if number in self.features.categories:
+                column = np.where(np.isnan(column), ABSENT, column).astype(np.int32)
+            columns[f"column_{number}"] = column
+        return _library().Pool(
+            pl.DataFrame(columns), y, cat_features=self.features.categories, weight=weight
+        )
+
+    def _text_of(self, model: Any, trees: int) -> str:
+        model.shrink(min(trees, model.tree_count_))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.json")
+            model.save_model(str(path), format="json")
+            return path.read_text("utf-8")
+
+    def _read(self, text: str) -> Any:
+        json.loads(text)  # CatBoost takes a part of a text for the whole
+        model = _library().CatBoost()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.json")
+            path.write_text(text, "utf-8")
+            model.load_model(str(path), format="json")
+        return model
+
+    def learning_rate_of(self, model: Any) -> float:
+        return float(model.learning_rate_)
+
+    def _columns_of(self, model: Any) -> int:
+        return len(model.feature_names_)
+
+    def _leaves_of(self, model: Any) -> int:
+        return int(np.sum(model.get_tree_leaf_counts()))
+
+    def _scores(self, model: Any, x_BC: np.ndarray) -> np.ndarray:
+        pool = self._pool(x_BC)
+        return np.asarray(model.predict(pool, prediction_type="RawFormulaVal"), np.float64)
+
+    def _contributions(self, model: Any, x_BC: np.ndarray) -> np.ndarray:
+        return np.asarray(model.get_feature_importance(self._pool(x_BC), type="ShapValues"))
+
+
+class _Told:
+    """CatBoost's callback that tells `watch`; what that raises is kept, since CatBoost would change it."""
+
+    def __init__(self, metric: str, watch: Watch) -> None:
+        self.metric = metric
+        self.watch = watch
+        self.raised: BaseException | None = None
+
+    def after_iteration(self, info: Any) -> bool:
+        """Whether another tree follows."""
+        value = float("nan")
+        if "validation" in info.metrics:
+            value = info.metrics["validation"][self.metric][-1]
+        try:
+            return self.watch.after_tree(info.iteration, value)
+        except BaseException as e:
+            self.raised = e
+            return False
+
+
+def _library() -> Any:
+    try:
+        import catboost
+    except ImportError:
+        raise MissingExtraError(
+            "the model 'catboost' needs CatBoost, which is not installed: pip install 'fieldwise[catboost]'"
+        ) from None
+    return catboost
