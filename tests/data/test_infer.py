@@ -26,6 +26,7 @@ from fieldwise import (
     infer_schema,
     simulate,
 )
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.suggested_split import suggest_split
 from fieldwise.data.read.formats.libfm import read_libfm
@@ -818,10 +819,10 @@ def test_public_sets_are_read_without_options(name, tmp_path):
 
 def test_equal_doubts_are_one_sentence_with_a_count() -> None:
     codes = [f"zip_{k}" for k in range(8)]
-    doubts = {name: f"column {name!r} may be a code" for name in codes} | {
-        "day": "column 'day' may be a time"
+    doubts = dict.fromkeys(codes, f"column {THIS_COLUMN} may be a code") | {
+        "day": f"column {THIS_COLUMN} may be a time"
     }
-    grouped = replace(infer_schema(simulate(500)), doubts=doubts).grouped_doubts()
+    grouped = replace(infer_schema(simulate(500)), column_doubts=doubts).grouped_doubts()
     assert grouped == {
         "zip_0": "column 'zip_0' may be a code (the same holds for 7 other columns: "
         "'zip_1', 'zip_2', 'zip_3', 'zip_4', 'zip_5', ...)",

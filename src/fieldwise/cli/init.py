@@ -219,11 +219,11 @@ def _inferred(sample: "Sample", options: InitOptions) -> "Inference":
     )
     if _on_terminal():
         guess = _inferred_with_answers(guess, sample, options)
-    doubts = dict(guess.doubts)
+    doubts = dict(guess.column_doubts)
     text = options.reading.text()
     for column, doubt in text_doubts(guess.schema, sample, options.table, text).items():
         doubts[column] = f"{doubts[column]}; {doubt}" if column in doubts else doubt
-    return replace(guess, doubts=doubts)
+    return replace(guess, column_doubts=doubts)
 
 
 def _inferred_with_answers(
@@ -235,7 +235,7 @@ def _inferred_with_answers(
     label = options.label
     ids = options.ids
     positive = options.positive or ()
-    is_label_in_doubt = guess.schema.label.column in guess.doubts
+    is_label_in_doubt = guess.schema.label.column in guess.column_doubts
     if label is None and len(guess.labels) > 1 and is_label_in_doubt:
         answer = _chosen_label(guess)
         if answer != guess.labels[0].label.column:

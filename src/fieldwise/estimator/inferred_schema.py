@@ -72,5 +72,5 @@ def _numeric_fields(frame: pl.DataFrame, label: pl.Series) -> Inference:
             label=guess.label,
         ),
         column_notes=notes,
-        doubts={label.name: guess.doubt} if guess.doubt else {},
+        column_doubts={label.name: guess.doubt} if guess.doubt else {},
     )

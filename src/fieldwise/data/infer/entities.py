@@ -18,6 +18,7 @@ from fieldwise.data.infer.agreements import (
     key_pairs,
 )
 from fieldwise.data.infer.code_or_quantity import collision_ratio, is_round
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.profile import TEXT_TYPES, ColumnProfile, Columns, comparable
 from fieldwise.data.prepare.timestamps import parse_timestamps
 from fieldwise.errors import DataError
@@ -122,7 +123,7 @@ class Entities:
         shares = self._explained(cells, f)
         if not shares:
             return named, reason, ""
-        return _role_by_shares(column, named, reason, shares)
+        return _role_by_shares(named, reason, shares)
 
     def _explained(self, cells: pl.Series, f: Field) -> dict[Who, float]:
         """How much of a column each side's id explains, where this can be told."""
@@ -135,9 +136,7 @@ class Entities:
         return explained_shares(comparable(cells), pairs)
 
 
-def _role_by_shares(
-    column: str, named: Role, reason: str, shares: Mapping[Who, float]
-) -> tuple[Role, str, str]:
+def _role_by_shares(named: Role, reason: str, shares: Mapping[Who, float]) -> tuple[Role, str, str]:
     """The role of a column that varies within the ids, by the share of it that each of them explains."""
     by_share = sorted(shares, key=lambda side: -shares[side])
     most = shares[by_share[0]]
@@ -156,7 +155,7 @@ def _role_by_shares(
     if not is_close:
         return role, why, ""
     taken = "context" if role == "context" else f"a field of the {role}"
-    doubt = f"column {column!r} was taken for {taken}, although {figures}: correct its role if it is not"
+    doubt = f"column {THIS_COLUMN} was taken for {taken}, although {figures}: correct its role if it is not"
     return role, why, doubt
 
 

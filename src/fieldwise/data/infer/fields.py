@@ -18,6 +18,7 @@ from fieldwise.data.infer.code_or_quantity import (
     votes_of_numbers,
 )
 from fieldwise.data.infer.entities import Entities
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
 from fieldwise.data.infer.profile import (
     SEPARATORS,
@@ -212,7 +213,7 @@ class FieldGuesser:
         facts = self._text_facts[name]
         if facts.are_lists:
             check = f"its cells are lists written as text, {texts[0][:40]!r}: {_LISTS}"
-            return omitted(name, check)
+            return omitted(check)
 
         distinct = column.distinct_filled
         unique = self._unique(distinct, len(texts))
@@ -278,7 +279,7 @@ def _from_lists(column: ColumnProfile, role: Role, cell_type: pl.DataType) -> Gu
         length = vector_length(cells)
         if length is not None and length > MOST_POSITIONS:
             most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"
-            return omitted(name, f"a vector of {length:,} numbers; {most}")
+            return omitted(f"a vector of {length:,} numbers; {most}")
         why = "its cells are lists of fractional numbers, which are neither categories nor of equal length"
         return Guess(None, why)
     if not cells.list.len().fill_null(0).sum():
@@ -320,7 +321,7 @@ def _whole_number_doubt(
     taken, other = ("categories", "numeric") if is_category else ("numbers in bins", "categorical")
     although = f", although its name tells a {told}" if is_against_name else ""
     return (
-        f"the whole numbers of column {name!r} were taken for {taken}, as {reasons or 'nothing tells'}"
+        f"the whole numbers of column {THIS_COLUMN} were taken for {taken}, as {reasons or 'nothing tells'}"
         f'{although}: write kind = "{other}" if they are not'
     )
 

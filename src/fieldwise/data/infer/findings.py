@@ -4,6 +4,9 @@ from dataclasses import dataclass, field, replace
 
 from fieldwise.schema import Field
 
+THIS_COLUMN = "\0"
+"""The name of the column in a sentence on what the user must check of it: columns may share such a sentence."""
+
 
 @dataclass(frozen=True)
 class Note:
@@ -27,7 +30,7 @@ class Findings:
 
     Args:
         notes: by column, what was made of it.
-        doubts: by column, what the user must check; an empty text for nothing.
+        doubts: by column, what the user must check, with `THIS_COLUMN`; an empty text for nothing.
         fields: by column.
     """
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.schema import Field, Numeric, Role
 from fieldwise.schema.ids import HISTORIES, words_of
 
@@ -21,9 +22,9 @@ class Guess(NamedTuple):
     doubt: str = ""
 
 
-def omitted(name: str, check: str) -> Guess:
+def omitted(check: str) -> Guess:
     """No field, for a reason that the user must check."""
-    return Guess(None, check, f"column {name!r} is omitted: {check}")
+    return Guess(None, check, f"column {THIS_COLUMN} is omitted: {check}")
 
 
 def binned(name: str, role: Role, rows: int) -> Numeric:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fieldwise.data.infer.findings import Note
+from fieldwise.data.infer.findings import THIS_COLUMN, Note
 from fieldwise.data.infer.label import LabelCandidate
 from fieldwise.data.infer.schema_text import schema_text
 from fieldwise.display import listed
@@ -18,8 +18,8 @@ class Inference:
     Args:
         schema: the inferred schema.
         column_notes: what was made of every column, in the table's order.
-        doubts: by column, what cannot be inferred and the user must check, such as which of two
-            values of a label is positive.
+        column_doubts: by column, what cannot be inferred and the user must check, such as which of
+            two values of a label is positive; `THIS_COLUMN` stands for the column's name.
         seen: how many rows of how many were looked at, if not all.
         labels: the columns that may be the label, the likeliest first; the first is the schema's.
         marks: by column that holds numbers or times, the marks of missing values in its cells, and
@@ -34,7 +34,7 @@ class Inference:
 
     schema: Schema
     column_notes: dict[str, Note]
-    doubts: dict[str, str] = field(default_factory=dict)
+    column_doubts: dict[str, str] = field(default_factory=dict)
     seen: str = ""
     labels: tuple[LabelCandidate, ...] = ()
     marks: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -47,14 +47,23 @@ class Inference:
         """A sentence for every column, in the table's order."""
         return {column: str(note) for column, note in self.column_notes.items()}
 
+    @property
+    def doubts(self) -> dict[str, str]:
+        """By column, what the user must check."""
+        return {
+            column: doubt.replace(THIS_COLUMN, repr(column))
+            for column, doubt in self.column_doubts.items()
+        }
+
     def grouped_doubts(self) -> dict[str, str]:
         """The doubts, with one sentence for all columns whose doubts differ only in the column's name."""
-        groups: dict[str, list[str]] = {}
-        for column, doubt in self.doubts.items():
-            groups.setdefault(doubt.replace(repr(column), "\0"), []).append(column)
+        columns_by_doubt: dict[str, list[str]] = {}
+        for column, doubt in self.column_doubts.items():
+            columns_by_doubt.setdefault(doubt, []).append(column)
+        doubts = self.doubts
         return {
-            columns[0]: self.doubts[columns[0]] + _and_others(columns[1:])
-            for columns in groups.values()
+            columns[0]: doubts[columns[0]] + _and_others(columns[1:])
+            for columns in columns_by_doubt.values()
         }
 
     def to_toml(self) -> str:

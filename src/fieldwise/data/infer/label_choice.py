@@ -9,6 +9,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.guess import joined_doubts
 from fieldwise.data.infer.label import (
     MOST_RATINGS,
@@ -107,7 +108,7 @@ def rival_doubts(
         if candidate.score > labels[0].score - CLOSE:
             rivals.add(candidate.label.column)
     return {
-        column: f"column {column!r} may be the label instead of {label!r}: give the right one as label"
+        column: f"column {THIS_COLUMN} may be the label instead of {label!r}: give the right one as label"
         for column in columns
         if column in rivals.difference(skip)
     }

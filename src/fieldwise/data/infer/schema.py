@@ -12,7 +12,7 @@ from fieldwise.config import nearest
 from fieldwise.data.infer.displays import MANY_VALUES, displays
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser
-from fieldwise.data.infer.findings import Findings, Note
+from fieldwise.data.infer.findings import THIS_COLUMN, Findings, Note
 from fieldwise.data.infer.guess import Guess
 from fieldwise.data.infer.inference import Inference
 from fieldwise.data.infer.label import LabelCandidate, guess_label
@@ -285,7 +285,7 @@ def _find_times(findings: Findings, columns: Columns, roles: _Roles) -> str | No
             findings.omit(name, f"another time, by its name; {_NO_FUTURE_TIMES}")
         elif ordering is None and _may_be_unread_times(column):
             findings.doubts[name] = (
-                f"the cells of column {name!r} look like times that cannot be read, such as "
+                f"the cells of column {THIS_COLUMN} look like times that cannot be read, such as "
                 f"{column.present[0]!r}: write a column of dates or numbers as time to order rows"
             )
     return ordering
@@ -379,7 +379,7 @@ def _inference(
             for column in (*columns, roles.label_column)
             if column in findings.notes
         },
-        doubts={column: doubt for column, doubt in findings.doubts.items() if doubt},
+        column_doubts={column: doubt for column, doubt in findings.doubts.items() if doubt},
         seen=origin or (drawn if rows.are_drawn else ""),
         labels=tuple(roles.labels) or (roles.label,),
         marks={

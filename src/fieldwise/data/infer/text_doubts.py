@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
 from fieldwise.data.read.formats import table_files_of
@@ -18,7 +19,7 @@ VERSION_LIKE = r"^\d{1,4}(?:\.\d{1,3})?$"
 
 
 def text_doubts(schema: Schema, sample: Sample, table: Path, text: TextFormat) -> dict[str, str]:
-    """Doubts about columns of a file whose cells are text, by column; none about other files."""
+    """Doubts about columns of a file whose cells are text, by column, with `THIS_COLUMN`; none about other files."""
     source = table_files_of(find_files(table), text)
     if source.types is None:
         return {}
@@ -38,7 +39,7 @@ def _whole_numbers_with_fractions(schema: Schema, sample: Sample) -> dict[str, s
         cells = sample.frame.get_column(column).drop_nulls()
         if len(cells) and cells.dtype == pl.Float64 and (cells % 1 == 0).all():
             doubts[column] = (
-                f"the {content} in {column!r} are whole numbers written with a fraction, such as 12.0, which is "
+                f"the {content} in {THIS_COLUMN} are whole numbers written with a fraction, such as 12.0, which is "
                 "another value than the 12 of a frame or a request: if pandas wrote the file, convert the column with "
                 "astype('Int64') before to_csv"
             )
@@ -68,7 +69,7 @@ def _texts_of_one_number(schema: Schema, sample: Sample, source: TableFiles) -> 
         texts = _two_texts_of_one_number(first_rows.get_column(column))
         if texts is not None:
             doubts[column] = (
-                f"{texts[0]!r} and {texts[1]!r} in column {column!r} are one number: if they are versions or codes, "
+                f"{texts[0]!r} and {texts[1]!r} in column {THIS_COLUMN} are one number: if they are versions or codes, "
                 'which differ, write kind = "categorical"'
             )
     return doubts

@@ -6,6 +6,7 @@ from dataclasses import replace
 import polars as pl
 
 from fieldwise.data.encode.numbers import CURRENCIES, likely_formats, number_formats, unit_of
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
 from fieldwise.data.infer.profile import TextFacts
 from fieldwise.schema import Role
@@ -41,7 +42,9 @@ def written_numbers(texts: pl.Series, role: Role, facts: TextFacts) -> Guess | N
     if facts.may_be_thousands:
         field = binned(name, role, len(texts))
         return Guess(
-            field, f"numbers with fractions, {IN_BINS}", thousands_doubt(texts, f"column {name!r}")
+            field,
+            f"numbers with fractions, {IN_BINS}",
+            thousands_doubt(texts, f"column {THIS_COLUMN}"),
         )
 
     formats = number_formats(texts)
@@ -53,7 +56,7 @@ def written_numbers(texts: pl.Series, role: Role, facts: TextFacts) -> Guess | N
         if unit is None or not unit.others:
             return None
         units = ", ".join(map(repr, (unit.unit, *unit.others)))
-        return omitted(name, f"its numbers have different units ({units}): convert them to one")
+        return omitted(f"its numbers have different units ({units}): convert them to one")
     return _in_format(texts, role, formats, unread)
 
 
@@ -72,7 +75,6 @@ def _in_format(texts: pl.Series, role: Role, formats: list[str], unread: pl.Seri
     if is_ambiguous and read.str.contains(r"\d[,.]\d").any():
         if unit.lower().rstrip(".") not in CURRENCIES:
             return omitted(
-                name,
                 f"{example!r} is a number with either a thousands separator or a decimal comma, which is ambiguous: "
                 'add a numeric field for it with number_format = "1,234.5" or "1.234,5"',
             )
@@ -81,7 +83,7 @@ def _in_format(texts: pl.Series, role: Role, formats: list[str], unread: pl.Seri
         if "," not in example:
             form, other = other, form
         doubts.append(
-            f"the amounts of column {name!r} were read with a thousands separator, such as {example!r}: write "
+            f"the amounts of column {THIS_COLUMN} were read with a thousands separator, such as {example!r}: write "
             f'number_format = "{other}" if it is a decimal mark'
         )
     if len(unread):
@@ -109,13 +111,13 @@ def unread_numbers(texts: pl.Series, bad: pl.Series) -> str:
         return ""
     if not len(stray):
         return (
-            f"the cells of column {texts.name!r} look like numbers in a form that is not read, such as {bad[0]!r}: "
+            f"the cells of column {THIS_COLUMN} look like numbers in a form that is not read, such as {bad[0]!r}: "
             "write them as 1234.5 or -1234.5"
         )
     counts = stray.alias("cell").value_counts().sort(["count", "cell"], descending=[True, False])
     common = counts.get_column("cell").head(_SHOWN_TEXTS).to_list()
     return (
-        f"{len(stray):,} of {len(texts):,} cells of column {texts.name!r} are no numbers "
+        f"{len(stray):,} of {len(texts):,} cells of column {THIS_COLUMN} are no numbers "
         f"({', '.join(map(repr, common))}), the others are: if these stand for missing values, write "
         f"missing = {json.dumps(common, ensure_ascii=False)} at the top of the schema, and "
         'kind = "numeric" for the column'
@@ -126,7 +128,7 @@ def unread_doubt(cells: pl.Series, rows: int, such_as: str = "") -> str:
     """What the user must check where a few of many cells cannot be read as numbers."""
     shown = ", ".join(map(repr, cells.unique(maintain_order=True).head(_SHOWN_TEXTS)))
     return (
-        f"{len(cells):,} of {rows:,} cells of column {cells.name!r} are no numbers{such_as} ({shown}): correct them or "
+        f"{len(cells):,} of {rows:,} cells of column {THIS_COLUMN} are no numbers{such_as} ({shown}): correct them or "
         'leave them empty before training, or write kind = "categorical"'
     )
 
@@ -136,6 +138,6 @@ def unit_doubt(texts: pl.Series) -> str:
     if not texts.str.contains(_NUMBER_WITH_UNIT).all():
         return ""
     return (
-        f"the cells of column {texts.name!r} look like numbers with a unit, such as {texts[0]!r}: write the numbers "
+        f"the cells of column {THIS_COLUMN} look like numbers with a unit, such as {texts[0]!r}: write the numbers "
         "alone"
     )
