@@ -89,14 +89,16 @@ class Stopped(Exception):  # noqa: N818  # stands for a kill
 class Losses(Callback):
     """Keeps the loss of every step, and breaks off after one."""
 
-    def __init__(self, stop: int = -1) -> None:
+    def __init__(self, stop: int = -1, *, known_sizes: bool = True) -> None:
         self.found: list[float] = []
+        self.known_sizes = known_sizes  # not of batches of whole groups
         self.stop = stop
 
     def on_step(self, step: TrainingStep) -> None:
         if step.rows == 0:  # of the LR before, of which several processes do not tell
             return
-        assert step.rows in (40, 2), "the batch's rows, not the process's"
+        if self.known_sizes:
+            assert step.rows in (40, 2), "the batch's rows, not the process's"
         self.found.append(step.loss.item())
         if len(self.found) == self.stop:
             raise Stopped
@@ -150,7 +152,7 @@ def trained(
     network = build_network(model, train.layout, 1)
     if kind is np.float64:
         network.double()
-    progress = Losses(stop)
+    progress = Losses(stop, known_sizes="loss" not in settings)
     given = TrainingSettings(**{"batch_size": 40, "epochs": 2, "learning_rate": 0.02, **settings})
     of = {
         "network": network,
@@ -158,6 +160,8 @@ def trained(
         "valid": valid,
         "settings": given,
         "objective": Objective(),
+        "train_group": train.ids[:, 0] * 1000 + train.ids[:, 1],
+        "valid_group": valid.ids[:, 0],
         "seed": 1,
     }
     try:
@@ -195,6 +199,8 @@ def double(_: int) -> dict[str, Any]:
     }
     sgd = {"optimizer": "sgd", "learning_rate": 0.3, **EPOCH}
     results |= {name: trained(model, np.float64, **sgd) for name, model in OTHERS.items()}
+    for loss in ("pairwise", "listwise", "combined"):
+        results[f"fm {loss}"] = trained(MODELS["fm"], np.float64, loss=loss, **EPOCH)
     results["fm spread"] = trained(MODELS["fm"], np.float64, **SPREAD, **EPOCH)
     return results | {"fm all": trained(MODELS["fm"], np.float64, **ALL, **EPOCH)}
 

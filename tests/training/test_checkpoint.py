@@ -65,6 +65,10 @@ CASES = {
         IntTower(embedding_dim=4, hidden=(8, 8), dropout=0.2),
         {"learning_rate": 0.02},
     ),
+    "fm-listwise": (
+        FM(embedding_dim=4),
+        {"loss": "listwise", "learning_rate": 0.02, "monitor": "gauc"},
+    ),
     "fm-sgd": (FM(embedding_dim=4), {"optimizer": "sgd", "learning_rate": 0.05}),
 }
 
@@ -101,6 +105,7 @@ def trained(tables, case="fm-lazy-adagrad", kept=None, progress=None, **changed)
     network = build_network(model, tables.layout, 3)
     result = Training(
         network=network, train=tables.train, valid=tables.valid, objective=Objective(), seed=3,
+        train_group=tables.train.ids[:, 0], valid_group=tables.valid.ids[:, 0],
         settings=TrainingSettings(**{**COMMON, **settings, **changed}), checkpoints=kept,
         callbacks=(progress or Callback(),),
     ).run()  # fmt: skip
@@ -164,6 +169,7 @@ def folder(broken, tmp_path):
         ("autoint-adam-average-dropout", 15, 9),
         ("inttower-contrastive", 8, 8),
         ("fm-sgd", 11, 3),
+        ("fm-listwise", 7, 2),
     ],
 )
 def test_a_run_that_is_killed_twice_equals_one_that_is_not(tables, tmp_path, case, first, second):

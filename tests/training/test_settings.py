@@ -55,7 +55,7 @@ def test_a_setting_out_of_range_is_named(subtests):
 
 
 def test_settings_have_names_and_python_s_own_types():
-    for settings, first in ((TrainingSettings, "optimizer"), (FM, "embedding_dim")):
+    for settings, first in ((TrainingSettings, "loss"), (FM, "embedding_dim")):
         with pytest.raises(
             ConfigError,
             match=rf"takes settings by name, as in {settings.__name__}\({first}=3\); found 3",

@@ -10,7 +10,7 @@ Each row comes once an epoch, and batches run across the borders of windows.
 import contextlib
 import hashlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
@@ -39,11 +39,14 @@ class Rows(NamedTuple):
     Shape:
         y: targets, [B] of one label and [B, T] of several.
         weight: [B] row weights, whose mean over all rows is 1, or None.
+        group: [B] the number of each row's group in the batch, from 0, for losses that rank; or
+            None.
     """
 
     batch: Batch
     y: Tensor
     weight: Tensor | None
+    group: Tensor | None = None
 
 
 class BatchShard(NamedTuple):
@@ -59,6 +62,10 @@ class BatchShard(NamedTuple):
     def of(self, rows: int) -> tuple[int, int]:
         """The first of its rows in a batch of `rows`, and one more than the last."""
         return rows * self.rank // self.size, rows * (self.rank + 1) // self.size
+
+
+WHOLE_BATCH = BatchShard()
+"""All rows, of the only process."""
 
 
 def window_rows(table: EncodedTable, wanted: int | None = None) -> int:
@@ -82,19 +89,39 @@ def epoch_windows(rows: int, *, window: int, seed: int, epoch: int) -> list[list
     """
     block_rows = max(1, min(BLOCK_ROWS, window // BLOCKS_PER_WINDOW))
     blocks = [slice(first, min(first + block_rows, rows)) for first in range(0, rows, block_rows)]
-    shuffled = [blocks[k] for k in _shuffled(len(blocks), seed, epoch, -1).tolist()]
+    order = shuffled(len(blocks), seed, epoch, -1).tolist()
+    shuffled_blocks = [blocks[k] for k in order]
     blocks_per_window = max(1, window // block_rows)
     return [
-        shuffled[first : first + blocks_per_window]
-        for first in range(0, len(shuffled), blocks_per_window)
+        shuffled_blocks[first : first + blocks_per_window]
+        for first in range(0, len(shuffled_blocks), blocks_per_window)
     ]
 
 
-def _shuffled(count: int, seed: int, epoch: int, window: int) -> Tensor:
-    """The order of a window's rows, or, if it is -1, of the blocks [count] int64."""
+def shuffled(count: int, seed: int, epoch: int, window: int) -> Tensor:
+    """The order of a window's rows, or, if it is -1, of the blocks, or of the groups [count] int64."""
     key = hashlib.sha256(f"rows {seed} {epoch} {window}".encode()).digest()
     draws = torch.Generator().manual_seed(int.from_bytes(key[:4], "little"))  # which uses 32 bits
     return torch.randperm(count, generator=draws)
+
+
+def with_weights(
+    batch: Batch,
+    y: Tensor | None,
+    order: Tensor,
+    table: EncodedTable,
+    mean_weight: np.float64 | None,
+) -> Rows:
+    """A batch with its targets and weights; `order` has its rows' numbers in the table.
+
+    `mean_weight` is that of all rows, of which the table may be a window.
+    """
+    assert y is not None, "training rows have targets"
+    if mean_weight is None:
+        return Rows(batch, y, None)
+    assert table.weight is not None, "windows have what their table has"
+    weight = (table.weight[order.numpy()] / mean_weight).astype(np.float32)
+    return Rows(batch, y, torch.from_numpy(weight))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,15 +142,15 @@ class ShuffledRows:
     size: int
     window: int
     seed: int
-    shard: BatchShard = field(default_factory=BatchShard)
+    shard: BatchShard = WHOLE_BATCH
 
     @cached_property
     def steps(self) -> int:
         """Batches of an epoch."""
         return len(batch_starts(len(self.table), self.size))
 
-    def done(self, step: int) -> int:
-        """Rows of the first batches of an epoch."""
+    def done(self, step: int, epoch: int = 1) -> int:
+        """Rows of the first batches of an epoch: as many in each."""
         return len(self.table) if step == self.steps else step * self.size
 
     def epoch(self, number: int, step: int, draws: torch.Generator) -> Generator[Rows]:
@@ -184,7 +211,7 @@ class ShuffledRows:
         for number in range(first_window, len(windows)):
             return_freed_memory()
             window = read_spans(self.table, windows[number])
-            order = _shuffled(len(window), self.seed, epoch, number)
+            order = shuffled(len(window), self.seed, epoch, number)
             yield window, order[max(0, done - starts[number]) :]
             del window, order  # before the window after the next is read
         return_freed_memory()
@@ -210,13 +237,7 @@ class ShuffledRows:
         return self._rows(table, *table.batch(in_shard), in_shard)
 
     def _rows(self, table: EncodedTable, batch: Batch, y: Tensor | None, order: Tensor) -> Rows:
-        """A batch with its targets and weights; `order` has its rows' numbers in the table."""
-        assert y is not None, "training rows have targets"
-        if self.table.mean_weight is None:
-            return Rows(batch, y, None)
-        assert table.weight is not None, "windows have what their table has"
-        weight = (table.weight[order.numpy()] / self.table.mean_weight).astype(np.float32)
-        return Rows(batch, y, torch.from_numpy(weight))
+        return with_weights(batch, y, order, table, self.table.mean_weight)
 
     def _joined(self, pieces: list[Rows]) -> Rows:
         """The batch of its pieces."""

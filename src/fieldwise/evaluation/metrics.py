@@ -397,6 +397,10 @@ LOSSES = {"binary": "logloss", "regression": "rmse"}
 """By task, the metric by which models and baselines are chosen; lower is better."""
 
 
+GROUP_METRICS = {"binary": "gauc", "regression": "ndcg"}
+"""By task, the metric of the order within groups."""
+
+
 def shown_name(name: str) -> str:
     """A metric's name for display; an unknown name is returned unchanged."""
     return METRICS[name].title if name in METRICS else name

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from fieldwise.config import given, parse, to_plain
+from fieldwise.evaluation.metrics import GROUP_METRICS, LOSSES
 from fieldwise.layers import FieldEmbedding
 from fieldwise.models import ModelSettings
 from fieldwise.models.build import build_network
@@ -73,7 +74,7 @@ def training_rules(
     own_defaults = _own_defaults(model)
     defaults = MODEL_DEFAULTS if own_defaults is None else own_defaults
     rows = f"{facts.rows:,} rows"
-    monitor: Rule = ("logloss" if facts.task == "binary" else "rmse", f"a {facts.task} label")
+    monitor = _monitor(facts, fixed)
     if fixed.get("optimizer") == LBFGS or isinstance(model, TreeSettings):
         return {"monitor": monitor}
     takes_steps = bool(fixed.keys() - SETTINGS_OF_AN_EXACT_SOLUTION)
@@ -138,6 +139,17 @@ def is_lazy(facts: Facts, fixed: Mapping[str, Any]) -> bool:
     return has_large_vocabulary(facts.layout) and fixed.get("embedding_update", "lazy") == "lazy"
 
 
+def gives_probabilities(fixed: Mapping[str, Any]) -> bool:
+    """Whether the loss among the given settings of the training, if there is one, gives probabilities."""
+    return TrainingSettings(loss=fixed.get("loss", "logloss")).gives_probabilities
+
+
+def _monitor(facts: Facts, fixed: Mapping[str, Any]) -> Rule:
+    if not gives_probabilities(fixed):
+        return GROUP_METRICS[facts.task], f"loss {fixed['loss']}"
+    return LOSSES[facts.task], f"a {facts.task} label"
+
+
 def _own_defaults(model: ModelSettings) -> DataDefaults | None:
     """The defaults that a model's class itself has; those of its base class do not count."""
     defaults: DataDefaults | None = vars(type(model)).get("data_defaults")
@@ -197,7 +209,7 @@ def _rules_by_lr(
 ) -> dict[str, Rule]:
     """Rules for a model that takes steps on rows on which LR can be solved, exactly or by steps."""
     rows = f"{facts.rows:,} rows"
-    has_mean_with_lr = in_mean and not defaults.solved_exactly
+    has_mean_with_lr = in_mean and not defaults.solved_exactly and gives_probabilities(fixed)
     rules: dict[str, Rule] = {}
     if facts.exact:
         if defaults.solved_exactly and "optimizer" not in fixed:

@@ -20,7 +20,13 @@ from fieldwise.bundle.trained_rows import trained_rows
 from fieldwise.bundle.warm_start import WarmStart, warm_start
 from fieldwise.config import to_plain
 from fieldwise.data.encode.encoder import Encoder
-from fieldwise.data.prepare.prepared import Prepared, SplitPart, encoded_by, encoded_together
+from fieldwise.data.prepare.prepared import (
+    Prepared,
+    SplitPart,
+    encoded_by,
+    encoded_together,
+    groups_together,
+)
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
@@ -246,6 +252,7 @@ def fit_recipe(
         encoder,
         start,
         train.table,
+        train.group,
         callbacks,
         unfinished,
         facts,
@@ -286,11 +293,20 @@ def fit_again(
         return trained
 
     encoder, table = encoded_together(train, valid, recipe.schema)
+    group = groups_together(train, valid, recipe.schema) if recipe.training.ranks else None
     facts = partial(_run_facts, recipe, trained.start, train, valid, first)
     stopped: Literal["interrupted", "time"]
     try:
         network, _, refit = _fit(
-            recipe, encoder, trained.start, table, callbacks, unfinished, facts, repeats=first
+            recipe,
+            encoder,
+            trained.start,
+            table,
+            group,
+            callbacks,
+            unfinished,
+            facts,
+            repeats=first,
         )
     except KeyboardInterrupt:
         stopped = "interrupted"
@@ -395,6 +411,7 @@ def _fit(
     encoder: Encoder,
     start: Bundle | None,
     train: EncodedTable,
+    train_group: np.ndarray | None,
     callbacks: Sequence[Callback],
     unfinished: CheckpointFolder | None,
     facts: Callable[[], Mapping[str, Any]],
@@ -431,6 +448,7 @@ def _fit(
         objective=Objective.of(*labels),
         seed=recipe.seed,
         repeats=repeats,
+        train_group=train_group,
         valid_group=None if valid is None else valid.group,
         callbacks=callbacks,
         about={"model": model_to_dict(recipe.model)},

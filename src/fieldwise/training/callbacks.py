@@ -45,6 +45,7 @@ class TrainingStart:
         monitor: the metric for early stopping.
         steps_done: number of steps of a resumed run that were done before.
         rows_done: rows of its unfinished epoch that were read before.
+        remark: a sentence about the rows, if there is something to say.
         refit: whether this is the second training, on training and validation rows together,
             without evaluations.
         settings: settings of the model and the training, and the seed, as plain values.
@@ -57,6 +58,7 @@ class TrainingStart:
     monitor: str
     steps_done: int = 0
     rows_done: int = 0
+    remark: str | None = None
     refit: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "epoch"

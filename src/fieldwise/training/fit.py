@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.config import to_plain
+from fieldwise.data.grouped_rows import GroupedRows
 from fieldwise.data.shuffled_rows import BatchShard, ShuffledRows, window_rows
 from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
@@ -35,6 +36,7 @@ from fieldwise.training.exact_run import ExactRun
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
 from fieldwise.training.objective import Objective
+from fieldwise.training.ranking_losses import checked_groups
 from fieldwise.training.regression import OnProgress
 from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
 from fieldwise.training.settings import LBFGS, TrainingSettings
@@ -75,6 +77,8 @@ class Training:
     objective: Objective
     seed: int  # of the row order and dropout; the global random state is not changed
     repeats: History | None = None  # the result of an earlier training with these settings
+    # the group of each training row, for losses that rank
+    train_group: np.ndarray | None = None
     valid_group: np.ndarray | None = None  # the group of each validation row, for group AUC
     # called at the start, after every step and evaluation, and at the end
     callbacks: Sequence[Callback] = ()
@@ -167,13 +171,7 @@ class _Run:
         shard = BatchShard()
         if self.processes is not None:
             shard = BatchShard(self.processes.rank, self.processes.size)
-        self.rows = ShuffledRows(
-            table=training.train,
-            size=self.settings.batch_size,
-            window=window_rows(training.train, self.settings.shuffle_rows),
-            seed=training.seed,
-            shard=shard,
-        )
+        self.rows, self.remark = self._training_rows(shard)
         self.order = torch.Generator().manual_seed(training.seed)
         self.schedule = training.schedule()
         self.evaluation_steps = evaluation_steps(
@@ -222,7 +220,8 @@ class _Run:
                 rows=len(training.train),
                 monitor=self.schedule.monitor,
                 steps_done=self.state.steps_done(steps),
-                rows_done=0 if self.state.step == steps else self.rows.done(self.state.step),
+                rows_done=self._rows_done(),
+                remark=self.remark,
                 refit=not self.schedule.evaluates,
                 settings=training.all_settings(),
             )
@@ -290,6 +289,39 @@ class _Run:
             history = self._replace_by_mean(self.lr, history)
         return history
 
+    def _training_rows(self, shard: BatchShard) -> tuple[ShuffledRows | GroupedRows, str | None]:
+        """The training batches, and what is to be said about their groups where the loss ranks."""
+        training = self.training
+        settings = self.settings
+        window = window_rows(training.train, settings.shuffle_rows)
+        if not settings.ranks:
+            rows = ShuffledRows(
+                table=training.train,
+                size=settings.batch_size,
+                window=window,
+                seed=training.seed,
+                shard=shard,
+            )
+            return rows, None
+        group, remark = checked_groups(
+            training.train, training.train_group, settings, training.objective, window=window
+        )
+        grouped = GroupedRows(
+            table=training.train,
+            group=group,
+            size=settings.batch_size,
+            seed=training.seed,
+            shard=shard,
+        )
+        return grouped, remark
+
+    def _rows_done(self) -> int:
+        """The rows of a resumed run's unfinished epoch that were read before."""
+        state = self.state
+        if state.step in (0, self.rows.steps):
+            return 0
+        return self.rows.done(state.step, state.epoch)
+
     # The loop
 
     def _train(self) -> None:
@@ -324,12 +356,13 @@ class _Run:
         self._clock_started = time.perf_counter()
         items = self.rows.epoch(state.epoch, state.step, self.order)
         with contextlib.closing(prefetch(items, self.device)) as batches:
-            for batch, y, weight in batches:
-                rows = self.rows.done(state.step + 1) - self.rows.done(state.step)
+            for batch, y, weight, group in batches:
+                rows_before = self.rows.done(state.step, state.epoch)
+                rows = self.rows.done(state.step + 1, state.epoch) - rows_before
                 with self.signals:
                     if self.step.sync is not None:
                         self.step.sync.begin(state.epoch, state.step, batch.size, rows)
-                    loss = self.step(batch, y, weight)
+                    loss = self.step(batch, y, weight, group)
                     state.add_step(loss, self.rows.steps)
                 number = state.steps_done(self.rows.steps)
                 step_done = TrainingStep(number, state.epoch, rows, loss)

@@ -14,7 +14,7 @@ from fieldwise.data.table import EncodedTable, batch_starts
 from fieldwise.distributed.process_group import ProcessGroup, current_group
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
-from fieldwise.evaluation.metrics import METRICS, metrics_of
+from fieldwise.evaluation.metrics import GROUP_METRICS, METRICS, metrics_of
 from fieldwise.layout import Batch
 from fieldwise.schema import Label
 from fieldwise.schema.label import Task
@@ -73,6 +73,10 @@ class Objective:
                 loss = (weight * F.mse_loss(z, target / label.scale, reduction="none")).mean()
             losses.append(label.weight * loss)
         return torch.stack(losses).sum()
+
+    def relevance(self, y: Tensor) -> Tensor:
+        """The relevance of rows to losses that rank: of a binary label 0 and 1, of a regression's grade y 2^y - 1."""
+        return y if self.task == "binary" else torch.exp2(y) - 1
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
@@ -233,11 +237,17 @@ def _counted(
 def monitored(settings: TrainingSettings, objective: Objective, *, grouped: bool) -> str:
     """The validation metric for early stopping; a ConfigError if the task does not have it, or there are no groups."""
     known = [metric.name for metric in metrics_of(objective.task) if metric.watched]
-    monitor = settings.monitor or known[0]
+    default = known[0] if settings.gives_probabilities else GROUP_METRICS[objective.task]
+    monitor = settings.monitor or default
     if monitor not in known:
         raise ConfigError(
             f"monitor must be one of {', '.join(known)} for a {objective.task} label, found {monitor!r}"
         )
     if METRICS[monitor].group_values is not None and not grouped:
         raise ConfigError(f"monitor = {monitor!r} needs groups: set user or group in the schema")
+    if not settings.gives_probabilities and METRICS[monitor].aspect != "ranking":
+        raise ConfigError(
+            f"monitor = {monitor!r} looks at the size of predictions, but training.loss = {settings.loss!r} teaches "
+            f"their order alone: set monitor = {default!r}, or loss = 'combined'"
+        )
     return monitor

@@ -47,6 +47,8 @@ class Lines(Callback):
         self.steps = start.steps_done
         self.last = time.perf_counter()
         self.started = self.last
+        if start.remark is not None:
+            self.show(f"{self.title}: {start.remark}")
         self.begin_epoch(start.steps_done // start.steps + 1, start.rows_done)
 
     def on_step(self, step: TrainingStep) -> None:
@@ -263,6 +265,10 @@ class Reported(Lines):
     def begin_regression(self) -> None:
         """Report that LR is fitted before training."""
         self._reports.begin("regression", run=self.title)
+
+    def show(self, sentence: str) -> None:
+        """Report a remark about the rows."""
+        self._reports.note(run=self.title, remark=sentence)
 
     def scoring(self, rows: int) -> None:
         """Report that these test rows are scored, after the run."""

@@ -52,6 +52,11 @@ class TrainingSettings(Settings):
     """Settings of one training run.
 
     Args:
+        loss: what a step minimises. `logloss`: each row by itself; of a regression label the squared
+            error. Losses that rank compare a row with the others of its group (the schema's
+            `group`, else `user`), and batches hold whole groups: `pairwise` (RankNet, BPR),
+            `listwise` (softmax), whose scores are no probabilities, and `combined` (logloss and
+            listwise), which keeps probabilities. See `docs/losses.md`.
         optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad`
             (Mudigere et al., 2022: Adagrad with one number per row of an embedding table, other
             parameters as `adagrad`) or `sgd`. `lbfgs` solves LR exactly, in memory, and reads no
@@ -98,8 +103,8 @@ class TrainingSettings(Settings):
             then trained by Adam's steps before the network, with the run's batches, evaluations,
             `epochs` and `patience`: for tables that are too large to solve it. Solved if omitted.
         monitor: validation metric of the main label for early stopping; by default `auc` for binary
-            and `rmse` for regression labels. `loss` uses all labels: the weighted sum of their
-            validation losses.
+            and `rmse` for regression labels, with `pairwise` and `listwise` `gauc` and `ndcg`.
+            `loss` uses all labels: the weighted sum of their validation losses.
         evaluations_per_epoch: number of evaluations on the validation rows per epoch, evenly
             spaced.
         patience: training stops after this many evaluations in a row without a better `monitor`.
@@ -118,6 +123,7 @@ class TrainingSettings(Settings):
             `docs/resume.md`.
     """
 
+    loss: Literal["logloss", "pairwise", "listwise", "combined"] = "logloss"
     optimizer: OptimizerName = "adam"
     learning_rate: float = 1e-3
     embedding_update: Literal["auto", "dense", "lazy"] = "auto"
@@ -178,12 +184,36 @@ class TrainingSettings(Settings):
         for name, strength in self.l2.items():
             if not strength >= 0:
                 raise ConfigError(f"l2 strength of {name!r} must not be negative, found {strength}")
+        self._check_loss()
         rows_only = self.optimizer != LBFGS and OPTIMIZERS[self.optimizer].rows_only
         if rows_only and self.embedding_update == "dense":
             raise ConfigError(
                 f"optimizer = {self.optimizer!r} updates only the rows of a batch, found embedding_update = 'dense': "
                 "set 'auto', or optimizer = 'adagrad'"
             )
+
+    def _check_loss(self) -> None:
+        """Check that what is solved by logloss goes with the loss."""
+        if self.ranks and self.optimizer == LBFGS:
+            raise ConfigError(
+                f"optimizer = 'lbfgs' solves LR by logloss, found loss = {self.loss!r}: set optimizer = 'adam', or "
+                "loss = 'logloss'"
+            )
+        if self.mean_with_lr and not self.gives_probabilities:
+            raise ConfigError(
+                f"mean_with_lr takes the mean of two logits, but loss = {self.loss!r} gives scores that are none: "
+                "set mean_with_lr = false, or loss = 'combined'"
+            )
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the loss compares rows of a group."""
+        return self.loss != "logloss"
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether the loss makes scores of a binary label logits of its probability."""
+        return self.loss in ("logloss", "combined")
 
     @property
     def solves_lr(self) -> bool:

@@ -21,6 +21,7 @@ from fieldwise.training.gradient_sync import GradientSync, broadcast_parameters
 from fieldwise.training.objective import Objective
 from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
 from fieldwise.training.optimizers import RunOptimizer, has_spread_l2
+from fieldwise.training.ranking_losses import RANKING_LOSSES
 from fieldwise.training.settings import TrainingSettings
 
 COMPILE_OPTIONS: dict[str, bool | int | str | Callable[..., Any]] = {"fallback_random": True}
@@ -47,8 +48,8 @@ class Step:
         evaluated: the network that is evaluated and kept: with averaged weights, if there are.
 
     Shape:
-        call: Batch of B rows, targets [B], or [B, T] of several labels, row weights [B] or None ->
-            a scalar.
+        call: Batch of B rows, targets [B], or [B, T] of several labels, row weights [B] or None,
+            groups [B] or None -> a scalar.
 
     Errors:
         ConfigError: at the first call, if the network cannot be compiled here.
@@ -66,6 +67,7 @@ class Step:
         _check_auxiliary_loss(network, objective)
         self.network = network
         self.objective = objective
+        self.loss = settings.loss
         self.parameters = list(network.parameters())
         group = current_group()
         if group is not None:
@@ -110,8 +112,10 @@ class Step:
             self.averaged = _moving_average(network, settings.average)
             self.evaluated = self.averaged.module
 
-    def __call__(self, batch: Batch, y: Tensor, weight: Tensor | None) -> Tensor:
-        """The loss of a batch before the step."""
+    def __call__(
+        self, batch: Batch, y: Tensor, weight: Tensor | None, group: Tensor | None = None
+    ) -> Tensor:
+        """The loss of a batch before the step; with the rows' groups the run's loss that ranks."""
         for parameter in self.parameters:
             parameter.grad = None
         if self.oov_dropout is not None:
@@ -119,7 +123,11 @@ class Step:
 
         logit, auxiliary = self.forward(batch, y)
         self._check_shape(logit, y)
-        data_loss = self.objective.loss(logit, y, weight)
+        if group is None:
+            data_loss = self.objective.loss(logit, y, weight)
+        else:
+            relevance = self.objective.relevance(y)
+            data_loss = RANKING_LOSSES[self.loss](logit, relevance, group, weight)
         total = data_loss
         if auxiliary is not None:
             total = data_loss + self.objective.weighted(auxiliary)

@@ -185,6 +185,7 @@ def settings_of_lr(settings: TrainingSettings) -> TrainingSettings:
     assert settings.l2_of_lr is not None, "LR is trained by steps where its strength is given"
     return dataclasses.replace(
         settings,
+        loss="logloss",
         optimizer="adam",
         learning_rate=LR_RATE,
         l2={"embedding.weight": settings.l2_of_lr},

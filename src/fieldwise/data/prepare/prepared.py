@@ -139,6 +139,14 @@ def encoded_together(
         return encoder, encode_table(encoder, frame, y, weight, budget=budget)
 
 
+def groups_together(train: SplitPart, valid: SplitPart, schema: Schema) -> np.ndarray | None:
+    """The group of each training and validation row, as of `group_codes`, the training rows first."""
+    if schema.grouping is None or schema.grouping not in train.frame.columns:
+        return None
+    frames = [part.frame.select(schema.grouping) for part in (train, valid)]
+    return group_codes(pl.concat(frames, how="vertical_relaxed"), schema, budget=train.budget)
+
+
 def _joined_weights(first: EncodedTable, second: EncodedTable) -> np.ndarray | None:
     """The row weights of two tables, where one without them has the other's mean; None if neither has any."""
     tables = (first, second)
