@@ -121,7 +121,10 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
 def _entries_by_field(
     train: EncodedTable, rows: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The entries of each field in some rows: their ids, the positions in `rows`, and their values x."""
+    """The entries of each field in some rows: their ids, the positions in `rows`, and their values x.
+
+    A value that a bag repeats has an entry each time; in `design_matrix` these are one, their sum.
+    """
     # one pass over a table that may be on disk
     ids = train.ids[rows]
     values = train.values[rows]
