@@ -196,7 +196,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.serving.evaluate_cascade": _cascade_report,
 }
 KEPT = {  # built by the package from tables that came through one of the above
-    "fieldwise.scoring.recommend.recommended_blocks",
+    "fieldwise.scoring.recommend.BatchRecommender.__init__",
     "fieldwise.Bundle.__init__",
     "fieldwise.explain.Subject.__init__",
     "fieldwise.serving.ItemIndex.__init__",

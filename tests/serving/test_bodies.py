@@ -55,6 +55,8 @@ LIKELY |= {
     "user": SCALARS,
     "prerank": CELLS,
     "exclude_seen": st.booleans() | st.just("positive") | CELLS,
+    "limits": st.dictionaries(st.text(max_size=2), st.integers(-1, 3)) | CELLS,
+    "pinned": st.dictionaries(st.integers(0, 3).map(str), SCALARS) | CELLS,
 }
 
 
@@ -88,6 +90,8 @@ def test_what_the_published_form_takes_is_what_is_taken(kind, data):
             assert result.where == {
                 column: [text_of(one) for one in values] for column, values in value.items()
             }
+        elif name == "pinned":
+            assert result.pinned == {int(place): text_of(one) for place, one in value.items()}
         elif name in ("candidates", "exclude", "items") and value is not None:
             assert getattr(result, name) == [text_of(one) for one in value]
         else:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -267,9 +268,20 @@ class Bundle:
         columns: IdColumns | None = None,
         n: int = 10,
         exclude_seen: Seen = EXCLUDE_SEEN,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        pinned: Mapping[int, Any] = MappingProxyType({}),
     ) -> Any:
         """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
-        return recommend(self, log, columns, users=users, n=n, exclude_seen=exclude_seen)
+        return recommend(
+            self,
+            log,
+            columns,
+            users=users,
+            n=n,
+            exclude_seen=exclude_seen,
+            limits=limits,
+            pinned=pinned,
+        )
 
     def grow(self, rows: TableLike, *, seed: int = 0) -> tuple["Bundle", dict[str, int]]:
         """The bundle with the new values of some rows, and how many values each field got: see `Encoder.grow`.

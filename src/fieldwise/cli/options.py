@@ -94,6 +94,42 @@ ExcludeSeen = Annotated[
 ]
 
 
+Limits = Annotated[
+    list[str] | None,
+    Option(
+        "--limit",
+        metavar="COLUMN=N",
+        help="At most N items of a list with one value of an item column. May be repeated.",
+    ),
+]
+Pins = Annotated[
+    list[str] | None,
+    Option("--pin", metavar="PLACE=ITEM", help="This item at this place, from 1. May be repeated."),
+]
+
+
+def limits_of(limits: "Sequence[str] | None") -> dict[str, int]:
+    """The limits of lists by column, as `--limit` gives them."""
+    found: dict[str, int] = {}
+    for text in limits or ():
+        column, _, number = text.rpartition("=")
+        if not column or not number.isdecimal() or column in found:
+            raise ConfigError(f"--limit must be COLUMN=N, each column once, found {text!r}")
+        found[column] = int(number)
+    return found
+
+
+def pins_of(pins: "Sequence[str] | None") -> dict[int, str]:
+    """The ids of pinned items by place, as `--pin` gives them."""
+    found: dict[int, str] = {}
+    for text in pins or ():
+        place, _, item = text.partition("=")
+        if not item or not place.isdecimal() or int(place) in found:
+            raise ConfigError(f"--pin must be PLACE=ITEM, each place once, found {text!r}")
+        found[int(place)] = item
+    return found
+
+
 def seen_rule(exclude_seen: bool | None) -> Seen:
     """Which items of a user's rows are excluded, by the options `--exclude-seen` and `--include-seen`."""
     return EXCLUDE_SEEN if exclude_seen is None else exclude_seen

@@ -31,6 +31,8 @@ class RecommendOptions:
         list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")
     ] = None
     exclude_seen: opt.ExcludeSeen = None
+    limits: opt.Limits = None
+    pins: opt.Pins = None
     title: Annotated[
         str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")
     ] = None
@@ -49,7 +51,8 @@ def run(options: RecommendOptions) -> None:
     Users whom the model does not know get the most popular items, which the column `source` says.
     """
     from fieldwise.data.read.table_writer import TableWriter
-    from fieldwise.scoring.recommend import IdColumns, recommended_blocks
+    from fieldwise.evaluation.lists import LIST_MEASURES, Exposure, same_list_sentence
+    from fieldwise.scoring.recommend import BatchRecommender, IdColumns
 
     check_output(
         options.out,
@@ -71,12 +74,26 @@ def run(options: RecommendOptions) -> None:
             title=options.title,
         )
         seen = opt.seen_rule(options.exclude_seen)
-        blocks = recommended_blocks(
-            model, frame, columns, options.users, n=options.k, exclude_seen=seen, reports=reports
+        batch = BatchRecommender(
+            model,
+            frame,
+            columns,
+            options.users,
+            n=options.k,
+            exclude_seen=seen,
+            limits=opt.limits_of(options.limits),
+            pinned=opt.pins_of(options.pins),
         )
+        exposure = Exposure(batch.popularity)
+        changed_lists = 0
         with writer:
-            for block in blocks:
+            for lists in batch.blocks(reports):
+                block = lists.rows
                 writer.add(block)
+                exposure.add(lists.items, lists.lengths)
+                if "by_score" in block.columns:
+                    moved = block.filter(block["by_score"] != block["rank"])
+                    changed_lists += moved.to_series(0).n_unique()
                 row_count += block.height
                 source_of_each_user = block["source"].filter(block["rank"] == 1)
                 users_by_source.update(source_of_each_user.to_list())
@@ -85,6 +102,14 @@ def run(options: RecommendOptions) -> None:
     by_model = f"{show.counted(users_by_source['model'], 'user')} by the model"
     unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
     show.say(f"{written}: {by_model}, {unknown}")
+    if options.limits or options.pins:
+        changed = show.counted(changed_lists, "list")
+        show.say(f"limits and pinned items changed {changed}, in rows whose by_score is not rank")
+    measures = (f"{m.title} {m.text(m.of(exposure))}" for m in LIST_MEASURES.values())
+    show.say(f"the lists: {', '.join(measures)}")
+    check = same_list_sentence([exposure])
+    if check is not None:
+        show.say(f"CHECK: {check}")
     label = model.schema.label
     excluded = seen_words(label if label.column in frame.columns else None, seen)
     if excluded:

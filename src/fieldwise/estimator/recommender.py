@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, fields
 from numbers import Integral, Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -483,10 +484,20 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         users: Iterable[object] | None = None,
         n: int = 10,
         exclude_seen: Seen = EXCLUDE_SEEN,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        pinned: Mapping[int, Any] = MappingProxyType({}),
     ) -> Any:
         """The n best items of a log for one, several or all of its users: see `fieldwise.scoring.recommend`."""
         return recommend(
-            self._fitted(), log, columns, user, users=users, n=n, exclude_seen=exclude_seen
+            self._fitted(),
+            log,
+            columns,
+            user,
+            users=users,
+            n=n,
+            exclude_seen=exclude_seen,
+            limits=limits,
+            pinned=pinned,
         )
 
     def plot(self, kind: Plot = "training", X: TableLike | None = None, y: Any = None) -> Chart:

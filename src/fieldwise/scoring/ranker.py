@@ -34,10 +34,12 @@ from fieldwise.scoring import PRERANK
 from fieldwise.scoring.batches import finite, scoring_mode
 from fieldwise.scoring.candidates import CatalogueRows, CatalogueScorer, Model, Pairs
 from fieldwise.scoring.items import NO_ROWS, ItemFilters, ItemIndex, ItemTable, top_k_indices
+from fieldwise.scoring.rules import ListRules
 
 M = TypeVar("M", bound=Model)
 PREDICTION = "prediction"
 PRERANK_SCORE = "prerank_score"
+BY_SCORE = "by_score"
 SAMPLED_HEADS_PER_CLUSTER = 64
 MAX_CLUSTERS = 4096
 HEADS_ASSIGNED_AT_ONCE = 65_536
@@ -56,6 +58,7 @@ class Candidates:
         prerank: k', maximum number of items for the ranking bundle.
         tower_context: the context, encoded for IntTower, if it pre-ranks.
         context: the context, encoded for the ranking bundle, if there is one.
+        rules: limits and pinned items of the list.
     """
 
     rows: np.ndarray
@@ -66,6 +69,12 @@ class Candidates:
     prerank: int
     tower_context: Batch | None
     context: Batch | None
+    rules: ListRules
+
+    @property
+    def arranged_from(self) -> int:
+        """How many of the best items the list is made of: all, if rules may pass over some."""
+        return len(self.rows) if self.rules else self.k
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,6 +91,9 @@ class RankingResult:
         seconds: time of each stage: `encode`, `filter`, `prerank` (of a cascade), `rank`; the last
             two are totals for requests that are answered together.
         preranked: with pre-ranking, the rows that IntTower selected, best first; else none.
+        by_score: with limits or pinned items, the items' places by score alone, from 1; else none.
+        passed_over: rows of better items that limits left out.
+        changed: where limits and pinned items changed the list, in sentences.
     """
 
     index: ItemTable
@@ -90,13 +102,21 @@ class RankingResult:
     counts: dict[str, int]
     seconds: dict[str, float]
     preranked: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    by_score: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    passed_over: np.ndarray = field(default_factory=lambda: NO_ROWS)
+    changed: tuple[str, ...] = ()
 
     @cached_property
     def items(self) -> pl.DataFrame:
-        """The items' rows with all columns, then the scores."""
+        """The items' rows with all columns, then the scores, and `by_score` if there are rules."""
         return self.index.items[self.rows].with_columns(
-            pl.Series(name, values) for name, values in self.scores.items()
+            pl.Series(name, values) for name, values in self.columns.items()
         )
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """What is added to the items' columns."""
+        return {**self.scores, BY_SCORE: self.by_score} if len(self.by_score) else self.scores
 
 
 class _Preranked(NamedTuple):
@@ -307,7 +327,10 @@ class Ranker(Generic[M]):
         prerank: int = PRERANK,
         candidates: Iterable[Any] | None = None,
         exclude: Iterable[Any] = (),
+        seen: Iterable[Any] = (),
         where: Mapping[str, Iterable[Any]] = MappingProxyType({}),
+        limits: Mapping[str, int] = MappingProxyType({}),
+        pinned: Mapping[int, Any] = MappingProxyType({}),
     ) -> RankingResult:
         """The best items in a context.
 
@@ -320,16 +343,20 @@ class Ranker(Generic[M]):
             prerank: k', maximum number of items for the ranking bundle; ignored without a first
                 stage.
             candidates: ids of the items to choose from; all if omitted.
-            exclude: ids of items to exclude, such as those seen or blocked; unknown ones are
-                ignored.
+            exclude: ids of items to exclude, such as those blocked; unknown ones are ignored.
+            seen: ids of items to exclude as the user has seen them, also from `pinned`; likewise.
             where: allowed values by item column; in a column of lists, any one of them must be
                 allowed.
+            limits: by item column, the largest number of items with one value, as
+                `{"category": 3}`.
+            pinned: ids of items by their place in the list, from 1.
 
         Errors:
-            ConfigError: k or prerank out of range; a string or another invalid value instead of a
-                list of values.
-            DataError: the context lacks a column or has an invalid value; an unknown candidate; a
-                filter on a column that items do not have.
+            ConfigError: k, prerank, a limit or a place out of range; a string or another invalid
+                value instead of a list of values; pinned items that break a limit.
+            DataError: the context lacks a column or has an invalid value; an unknown candidate or
+                pinned item, or a pinned one that the filters exclude; a filter or limit on a column
+                that items do not have.
         """
         prerank = max(k, prerank) if self.prerank is None else prerank
         if k < 1:
@@ -345,11 +372,19 @@ class Ranker(Generic[M]):
             prerank=prerank,
             candidates=rows,
             exclude=self.index.known_rows(_texts(exclude, "exclude")),
+            seen=self.index.known_rows(_texts(seen, "seen")),
             where={
                 column: _texts(values, f"where[{column!r}]") for column, values in where.items()
             },
+            rules=self.rules(limits, pinned),
         )
         return self.complete([request])[0]
+
+    def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
+        """The rules of lists, for `prepare`, with pinned items by id; errors as of `recommend`."""
+        rows = self.index.rows_of(_texts(pinned.values(), "pinned")).tolist()
+        places = dict(zip(pinned, rows, strict=True))
+        return ListRules(items=self.index, filters=self.filters, limits=limits, pinned=places)
 
     def prepare(
         self,
@@ -359,7 +394,9 @@ class Ranker(Generic[M]):
         prerank: int,
         candidates: np.ndarray | None = None,
         exclude: np.ndarray = NO_ROWS,
+        seen: np.ndarray = NO_ROWS,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+        rules: ListRules | None = None,
     ) -> Candidates:
         """A request's candidates and encoded context, for `complete`.
 
@@ -368,7 +405,7 @@ class Ranker(Generic[M]):
 
         Errors:
             DataError: the context lacks a column or has an invalid value; a filter on a column that
-                items do not have.
+                items do not have; a pinned item that the filters exclude.
         """
         began = time.perf_counter()
         tower = None if self._tower is None else self._tower.scorer.context(context)
@@ -383,7 +420,10 @@ class Ranker(Generic[M]):
             if rows is not self._all:
                 passing = np.intersect1d(rows, passing, assume_unique=True)
             rows = passing
-        excluded = np.unique(exclude)
+        rules = rules or self.rules({}, {})
+        if rules.pinned:
+            rules.check(k, np.setdiff1d(rows, exclude))
+        excluded = np.union1d(exclude, seen)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
         return Candidates(
@@ -395,6 +435,7 @@ class Ranker(Generic[M]):
             prerank=prerank,
             tower_context=tower,
             context=ranking,
+            rules=rules,
         )
 
     def complete(self, requests: Sequence[Candidates]) -> list[RankingResult]:
@@ -418,12 +459,15 @@ class Ranker(Generic[M]):
                 found.append((rows[positions], predictions))
         seconds = time.perf_counter() - began
         return [
-            RankingResult(
-                index=self.index,
-                rows=rows,
-                scores=predictions,
-                counts={**request.counts, "ranked": len(rows)},
-                seconds={**request.seconds, "rank": seconds},
+            _by_rules(
+                request,
+                RankingResult(
+                    index=self.index,
+                    rows=rows,
+                    scores=predictions,
+                    counts={**request.counts, "ranked": len(rows)},
+                    seconds={**request.seconds, "rank": seconds},
+                ),
             )
             for request, (rows, predictions) in zip(requests, found, strict=True)
         ]
@@ -447,16 +491,15 @@ class Ranker(Generic[M]):
                 "preranked": len(selected.rows),
                 "ranked": len(rows),
             }
-            results.append(
-                RankingResult(
-                    index=self.index,
-                    rows=rows,
-                    scores={PRERANK_SCORE: selected.scores[positions], **predictions},
-                    counts={**request.counts, **counts},
-                    seconds={**request.seconds, **seconds},
-                    preranked=selected.rows,
-                )
+            result = RankingResult(
+                index=self.index,
+                rows=rows,
+                scores={PRERANK_SCORE: selected.scores[positions], **predictions},
+                counts={**request.counts, **counts},
+                seconds={**request.seconds, **seconds},
+                preranked=selected.rows,
             )
+            results.append(_by_rules(request, result))
         return results
 
     def _best(
@@ -468,11 +511,13 @@ class Ranker(Generic[M]):
         """
         if self.bundle is None:
             for request in requests:
-                yield slice(request.k), {}
+                yield slice(request.arranged_from), {}
             return
         contexts = [request.context for request in requests if request.context is not None]
         batch = Batch.joined(contexts, self.scorer.split.context.num_bags)
-        for positions, score in self.rank(batch, rows, [request.k for request in requests]):
+        for positions, score in self.rank(
+            batch, rows, [request.arranged_from for request in requests]
+        ):
             yield positions, {PREDICTION: self.bundle.main_prediction(score)}
 
     @cached_property
@@ -544,6 +589,9 @@ class Ranker(Generic[M]):
                     score_R = np.delete(score_R, request.excluded)
                     remaining = np.delete(rows, request.excluded)
                 best = top_k_indices(score_R, request.prerank)
+                if request.rules.pinned:  # to be scored too
+                    pinned = np.isin(remaining, list(request.rules.pinned.values()))
+                    best = np.append(best, np.setdiff1d(np.flatnonzero(pinned), best))
                 preranked[number] = _Preranked(
                     remaining[best], score_R[best].astype(np.float64), len(score_R)
                 )
@@ -555,6 +603,8 @@ class Ranker(Generic[M]):
         if tower.clusters is None or tower.nprobe is None or 2 * filtered <= len(self.index):
             return request
         near = tower.clusters.candidates(user_LHP.flatten(0, 1).cpu(), tower.nprobe)
+        if request.rules.pinned:
+            near = np.union1d(near, list(request.rules.pinned.values()))
         if request.rows is not self._all:
             near = np.intersect1d(near, request.rows, assume_unique=True)
         excluded_rows = request.rows[request.excluded]
@@ -562,6 +612,24 @@ class Ranker(Generic[M]):
         if len(near) - len(excluded) < min(request.prerank, filtered):
             return request
         return replace(request, rows=near, excluded=excluded)
+
+
+def _by_rules(request: Candidates, result: RankingResult) -> RankingResult:
+    """The list that the request's rules make of its ranked rows; the result unchanged without rules."""
+    rules = request.rules
+    if not rules:
+        return result
+    arranged = rules.arrange(result.rows, request.k)
+    positions = arranged.positions
+    return replace(
+        result,
+        rows=result.rows[positions],
+        scores={name: values[positions] for name, values in result.scores.items()},
+        counts={**result.counts, "ranked": len(positions)},
+        by_score=positions + 1,
+        passed_over=result.rows[arranged.passed_over],
+        changed=rules.sentences(result.rows, arranged, request.k),
+    )
 
 
 def _texts(values: Iterable[Any], name: str) -> list[str]:

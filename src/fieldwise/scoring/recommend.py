@@ -1,8 +1,9 @@
 """Recommendations: the best items for users, by scoring every item of a log in each user's latest context."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,16 +17,15 @@ from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.data.read.frames import as_given
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
-from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError, first_line
 from fieldwise.schema import Schema
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.items import ItemTable, top_k_indices
-from fieldwise.scoring.ranker import PREDICTION, Ranker
+from fieldwise.scoring.ranker import BY_SCORE, PREDICTION, Ranker
 
-__all__ = ["IdColumns", "recommend", "recommended_blocks"]
+__all__ = ["BatchRecommender", "IdColumns", "recommend"]
 
 RANK = "rank"
 SOURCE = "source"
@@ -59,6 +59,8 @@ def recommend(
     users: Iterable[object] | None = None,
     n: int = 10,
     exclude_seen: Seen = EXCLUDE_SEEN,
+    limits: Mapping[str, int] = MappingProxyType({}),
+    pinned: Mapping[int, Any] = MappingProxyType({}),
 ) -> Any:
     """The n items with the highest prediction (main label) for users of a log, each in the context of the last row.
 
@@ -79,19 +81,23 @@ def recommend(
         exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all
             without a binary label), all (True) or none (False). An item that was only shown to the
             user can be recommended.
+        limits: by column of the log, the largest number of a list's items with one value.
+        pinned: ids of items by their place in every list, from 1; not for a user who has seen it.
 
     Returns:
         A row per user and item: user, item, title (if there is one), rank (from 1), prediction and
         source. The users are in the order given (in the order of ids for every user), their items
         best first, ties in the order of the items' ids. `source` is `model` or `popularity`; a
         `prediction` is a probability, or a number for a regression label, and null by popularity.
-        For one `user` without columns of user and rank, and in the log's library.
+        For one `user` without columns of user and rank, and in the log's library. With limits or
+        pinned items `by_score` has an item's place without them: where it is not the rank, they
+        changed the list.
 
     Errors:
         ConfigError: no log, no column of users or items, both `user` and `users`, an n below 1,
-            another `exclude_seen`.
-        DataError: a column is missing, a user who cannot be in its column, or a row of the log has
-            no time.
+            another `exclude_seen`, limits or places that cannot be.
+        DataError: a column is missing, a user who cannot be in its column, a row of the log has no
+            time, or an unknown pinned item.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> log = simulate(1000, users=50, items=30)
@@ -120,58 +126,124 @@ def recommend(
     rows = as_table(
         log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item)))
     )
-    result = pl.concat(
-        recommended_blocks(model, rows, given, wanted, n=n, exclude_seen=exclude_seen)
+    batch = BatchRecommender(
+        model,
+        rows,
+        given,
+        wanted,
+        n=n,
+        exclude_seen=exclude_seen,
+        limits=limits,
+        pinned=pinned,
     )
+    result = pl.concat(lists.rows for lists in batch.blocks())
     return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 
 
-def recommended_blocks(
-    model: Model,
-    log: pl.DataFrame,
-    columns: IdColumns | None = None,
-    users: Iterable[object] | None = None,
-    *,
-    n: int = 10,
-    exclude_seen: Seen = EXCLUDE_SEEN,
-    reports: Reports = NO_REPORTS,
-) -> Iterator[pl.DataFrame]:
-    """The rows of `recommend` for several users, some users at a time, so that few scores are in memory.
+class ListsOfUsers(NamedTuple):
+    """Lists of some users: the rows of `recommend`, the items' numbers in the catalogue, and each list's length."""
 
-    `reports` counts the pairs of users and items that are done.
+    rows: pl.DataFrame
+    items: np.ndarray
+    lengths: list[int]
+
+
+class BatchRecommender:
+    """The lists of `recommend`, made for some users at a time, so that few scores are in memory.
+
+    The arguments are those of `recommend`.
+
+    Attributes:
+        popularity: number of rows that count for each item of the catalogue (of a positive label,
+            or all).
     """
-    _check_options(n, exclude_seen)
-    given = columns or IdColumns()
-    schema = model.schema
-    user = id_column("user", [schema], log.columns, given.user, option="IdColumns(user=COLUMN)")
-    item = id_column("item", [schema], log.columns, given.item, option="IdColumns(item=COLUMN)")
-    shown = list(dict.fromkeys([item, given.title or item]))
-    _check_columns(log, schema, [user, *shown])
 
-    log = empty_as_null(log, user, item)
-    people, their_rows = _people(log, user, users)
-    items = latest_values(log, item, [schema], "item")
-    latest = latest_values(their_rows, user, [schema], "user")
-    contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
-    item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
-    ranker = Ranker(model, ItemTable(id_column=item, items=items), own=item_columns)
-    encoded = ranker.encode(contexts)
-    context_rows = _context_rows(model, people, contexts[user])
-    seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
-    popularity = np.empty(0)
-    if (context_rows < 0).any():
-        popularity = _popularity(log, items, item, schema)
+    def __init__(
+        self,
+        model: Model,
+        log: pl.DataFrame,
+        columns: IdColumns | None = None,
+        users: Iterable[object] | None = None,
+        *,
+        n: int = 10,
+        exclude_seen: Seen = EXCLUDE_SEEN,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        pinned: Mapping[int, Any] = MappingProxyType({}),
+    ) -> None:
+        _check_options(n, exclude_seen)
+        given = columns or IdColumns()
+        schema = model.schema
+        user = id_column("user", [schema], log.columns, given.user, option="IdColumns(user=COLUMN)")
+        item = id_column("item", [schema], log.columns, given.item, option="IdColumns(item=COLUMN)")
+        shown = list(dict.fromkeys([item, given.title or item]))
+        _check_columns(log, schema, [user, *shown])
 
-    reports.begin("recommendation", len(people) * items.height)
-    block_users = max(1, PAIRS_PER_BLOCK // max(1, items.height))
-    for first in range(0, len(people), block_users):
-        block = slice(first, min(first + block_users, len(people)))
-        rows_of_block = context_rows[block]
-        candidates = [np.delete(np.arange(items.height), excluded) for excluded in seen[block]]
-        best, prediction = _best_items(ranker, encoded, rows_of_block, candidates, popularity, n)
-        by_model = rows_of_block >= 0
-        yield _as_rows(people[block], items.select(shown), by_model, best, prediction)
-        reports.add(len(best) * items.height)
+        log = empty_as_null(log, user, item)
+        people, their_rows = _people(log, user, users)
+        items = latest_values(log, item, [schema], "item")
+        latest = latest_values(their_rows, user, [schema], "user")
+        contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
+        item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
+        self._n = n
+        self._people = people
+        self._shown = items.select(shown)
+        self._ranker = Ranker(model, ItemTable(id_column=item, items=items), own=item_columns)
+        self._rules = self._ranker.rules(limits, pinned)
+        self._rules.check(n, np.arange(items.height))
+        self._contexts = self._ranker.encode(contexts)
+        self._context_rows = _context_rows(model, people, contexts[user])
+        self._seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
+        self.popularity = _popularity(log, items, item, schema)
+
+    def blocks(self, reports: Reports = NO_REPORTS) -> Iterator[ListsOfUsers]:
+        """The lists of some users at a time; `reports` counts the pairs of users and items that are done."""
+        items = self._shown.height
+        reports.begin("recommendation", len(self._people) * items)
+        block_users = max(1, PAIRS_PER_BLOCK // max(1, items))
+        for first in range(0, len(self._people), block_users):
+            block = slice(first, min(first + block_users, len(self._people)))
+            best, by_score, prediction = self._best_items(block)
+            columns = {PREDICTION: pl.Series(prediction).fill_nan(None)}
+            if self._rules:
+                columns[BY_SCORE] = pl.Series(np.concatenate(by_score))
+            by_model = self._context_rows[block] >= 0
+            yield _as_rows(self._people[block], self._shown, by_model, best, columns)
+            reports.add(len(best) * items)
+
+    def _best_items(self, block: slice) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+        """The numbers of the items of each user's list, their places by score, and the predictions of all of them.
+
+        A user without a context gets the most popular, whose prediction is NaN.
+        """
+        every_item = np.arange(self._shown.height)
+        candidates = [np.delete(every_item, excluded) for excluded in self._seen[block]]
+        context_rows = self._context_rows[block]
+        by_model = context_rows >= 0
+        most = len(every_item) if self._rules else self._n
+        ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
+        if by_model.any():
+            batch, _ = self._contexts.batch(torch.from_numpy(context_rows[by_model]))
+            of_known = [candidates[position] for position in np.flatnonzero(by_model)]
+            ranked = self._ranker.rank(batch, of_known, [most] * len(of_known))
+
+        best: list[np.ndarray] = []
+        by_score: list[np.ndarray] = []
+        predictions: list[np.ndarray] = []
+        for item_rows, is_known in zip(candidates, by_model, strict=True):
+            if is_known:
+                positions, score = next(ranked)
+                prediction = self._ranker.scorer.model.main_prediction(score)
+            else:
+                positions = top_k_indices(self.popularity[item_rows], most)
+                prediction = np.full(len(positions), np.nan)
+            order = item_rows[positions]
+            listed = np.arange(len(order))
+            if self._rules:
+                listed = self._rules.arrange(order, self._n).positions
+            best.append(order[listed])
+            by_score.append(listed + 1)
+            predictions.append(prediction[listed])
+        return best, by_score, np.concatenate(predictions)
 
 
 def _check_options(n: int, exclude_seen: object) -> None:
@@ -188,43 +260,11 @@ def _check_columns(log: pl.DataFrame, schema: Schema, shown: list[str]) -> None:
             raise DataError(
                 f"the log must have the column {column!r}, found {', '.join(log.columns)}"
             )
-    taken = sorted({RANK, PREDICTION, SOURCE}.intersection(shown))
+    taken = sorted({RANK, PREDICTION, SOURCE, BY_SCORE}.intersection(shown))
     if taken:
         raise DataError(
             f"recommendations have a column {taken[0]!r}: rename the log's column of this name"
         )
-
-
-def _best_items(
-    ranker: Ranker[Model],
-    contexts: EncodedTable,
-    context_rows: np.ndarray,
-    candidates: list[np.ndarray],
-    popularity: np.ndarray,
-    n: int,
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """The numbers of each user's n best candidates, and the predictions of all of them, NaN by popularity.
-
-    A user without a row of `contexts` (-1) gets the most popular.
-    """
-    by_model = context_rows >= 0
-    ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
-    if by_model.any():
-        batch, _ = contexts.batch(torch.from_numpy(context_rows[by_model]))
-        of_known = [candidates[position] for position in np.flatnonzero(by_model)]
-        ranked = ranker.rank(batch, of_known, [n] * len(of_known))
-
-    best: list[np.ndarray] = []
-    predictions: list[np.ndarray] = []
-    for item_rows, is_known in zip(candidates, by_model, strict=True):
-        if is_known:
-            positions, score = next(ranked)
-            predictions.append(ranker.scorer.model.main_prediction(score))
-        else:
-            positions = top_k_indices(popularity[item_rows], n)
-            predictions.append(np.full(len(positions), np.nan))
-        best.append(item_rows[positions])
-    return best, np.concatenate(predictions)
 
 
 def _as_rows(
@@ -232,17 +272,19 @@ def _as_rows(
     items: pl.DataFrame,
     by_model: np.ndarray,
     best: list[np.ndarray],
-    prediction: np.ndarray,
-) -> pl.DataFrame:
-    """A row per user and item, from the numbers of each user's best items."""
+    columns: Mapping[str, pl.Series],
+) -> ListsOfUsers:
+    """A row per user and item, from the numbers of the items of each user's list, with further columns."""
     counts = [len(item_rows) for item_rows in best]
+    numbers = np.concatenate(best)
     results = {
         RANK: np.concatenate([np.arange(1, count + 1) for count in counts]),
-        PREDICTION: pl.Series(prediction).fill_nan(None),
+        **columns,
         SOURCE: pl.Series([POPULARITY, MODEL])[np.repeat(by_model.astype(int), counts)],
     }
     users = people[np.repeat(np.arange(len(people)), counts)].to_frame()
-    return pl.concat([users, items[np.concatenate(best)], pl.DataFrame(results)], how="horizontal")
+    rows = pl.concat([users, items[numbers], pl.DataFrame(results)], how="horizontal")
+    return ListsOfUsers(rows, numbers, counts)
 
 
 def _people(

@@ -26,8 +26,11 @@ __all__ = [
 
 Scalar = str | int | float | bool | None
 Cell = Scalar | list[Scalar]
+Count = Annotated[int, Meta(ge=1)]
 Id = str | int | float | bool
 """3, 3.0 and "3" are the same id."""
+PLACES = {"propertyNames": {"pattern": "^[1-9][0-9]*$"}}
+"""Keys of a JSON object are text."""
 
 
 class PredictRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -42,17 +45,20 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     `k`: number of items; if omitted, 10, or all if there are fewer. `exclude_seen`: which items of
     the user's rows in the server's log to exclude: those of `positive` rows (of all, if the log
     does not say which are positive), all (`true`) or none (`false`). The default is the server's
-    setting, which is `positive` if it has a log.
+    setting, which is `positive` if it has a log. `limits`: by item column, the largest number of
+    items with one value. `pinned`: items by their place in the list, from 1.
     """
 
     user: Id | None = None
     context: dict[str, Cell] = {}
-    k: Annotated[int, Meta(ge=1)] | None = None
-    prerank: Annotated[int, Meta(ge=1)] = PRERANK
+    k: Count | None = None
+    prerank: Count = PRERANK
     candidates: list[Id] | None = None
     exclude: list[Id] = []
     where: dict[str, list[Id]] = {}
     exclude_seen: Seen | None = None
+    limits: dict[str, Count] = {}
+    pinned: Annotated[dict[Count, Id], Meta(extra_json_schema=PLACES)] = {}
 
     def __post_init__(self) -> None:
         """Make strings of the ids and values of filters, whoever made the request: a client, or Python."""
@@ -65,6 +71,8 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
             column: id_texts(values, f"where.{column[:60]}")
             for column, values in self.where.items()
         }
+        pinned_items = id_texts(list(self.pinned.values()), "pinned")
+        self.pinned = dict(zip(self.pinned, pinned_items, strict=True))
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -120,11 +128,15 @@ class CatalogueItem(BaseModel):
 
 
 class Item(CatalogueItem):
-    """An item with its columns; `prediction` is from the ranking bundle, `prerank_score` is IntTower's logit."""
+    """An item with its columns; `prediction` is from the ranking bundle, `prerank_score` is IntTower's logit.
+
+    `by_score`: its place without limits and pinned items, if the request has some.
+    """
 
     prerank_score: float | None = None
     prediction: float | None = None
     similarity: float | None = None
+    by_score: int | None = None
 
 
 class RecommendResponse(BaseModel):
@@ -133,11 +145,13 @@ class RecommendResponse(BaseModel):
     `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the
     filters), `preranked` (it scored those that IntTower selected) or `tower` (only IntTower's
     scores). `seen`: number of items excluded because of the user's rows (`exclude_seen`).
+    `changed`: where limits and pinned items changed the list, in sentences.
     """
 
     items: list[Item]
     ranked: Literal["all", "preranked", "tower"]
     seen: int = 0
+    changed: list[str] = []
     counts: dict[str, int]
     milliseconds: dict[str, float]
     degraded: list[Missing] = []

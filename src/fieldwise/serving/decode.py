@@ -85,7 +85,7 @@ def decoded(content: bytes, form: type[B], max_rows: int, max_ids: int) -> B:
 
     rows = getattr(body, "rows", [])
     check_most(max_rows, len(rows), "rows")
-    for name in ("candidates", "exclude", "items"):
+    for name in ("candidates", "exclude", "items", "pinned"):
         ids = getattr(body, name, None) or ()
         check_most(max_ids, len(ids), name)
     if isinstance(body, RecommendRequest):
@@ -112,8 +112,8 @@ def _check_lists(most: int, row: Mapping[str, Cell], place: str) -> None:
 
 def _form_error(error: str, content: bytes, form: type[Struct]) -> RequestError:
     """The error of a body that has another form, from that of msgspec."""
-    text, _, path = error.partition(" - at `$")
-    place = path.removesuffix("`").removeprefix(".")
+    text, _, path = error.partition(" - at `")
+    place = path.removeprefix("key` in `").removeprefix("$").removesuffix("`").removeprefix(".")
     if UNNAMED_KEY in place:
         place = _with_column(place, content)
 

@@ -222,9 +222,10 @@ class Service:
         """The answer with the best items; `seen` items were excluded because of the user's rows."""
         milliseconds = {stage: 1000 * seconds for stage, seconds in result.seconds.items()}
         return {
-            "items": self.items(result.rows, result.scores),
+            "items": self.items(result.rows, result.columns),
             "ranked": self.ranked,
             "seen": seen,
+            "changed": result.changed,
             "counts": result.counts,
             "milliseconds": milliseconds,
         }
@@ -255,8 +256,10 @@ class Service:
             k=k,
             prerank=max(k, body.prerank),
             candidates=candidates,
-            exclude=np.concatenate([index.known_rows(body.exclude), seen]),
+            exclude=index.known_rows(body.exclude),
+            seen=seen,
             where=body.where,
+            rules=ranker.rules(body.limits, body.pinned),
         )
         return prepared, len(seen)
 
