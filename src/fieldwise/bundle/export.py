@@ -35,6 +35,8 @@ from fieldwise.data.encode.kinds import kind_of
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError, first_line
 from fieldwise.layout import Batch
+from fieldwise.models.serialise import model_name
+from fieldwise.models.trees import trees_of
 from fieldwise.ops import use_ops
 from fieldwise.storage.artifact import ArtifactKind, seal
 from fieldwise.storage.folders import whole_folder
@@ -99,13 +101,18 @@ def export_bundle(bundle: Bundle, folder: Path, target: Target = "onnx") -> floa
     Errors:
         ConfigError: an unknown target; `aoti` without a C++ compiler.
         BundleError: `aoti` of a bundle with a calibration, which is not part of its network; a
-            folder with other files.
+            folder with other files; trees.
         MissingExtraError: the exporter is not installed.
         DataError: too few sample rows; logits that differ; a folder that is not writable.
     """
     if target not in get_args(Target):
         raise ConfigError(
             f"a network is exported to {' or '.join(FILES)}, found {target!r}: {nearest(target, FILES)}"
+        )
+    if any(trees_of(bundle.network)):
+        raise BundleError(
+            f"only networks are exported, found trees ({model_name(bundle.settings)}): score with `fieldwise serve` or "
+            "`predict`, or take the library's own model, `bundle.network.model()`"
         )
     if bundle.calibration and target != "onnx":
         raise BundleError(

@@ -40,7 +40,8 @@ class ExplainOptions:
         Path | None, Option(help="Rows to compare with. Default: the bundle's sample rows.")
     ] = None
     method: Annotated[
-        str | None, Option(help="terms, integrated_gradients or occlusion. Default: most exact.")
+        str | None,
+        Option(help="terms, tree_shap, integrated_gradients or occlusion. Default: most exact."),
     ] = None
     label: Annotated[
         str | None, Option(help="The label of a multi-task bundle. Default: the main label.")

@@ -18,6 +18,7 @@ from fieldwise.errors import ConfigError, DataError
 from fieldwise.evaluation.calibration import predictions
 from fieldwise.explain.attention import darkest, uniform_text
 from fieldwise.explain.attribution import (
+    device_batches,
     has_gradients,
     integrated_gradients,
     occlusion,
@@ -27,6 +28,7 @@ from fieldwise.explain.sentence import Part, reasons_sentence
 from fieldwise.explain.subject import METHODS, Method, Subject
 from fieldwise.explain.terms import TERMS_OF_FIELDS, TERMS_OF_ROWS, by_field
 from fieldwise.models.mean_with_lr import part_of_mean
+from fieldwise.models.trees import TreesNetwork
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 BACKGROUND_ROWS_PER_ROW = 32
@@ -42,10 +44,11 @@ class Explanation:
     Args:
         subject: the rows, their values and their scores.
         method: `terms`: a field's first-order term and half of each of its pairs' (LR, FM, AFM),
-            added to w0; exact. `integrated_gradients`: a field's part along the path from the
-            background's average vectors; the gap is the quadrature error. `occlusion`: the logit's
-            drop when the field has background rows' values, added to their mean logit; the gap is
-            due to interactions of fields.
+            added to w0; exact. `tree_shap` (LightGBM, CatBoost): a field's SHAP value by the library,
+            added to the trees' mean over training rows; exact. `integrated_gradients`: a field's
+            part along the path from the background's average vectors; the gap is the quadrature
+            error. `occlusion`: the logit's drop when the field has background rows' values, added to
+            their mean logit; the gap is due to interactions of fields.
         contributions: [N, F].
         base: [N].
         gap: [N].
@@ -345,6 +348,8 @@ def explain_subject(subject: Subject, method: Method, *, seed: int = 0) -> Expla
         )
     if method == "terms":
         contributions, base = _by_terms(subject)
+    elif method == "tree_shap":
+        contributions, base = _by_trees(subject)
     elif method == "integrated_gradients":
         contributions, base = _by_integrated_gradients(subject)
     else:
@@ -368,6 +373,19 @@ def _by_terms(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     added = subject.terms.added
     pairs = by_field(added["pairs"], len(subject.fields)) / 2 if "pairs" in added else 0.0
     return added["first_order"] + pairs, added["bias"]
+
+
+def _by_trees(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """Each field's SHAP value [N, F], and the expected logit [N]."""
+    network = subject.network
+    if not isinstance(network, TreesNetwork):
+        raise ConfigError(
+            f"method 'tree_shap' needs trees (LightGBM, CatBoost), found {_model_name(subject)}: use "
+            f"{subject.usual_method!r}"
+        )
+    of_batches = [network.contributions(batch) for batch in device_batches(network, subject.table)]
+    contributions, expected = zip(*of_batches, strict=True)
+    return np.concatenate(contributions), np.concatenate(expected)
 
 
 def _by_integrated_gradients(subject: Subject) -> tuple[np.ndarray, np.ndarray]:

@@ -25,6 +25,7 @@ from fieldwise.evaluation.calibration import Calibration
 from fieldwise.evaluation.slices import ABSENT
 from fieldwise.explain.attribution import Mixer, has_gradients
 from fieldwise.explain.terms import TermGroup, Terms, field_pairs, groups_of, terms_of
+from fieldwise.models.trees import TreesNetwork
 from fieldwise.schema import Label, Schema
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 
@@ -129,8 +130,8 @@ def number_levels(
     return levels
 
 
-Method = Literal["terms", "integrated_gradients", "occlusion"]
-METHODS: tuple[Method, ...] = ("terms", "integrated_gradients", "occlusion")
+Method = Literal["terms", "tree_shap", "integrated_gradients", "occlusion"]
+METHODS: tuple[Method, ...] = ("terms", "tree_shap", "integrated_gradients", "occlusion")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -240,9 +241,11 @@ class Subject:
 
     @property
     def usual_method(self) -> Method:
-        """The default method: exact terms if all are of fields and pairs, else integrated gradients, else occlusion."""
+        """The default method: exact terms if all are of fields and pairs, else the first of those that follow it."""
         if self.terms.pairwise:
             return "terms"
+        if isinstance(self.network, TreesNetwork):
+            return "tree_shap"
         return "integrated_gradients" if has_gradients(self.network) else "occlusion"
 
     def others(self, draws: int, seed: int) -> np.ndarray:

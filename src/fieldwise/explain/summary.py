@@ -19,6 +19,7 @@ MAX_PAIR_SCORES = 200_000
 """Limit on scores, one per pair and row, above the minimum number of rows."""
 METHOD_WORDS = {
     "terms": "exact terms",
+    "tree_shap": "SHAP values of trees",
     "integrated_gradients": "integrated gradients",
     "occlusion": "the score's drop without a field",
 }
