@@ -51,9 +51,10 @@ OPTIONS = {  # by command
     "evaluate": "data read ranking k candidates users keep-seen calibrate out overwrite prerank index nprobe rows json"
     " device",
     "report": "out overwrite slice rows quiet device",
-    "explain": "data row rows background method label faithfulness read json device",
+    "explain": "data row rows background method label faithfulness why-not user k exclude-seen limit pin prerank index"
+    " read json device",
     "predict": "data out column logit overwrite raw read progress device precision engine",
-    "recommend": "log out k user exclude-seen title overwrite raw read quiet progress device",
+    "recommend": "log out k user exclude-seen limit pin title overwrite raw read quiet progress device",
     "export": "out to overwrite",
     "index": "out items id storage changes remove read json device",
     "serve": "prerank index nprobe users user-id items item-id log read exclude-seen max-items title"

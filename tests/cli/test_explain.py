@@ -51,6 +51,40 @@ def test_without_data_the_test_rows_are_explained(as_json, bundle, table, monkey
     assert result["score"] == pytest.approx(saved.score(prepared.test.frame)[0], rel=1e-6)
 
 
+def test_why_an_item_is_not_in_the_list_of_recommend(fieldwise, as_json, done, bundle, table):
+    """Every item that the command does not recommend, by the rows of a table and by the recipe's own."""
+    ask = ("--user", "u3", "--k", 2, "--include-seen")
+    done("recommend", bundle, "--log", table, *ask, "--out", "top.csv")
+    listed = pl.read_csv("top.csv")["item"].to_list()
+    places = {}
+    for item in (f"i{k}" for k in range(7)):
+        answer = as_json("explain", bundle, "--why-not", item, "--data", table, *ask)
+        places[item] = answer["place"]
+        assert answer["reason"] == ("listed" if item in listed else "score")
+    assert sorted(places.values()) == [1, 2, 3, 4, 5, 6, 7]
+    assert [places[item] for item in listed] == [1, 2]
+    (third,) = [item for item, place in places.items() if place == 3]
+    out, _ = done("explain", bundle, "--why-not", third, "--user", "u3", "--k", 2, "--include-seen")
+    words = (
+        f"'{third}' is not in the list: it is at place 3 by score, behind the last item of the list"
+    )
+    assert out.startswith(words)
+    assert re.search(r"field +value +of the last item +difference", out)
+    pinned = done("explain", bundle, "--why-not", listed[1], *ask, "--pin", f"1={third}")[0]
+    assert "it is at place 2 by score, and pinned items have the places before it" in pinned
+    for options, sentence in [
+        (("--user", "u3"), "--user is an option of --why-not: give --why-not ITEM"),
+        (("--exclude-seen",), "--exclude-seen is an option of --why-not"),
+        (("--why-not", "i1"), "--why-not is about the list of a user: give --user ID"),
+        (("--why-not", "i1", *ask, "--prerank", "t"), "needs --prerank and --index: give both"),
+        (("--why-not", "i1", "--user", "new"), "the model knows, found 'new', whose list is by"),
+        (("--why-not", "i9", *ask), "an item must be one of the catalogue's 7, found 'i9'"),
+        (("--why-not", "i1", *ask, "--limit", "tags"), "--limit must be COLUMN=N, each column"),
+        (("--why-not", "i1", *ask, "--pin", "x=i1"), "--pin must be PLACE=ITEM, each place once"),
+    ]:
+        refused(fieldwise("explain", bundle, *options), sentence)
+
+
 def test_a_row_to_read(fieldwise, bundle, table):
     code, out, err = fieldwise("explain", bundle, "--data", table, "--row", 0)
     assert (code, err.startswith("next, ")) == (0, True)

@@ -9,6 +9,7 @@ from typer import Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import resources, show
+from fieldwise.cli.why_not import WhyNotOptions, show_why_not
 from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ExplainOptions:
     faithfulness: Annotated[
         bool, Option(help="Evaluate the explanations by deletion and insertion curves.")
     ] = False
+    why_not: WhyNotOptions
     reading: opt.Reading
     json: opt.AsJson = False
     device: opt.BundleDevice = "cpu"
@@ -62,17 +64,28 @@ class ExplainOptions:
 def run(options: ExplainOptions) -> None:
     """Explain scores by field and pair of fields.
 
-    It is done for one row, or on average over a set of rows.
+    It is done for one row, or on average over a set of rows. With --why-not ITEM it says at which
+    stage an item was lost that is not in a user's list.
     """
     if options.faithfulness and options.row is not None:
         raise ConfigError("--faithfulness is a mean over rows: omit --row")
+    options.reading.check_used("--data or --background", options.data or options.background)
+    bundle = resources.load_bundle(options.bundle, options.device)
+    asked = options.why_not
+    if asked.why_not is None:
+        _explain_rows(options, bundle)
+        return
+    log = _log(bundle, options)
+    show_why_not(asked, bundle, log, device=options.device, as_json=options.json)
+
+
+def _explain_rows(options: ExplainOptions, bundle: "Bundle") -> None:
+    """Explain the scores of rows."""
     from fieldwise.explain.effects import effects
     from fieldwise.explain.explanation import explain_subject
     from fieldwise.explain.faithfulness import faithfulness
     from fieldwise.explain.summary import planted_pairs_found, summary
 
-    options.reading.check_used("--data or --background", options.data or options.background)
-    bundle = resources.load_bundle(options.bundle, options.device)
     background = None
     if options.background is not None:
         background = options.reading.table(options.background, bundle.schema.text_columns)
@@ -112,6 +125,19 @@ def run(options: ExplainOptions) -> None:
     if bundle.mean_sentence is not None:
         show.console().print(f"\n{bundle.mean_sentence}")
     _suggest_next(options, bundle)
+
+
+def _log(bundle: "Bundle", options: ExplainOptions) -> "pl.DataFrame":
+    """The rows of users and items: those of --data, or all of the bundle's recipe."""
+    import polars as pl
+
+    from fieldwise.data.prepare.settings import PARTS
+
+    if options.data is not None:
+        return options.reading.table(options.data, bundle.schema.text_columns)
+    prepared, _ = resources.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
+    frames: list[pl.DataFrame] = [getattr(prepared, part).frame for part in PARTS]
+    return pl.concat(frames)
 
 
 def _subject(

@@ -31,8 +31,8 @@ class RecommendOptions:
         list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")
     ] = None
     exclude_seen: opt.ExcludeSeen = None
-    limits: opt.Limits = None
-    pins: opt.Pins = None
+    limit: opt.Limits = None
+    pin: opt.Pins = None
     title: Annotated[
         str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")
     ] = None
@@ -81,8 +81,8 @@ def run(options: RecommendOptions) -> None:
             options.users,
             n=options.k,
             exclude_seen=seen,
-            limits=opt.limits_of(options.limits),
-            pinned=opt.pins_of(options.pins),
+            limits=opt.limits_of(options.limit),
+            pinned=opt.pins_of(options.pin),
         )
         exposure = Exposure(batch.popularity)
         changed_lists = 0
@@ -102,7 +102,7 @@ def run(options: RecommendOptions) -> None:
     by_model = f"{show.counted(users_by_source['model'], 'user')} by the model"
     unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
     show.say(f"{written}: {by_model}, {unknown}")
-    if options.limits or options.pins:
+    if options.limit or options.pin:
         changed = show.counted(changed_lists, "list")
         show.say(f"limits and pinned items changed {changed}, in rows whose by_score is not rank")
     measures = (f"{m.title} {m.text(m.of(exposure))}" for m in LIST_MEASURES.values())

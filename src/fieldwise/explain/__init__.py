@@ -8,6 +8,7 @@ subject        the rows, their network and background rows
 terms          decomposition of LR, FM, AFM, AutoInt and IntTower into sorts of terms
 attribution    integrated gradients and occlusion, of any network
 attention      when attention weights count as uniform
+why_not        why an item is not in a list
 faithfulness   deletion and insertion curves compared with random orders
 """
 
@@ -17,12 +18,14 @@ from fieldwise.explain.faithfulness import Curves, faithfulness
 from fieldwise.explain.subject import Subject
 from fieldwise.explain.summary import planted_pairs_found, strongest_pairs, summary
 from fieldwise.explain.terms import Terms, terms_of
+from fieldwise.explain.why_not import WhyNot, why_not
 
 __all__ = [
     "Curves",
     "Explanation",
     "Subject",
     "Terms",
+    "WhyNot",
     "effects",
     "explain",
     "faithfulness",
@@ -30,4 +33,5 @@ __all__ = [
     "strongest_pairs",
     "summary",
     "terms_of",
+    "why_not",
 ]

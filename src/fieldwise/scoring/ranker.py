@@ -59,6 +59,7 @@ class Candidates:
         tower_context: the context, encoded for IntTower, if it pre-ranks.
         context: the context, encoded for the ranking bundle, if there is one.
         rules: limits and pinned items of the list.
+        values, candidates, exclude, seen, where: the arguments of `Ranker.prepare`.
     """
 
     rows: np.ndarray
@@ -70,6 +71,11 @@ class Candidates:
     tower_context: Batch | None
     context: Batch | None
     rules: ListRules
+    values: Mapping[str, Any]
+    candidates: np.ndarray | None
+    exclude: np.ndarray
+    seen: np.ndarray
+    where: Mapping[str, Sequence[Any]]
 
     @property
     def arranged_from(self) -> int:
@@ -82,6 +88,7 @@ class RankingResult:
     """The items found for a request, best first.
 
     Args:
+        request: what was asked for.
         index: the index that contains them.
         rows: their rows in the index.
         scores: `prerank_score` (a logit) and, with a ranking bundle, `prediction` (a probability or
@@ -96,6 +103,7 @@ class RankingResult:
         changed: where limits and pinned items changed the list, in sentences.
     """
 
+    request: Candidates
     index: ItemTable
     rows: np.ndarray
     scores: dict[str, np.ndarray]
@@ -436,6 +444,11 @@ class Ranker(Generic[M]):
             tower_context=tower,
             context=ranking,
             rules=rules,
+            values=context,
+            candidates=candidates,
+            exclude=exclude,
+            seen=seen,
+            where=where,
         )
 
     def complete(self, requests: Sequence[Candidates]) -> list[RankingResult]:
@@ -460,8 +473,8 @@ class Ranker(Generic[M]):
         seconds = time.perf_counter() - began
         return [
             _by_rules(
-                request,
                 RankingResult(
+                    request=request,
                     index=self.index,
                     rows=rows,
                     scores=predictions,
@@ -492,6 +505,7 @@ class Ranker(Generic[M]):
                 "ranked": len(rows),
             }
             result = RankingResult(
+                request=request,
                 index=self.index,
                 rows=rows,
                 scores={PRERANK_SCORE: selected.scores[positions], **predictions},
@@ -499,7 +513,7 @@ class Ranker(Generic[M]):
                 seconds={**request.seconds, **seconds},
                 preranked=selected.rows,
             )
-            results.append(_by_rules(request, result))
+            results.append(_by_rules(result))
         return results
 
     def _best(
@@ -614,8 +628,9 @@ class Ranker(Generic[M]):
         return replace(request, rows=near, excluded=excluded)
 
 
-def _by_rules(request: Candidates, result: RankingResult) -> RankingResult:
+def _by_rules(result: RankingResult) -> RankingResult:
     """The list that the request's rules make of its ranked rows; the result unchanged without rules."""
+    request = result.request
     rules = request.rules
     if not rules:
         return result

@@ -154,6 +154,10 @@ class BatchRecommender:
     The arguments are those of `recommend`.
 
     Attributes:
+        ranker: ranks the log's items by the model.
+        contexts: the latest rows of the users who have some.
+        context_rows: the row in `contexts` of each user; -1 for one who gets the most popular.
+        seen: the rows of the items that are excluded as seen, for each user.
         popularity: number of rows that count for each item of the catalogue (of a positive label,
             or all).
     """
@@ -187,12 +191,14 @@ class BatchRecommender:
         self._n = n
         self._people = people
         self._shown = items.select(shown)
-        self._ranker = Ranker(model, ItemTable(id_column=item, items=items), own=item_columns)
-        self._rules = self._ranker.rules(limits, pinned)
+        catalogue = ItemTable(id_column=item, items=items)
+        self.ranker: Ranker[Any] = Ranker(model, catalogue, own=item_columns)
+        self._rules = self.ranker.rules(limits, pinned)
         self._rules.check(n, np.arange(items.height))
-        self._contexts = self._ranker.encode(contexts)
-        self._context_rows = _context_rows(model, people, contexts[user])
-        self._seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
+        self.contexts = contexts
+        self._encoded = self.ranker.encode(contexts)
+        self.context_rows = _context_rows(model, people, contexts[user])
+        self.seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
         self.popularity = _popularity(log, items, item, schema)
 
     def blocks(self, reports: Reports = NO_REPORTS) -> Iterator[ListsOfUsers]:
@@ -206,7 +212,7 @@ class BatchRecommender:
             columns = {PREDICTION: pl.Series(prediction).fill_nan(None)}
             if self._rules:
                 columns[BY_SCORE] = pl.Series(np.concatenate(by_score))
-            by_model = self._context_rows[block] >= 0
+            by_model = self.context_rows[block] >= 0
             yield _as_rows(self._people[block], self._shown, by_model, best, columns)
             reports.add(len(best) * items)
 
@@ -216,15 +222,15 @@ class BatchRecommender:
         A user without a context gets the most popular, whose prediction is NaN.
         """
         every_item = np.arange(self._shown.height)
-        candidates = [np.delete(every_item, excluded) for excluded in self._seen[block]]
-        context_rows = self._context_rows[block]
+        candidates = [np.delete(every_item, excluded) for excluded in self.seen[block]]
+        context_rows = self.context_rows[block]
         by_model = context_rows >= 0
         most = len(every_item) if self._rules else self._n
         ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
         if by_model.any():
-            batch, _ = self._contexts.batch(torch.from_numpy(context_rows[by_model]))
+            batch, _ = self._encoded.batch(torch.from_numpy(context_rows[by_model]))
             of_known = [candidates[position] for position in np.flatnonzero(by_model)]
-            ranked = self._ranker.rank(batch, of_known, [most] * len(of_known))
+            ranked = self.ranker.rank(batch, of_known, [most] * len(of_known))
 
         best: list[np.ndarray] = []
         by_score: list[np.ndarray] = []
@@ -232,7 +238,7 @@ class BatchRecommender:
         for item_rows, is_known in zip(candidates, by_model, strict=True):
             if is_known:
                 positions, score = next(ranked)
-                prediction = self._ranker.scorer.model.main_prediction(score)
+                prediction = self.ranker.scorer.model.main_prediction(score)
             else:
                 positions = top_k_indices(self.popularity[item_rows], most)
                 prediction = np.full(len(positions), np.nan)

@@ -140,7 +140,7 @@ class ListRules:
 
     def values(self, column: str, row: int) -> list[str]:
         """The values that an item has in a column."""
-        cell = self.filters.texts(column)[row]
+        cell = self.filters.texts(column)[int(row)]
         if cell is None:
             return []
         return [cell] if isinstance(cell, str) else list(dict.fromkeys(cell.drop_nulls()))
@@ -149,7 +149,7 @@ class ListRules:
         """The number of items by limited column and value."""
         counts = Counter[tuple[str, str]]()
         for column in self.limits:
-            for row in map(int, rows):
+            for row in rows:
                 counts.update((column, value) for value in self.values(column, row))
         return counts
 
