@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_values import FLOATS, LISTS, TEXTS, TYPES
 
-from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence
+from fieldwise import Bag, Categorical, DataError, Encoder, Label, Numeric, Schema, Sequence, Vector
 from fieldwise.data.encode.columns import as_list, as_text
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.encode.kinds import KINDS as REGISTERED
@@ -23,7 +23,7 @@ from fieldwise.data.encode.portable import CellEncoder, any_text, cell_texts, ma
 from fieldwise.schema.fields import Column
 
 SRC = Path(__file__).parents[1] / "src" / "fieldwise"
-KINDS = {"Categorical", "Numeric", "Bag", "Sequence"}
+KINDS = {"Categorical", "Numeric", "Bag", "Sequence", "Vector"}
 NAMES = {"categorical", "numeric", "sequence"}
 # What a new kind of field touches, as docs/development.md says.
 TOUCHED = {"schema/fields.py", "data/encode/kinds/", "data/infer/fields.py"}
@@ -76,10 +76,16 @@ def test_no_module_depends_on_the_kind_of_a_field():
 
 
 def test_each_kind_states_what_its_cells_hold():
-    fields = Categorical("a"), Numeric("b"), Bag("c"), Sequence("d", max_length=3, shares="a")
-    assert [f.cell for f in fields] == ["category", "number", "list", "list"]
-    assert [f.max_length for f in fields] == [None, None, None, 3]
-    assert [f.shares for f in fields] == [None, None, None, "a"]
+    fields = (
+        Categorical("a"),
+        Numeric("b"),
+        Bag("c"),
+        Sequence("d", max_length=3, shares="a"),
+        Vector("e"),
+    )
+    assert [f.cell for f in fields] == ["category", "number", "list", "list", "vector"]
+    assert [f.max_length for f in fields] == [None, None, None, 3, None]
+    assert [f.shares for f in fields] == [None, None, None, "a", None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +141,11 @@ class WeekdayKind(Kind):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vector(Column):
+class Pair(Column):
     """Two numbers."""
 
     separator: str = "|"
-    kind: Literal["vector"] = "vector"
+    kind: Literal["pair"] = "pair"
     cell: ClassVar[Literal["list"]] = "list"
     max_length: ClassVar[None] = None
     shares: ClassVar[None] = None
@@ -154,7 +160,7 @@ class Positions:
     rows: ClassVar[int] = 2
 
 
-def vector_cell(encoder, value):
+def pair_cell(encoder, value):
     """A vector's numbers, zeros for a missing one."""
     numbers = [float(text) for text in cell_texts(value, encoder.field.separator)]
     length = encoder.fitted.length
@@ -163,10 +169,10 @@ def vector_cell(encoder, value):
     return [1 if numbers else 0], numbers or [0.0] * length
 
 
-class VectorKind(Kind):
+class PairKind(Kind):
     forms = (Positions,)
     plain_types = frozenset({type(None), str, int, float, list})
-    cell = staticmethod(vector_cell)
+    cell = staticmethod(pair_cell)
 
     def count(self, f, cells, missing):
         lengths = as_list(cells, f.separator).list.len()
@@ -188,7 +194,7 @@ class VectorKind(Kind):
 def _kinds_of_the_test():
     kinds = dict(REGISTERED)
     register(Weekday)(WeekdayKind)
-    register(Vector)(VectorKind)
+    register(Pair)(PairKind)
     yield
     REGISTERED.clear()
     REGISTERED.update(kinds)
@@ -208,6 +214,7 @@ VARIANTS = {
     ],
     Bag: [{}, {"pooling": "sum"}, {"hash_buckets": 9, "separator": "a"}],
     Sequence: [{"max_length": 2}],
+    Vector: [{}, {"normalise": True}],
 }
 """Settings by which fields of a kind are encoded differently; a kind without any here is tested as it is."""
 VECTORS = st.lists(FLOATS, min_size=2, max_size=2)
@@ -224,24 +231,28 @@ COLUMNS = {
 
 
 def encode_whole(encoder, frame):
-    """The column by its kind: rows, numbers and lengths as lists."""
+    """The column by its kind: rows, numbers, vectors among them, and lengths as lists."""
     (field,) = encoder.fields
     cells = kind_of(field).column(field, encoder.fitted[0], frame["x"], encoder.missing)
     lengths = np.ones(len(cells.ids), int) if cells.lengths is None else cells.lengths
     rows = np.split(cells.ids, np.cumsum(lengths)[:-1])
     numbers = [[]] * frame.height if cells.numbers is None else cells.numbers
+    if cells.vectors is not None:
+        numbers = cells.vectors.numbers(slice(None)).numpy()
     return [(row.tolist(), list(number)) for row, number in zip(rows, numbers, strict=True)]
 
 
-@pytest.mark.parametrize("cls", [*REGISTERED, Weekday, Vector], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*REGISTERED, Weekday, Pair], ids=lambda cls: cls.__name__)
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_cell_is_encoded_as_its_column_in_the_package_and_in_an_export(cls, data, tmp_path):
     options = data.draw(st.sampled_from(VARIANTS.get(cls, [{}])))
     field = cls("x", **options)
     names = sorted(COLUMNS)
-    if cls is Vector:
+    if cls is Pair:
         names = ["vectors", "vectors as text"]
+    if cls is Vector:
+        names = ["vectors", "lists of f32", "lists of f64"]
     kind, values, _ = COLUMNS[data.draw(st.sampled_from(names))]
     cells = data.draw(st.lists(values | st.none(), min_size=1, max_size=6))
     frame = pl.DataFrame({"x": pl.Series(cells, dtype=kind)})
@@ -279,7 +290,7 @@ def test_a_cell_is_encoded_as_its_column_in_the_package_and_in_an_export(cls, da
 def test_a_kind_of_the_test_is_encoded_by_hand(tmp_path):
     """2 January 2026 is a Friday."""
     frame = pl.DataFrame({"day": ["2026-01-02", None, "soon"], "v": ["1|2", "", "3|4"]})
-    schema = Schema(fields=(Weekday("day"), Vector("v")), label=Label("y"))
+    schema = Schema(fields=(Weekday("day"), Pair("v")), label=Label("y"))
     encoder = Encoder.fit(frame, schema)
     rows = [encode_row(encoder, encoder.layout, row) for row in frame.to_dicts()]
     assert [row.ids.ravel().tolist() for row in rows] == [[6, 10], [0, 9], [1, 10]]

@@ -1,12 +1,13 @@
 """The interface between data and models: the layout of the encoded fields, bags of ids, and a batch of encoded rows.
 
-Letters: B batch, F fields, S single-valued fields, V numeric fields, G bag fields, N values of all
-bags in a batch.
+Letters: B batch, F fields, S single-valued fields, V numbers of numeric and vector fields, G bag
+fields, N values of all bags in a batch.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import DataError
-from fieldwise.schema import Pooling, Role
+from fieldwise.schema import Pooling, Projection, Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class FieldLayout:
 
     Args:
         kind: `id` (a category or a bin), `value` (a number times a vector), `bag` (several ids,
-            pooled).
+            pooled), `vector` (a vector of numbers, projected).
         offset: the first row of the field in the shared table: that of missing values; that of
             unknown ones follows.
         rows: how many rows it has, missing and unknown included.
@@ -31,6 +32,10 @@ class FieldLayout:
         shares: the field whose rows this one uses (offset and rows are then that field's).
         unknown: whether its second row is for values not seen in training (fields with a
             vocabulary).
+        width: how many numbers a vector has.
+        scale: what a vector is multiplied by, if it is not normalised.
+        projection: how a vector is projected.
+        normalise: whether a vector is divided by its length.
         extents: where its rows go on elsewhere, once per growth: a row within the field, and that
             row in the shared table. Rows up to the first of them follow `offset`.
 
@@ -40,7 +45,7 @@ class FieldLayout:
     """
 
     name: str
-    kind: Literal["id", "value", "bag"]
+    kind: Literal["id", "value", "bag", "vector"]
     role: Role
     offset: int
     rows: int
@@ -48,7 +53,16 @@ class FieldLayout:
     ordered: bool = False
     shares: str | None = None
     unknown: bool = False
+    width: int = 0
+    scale: float = 1.0
+    projection: Projection = "linear"
+    normalise: bool = False
     extents: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers of a row of a batch are the field's."""
+        return 1 if self.kind == "value" else self.width
 
     def all_rows(self) -> np.ndarray:
         """The field's rows in the shared table, in the field's order [rows], int32."""
@@ -128,6 +142,19 @@ class Layout:
         for f in self.fields:
             result[f.all_rows()] = np.arange(f.rows, dtype=np.int32)
         return result
+
+    @cached_property
+    def number_columns(self) -> tuple[slice, ...]:
+        """The columns of a batch's `values` that are each field's [F]."""
+        ends = list(accumulate(f.numbers for f in self.fields))
+        return tuple(slice(end - f.numbers, end) for f, end in zip(self.fields, ends, strict=True))
+
+    @property
+    def is_linear_in_rows(self) -> bool:
+        """Whether first-order terms are sums of rows of a table: no vector, no bag pooled by maximum."""
+        return not any(
+            f.kind == "vector" or (f.kind == "bag" and f.pooling == "max") for f in self.fields
+        )
 
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
         """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""

@@ -33,7 +33,7 @@ __all__ = [
 CLOSE = 1e-4
 STEPS = 250
 LEARNED = 0.6
-_Field = tuple[Literal["id", "value", "bag"], Role, int, Pooling]
+_Field = tuple[Literal["id", "value", "bag", "vector"], Role, int, Pooling]
 _CATEGORICAL: tuple[_Field, ...] = (
     ("id", "user", 5, "mean"),
     ("id", "item", 4, "mean"),
@@ -49,6 +49,17 @@ _MIXED: tuple[_Field, ...] = (
     ("value", "user", 2, "mean"),
     ("bag", "context", 3, "sum"),
 )
+_VECTORS: tuple[_Field, ...] = (
+    ("id", "user", 4, "mean"),
+    ("value", "user", 2, "mean"),
+    ("vector", "item", 2, "mean"),
+    ("bag", "item", 5, "mean"),
+    ("vector", "context", 2, "mean"),
+    ("id", "item", 6, "mean"),
+)
+_FIELDS = {"categorical": _CATEGORICAL, "mixed": _MIXED, "vectors": _VECTORS}
+_WIDTH = 3
+"""Numbers of a vector."""
 
 
 def small_schema() -> Schema:
@@ -92,18 +103,24 @@ def small_log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
     )
 
 
-def small_layout(kind: Literal["categorical", "mixed"] = "mixed") -> Layout:
-    """A layout of a few fields of all roles: only categorical, or with numbers and bags of every pooling.
+def small_layout(kind: Literal["categorical", "mixed", "vectors"] = "mixed") -> Layout:
+    """A layout of a few fields of all roles: only categorical, with numbers and bags of every pooling, or with vectors.
 
     >>> small_layout("categorical").num_fields, small_layout().num_fields
     (4, 7)
     """
     fields = []
     offset = 0
-    for i, (what, role, rows, pooling) in enumerate(_MIXED if kind == "mixed" else _CATEGORICAL):
+    for i, (what, role, rows, pooling) in enumerate(_FIELDS[kind]):
         fields.append(
             FieldLayout(
-                name=f"f{i}", kind=what, role=role, offset=offset, rows=rows, pooling=pooling
+                name=f"f{i}",
+                kind=what,
+                role=role,
+                offset=offset,
+                rows=rows,
+                pooling=pooling,
+                width=_WIDTH if what == "vector" else 0,
             )
         )
         offset += rows
@@ -128,7 +145,7 @@ def random_batch(
     singles = [f for f in layout.fields if f.kind != "bag"]
     bags = [f for f in layout.fields if f.kind == "bag"]
     single_ids = [f.to_table(rng.integers(0, f.rows, rows)) for f in singles]
-    values = [rng.normal(size=rows) for f in singles if f.kind == "value"]
+    values = [rng.normal(size=rows) for f in layout.fields for _ in range(f.numbers)]
     bag_ids, segments, weights = _random_bags(bags, rows, rng)
     return Batch(
         ids=torch.tensor(np.array(single_ids).reshape(len(singles), rows).T.copy(), dtype=ids),

@@ -118,10 +118,7 @@ def test_parquet_with_structs_vectors_and_durations(done, tmp_path: Path) -> Non
     assert names == {
         "user",
         "item",
-        "embedding[0]",
-        "embedding[1]",
-        "embedding[2]",
-        "embedding[3]",
+        "embedding",
         "stay",
         "tags",
     }

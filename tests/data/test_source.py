@@ -149,7 +149,6 @@ def test_binary_files_of_every_type_in_chunks(subtests, tmp_path, suffix):
         else:
             part.write_ipc_stream(path)
     expected = as_table(frame)
-    assert "vector[1]" in expected.columns
     files = sorted((tmp_path / "in").iterdir())
     for rows in (1, 7, 1000):
         with subtests.test(rows=rows):
@@ -158,7 +157,7 @@ def test_binary_files_of_every_type_in_chunks(subtests, tmp_path, suffix):
             assert_frame_equal(result, expected)
     table = SlicedTable(tmp_path / "in")
     assert (table.empty.schema, table.count()) == (expected.schema, expected.height)
-    wanted = ["vector[1]", "text", "array[0]", "list", "struct"]
+    wanted = ["vector", "text", "array", "list", "struct"]
     assert_frame_equal(pl.concat(table.slices(wanted, 2)), expected.select(wanted))
     assert_frame_equal(open_table(tmp_path / "in"), expected)
     assert_frame_equal(open_table(tmp_path / "in" / "*"), expected)
@@ -487,7 +486,7 @@ def test_without_pyarrow_only_tables_that_do_not_fit_are_refused(tmp_path, monke
     (tmp_path / "0.csv.zst").write_bytes(zst(b"n\n1\n"))
     for name in [name for name in sys.modules if name.partition(".")[0] == "pyarrow"]:
         monkeypatch.setitem(sys.modules, name, None)
-    for kind, columns in (("parquet", ["v[1]", "n"]), ("csv", ["n"]), ("arrow", ["n", "v[0]"])):
+    for kind, columns in (("parquet", ["v", "n"]), ("csv", ["n"]), ("arrow", ["n", "v"])):
         pattern = tmp_path / f"[0-9].{kind}"
         assert_frame_equal(open_table(pattern), as_table(frame).select(open_table(pattern).columns))
         parts = SlicedTable(pattern).slices(columns, 700)

@@ -41,8 +41,8 @@ from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.data.read.table_writer import write_table
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_stream import ByteSource
-from fieldwise.data.read.vectors import MOST_POSITIONS
 from fieldwise.errors import Row
+from fieldwise.schema.fields import LONGEST_VECTOR
 from fieldwise.storage.scratch import NO_LIMIT
 
 FRAME = pl.DataFrame(
@@ -505,45 +505,29 @@ def vectors(n: int = 200, size: int = 3) -> np.ndarray:
 @pytest.mark.parametrize(
     "kind", [pl.List(pl.Float64), pl.List(pl.Float32), pl.Array(pl.Float64, 3)]
 )
-def test_a_vector_becomes_a_column_a_position(kind, tmp_path: Path) -> None:
+def test_a_list_of_floats_is_a_vector(kind, tmp_path: Path) -> None:
     frame = with_label(embedding=pl.Series(vectors().tolist(), dtype=kind))
     table = as_table(frame)
-    assert table.columns == [
-        "shop",
-        "embedding",
-        "label",
-        "embedding[0]",
-        "embedding[1]",
-        "embedding[2]",
-    ]
-    np.testing.assert_allclose(table.select(table.columns[3:]).to_numpy(), vectors(), rtol=1e-6)
+    assert table.columns == ["shop", "embedding", "label"]
     assert isinstance(table.schema["embedding"], pl.List)
     frame.write_parquet(tmp_path / "t.parquet")
     sliced = SlicedTable(tmp_path / "t.parquet")
     assert sliced.empty.columns == table.columns
-    parts = pl.concat(list(sliced.slices(["embedding[2]", "shop"], 64)))
-    assert parts.equals(table.select("embedding[2]", "shop"))
-    schema = infer_schema(frame).schema
-    assert [(f.name, f.kind) for f in schema.fields][1:] == [
-        (f"embedding[{k}]", "numeric") for k in range(3)
-    ]
-
-
-def test_a_slice_whose_vectors_differ_in_length_is_an_error(tmp_path: Path) -> None:
-    cells = [[0.5, 1.0]] * 150 + [[0.5]]
-    pl.DataFrame({"v": cells}).write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError):
-        list(SlicedTable(tmp_path / "t.parquet").slices(["v[1]"], 64))
+    parts = pl.concat(list(sliced.slices(["embedding", "shop"], 64)))
+    assert parts.equals(table.select("embedding", "shop"))
+    guess = infer_schema(frame)
+    assert [(f.name, f.kind) for f in guess.schema.fields][1:] == [("embedding", "vector")]
+    assert "vectors of 3 numbers" in guess.notes["embedding"]
 
 
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
         (
-            [[0.5] * (MOST_POSITIONS + 1)] * 200,
-            "a vector of 65 numbers; at most 64 can become fields",
+            [[0.5] * (LONGEST_VECTOR + 1)] * 200,
+            "no vectors of one length up to 4,096",
         ),
-        ([[0.5] * (1 + k % 3) for k in range(200)], "neither categories nor of equal length"),
+        ([[0.5] * (1 + k % 3) for k in range(200)], "no vectors of one length"),
         ([f"[{k}, {k + 1}]" for k in range(200)], "lists written as text"),
     ],
 )
@@ -560,13 +544,13 @@ def test_fixed_size_lists_of_whole_numbers_are_bags() -> None:
     assert infer_schema(frame).schema.fields[1].kind == "bag"
 
 
-def test_the_parts_of_a_vector_are_of_one_side() -> None:
+def test_the_vectors_of_items_are_of_their_side() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 20, 400)
     frame = pl.DataFrame(
         {"item_id": item, "v": vectors(20)[item].tolist(), "label": rng.integers(0, 2, 400)}
     )
-    assert [f.role for f in infer_schema(frame).schema.fields] == ["item"] * 4
+    assert [f.role for f in infer_schema(frame).schema.fields] == ["item"] * 2
 
 
 LINES = ["1 0:1 12:0.5", "-1 3:1", "0.25", "+2e1  7:-1.5e-3 8:.5 "]

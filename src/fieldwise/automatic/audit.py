@@ -8,7 +8,13 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.data.encode.columns import as_list, as_number, as_text, field_numbers
+from fieldwise.data.encode.columns import (
+    as_list,
+    as_number,
+    as_text,
+    field_numbers,
+    vector_texts,
+)
 from fieldwise.data.prepare.settings import TargetEncoding
 from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.data.sampling import drawn_rows
@@ -120,6 +126,8 @@ def _examine(
     if field.cell == "list":
         lists = as_list(column, field.separator)
         text = lists.list.join("\x1f").replace("", None)
+    elif field.cell == "vector":
+        text = vector_texts(column)
     else:
         text = as_text(column)
     if text.n_unique() <= 1:

@@ -73,6 +73,7 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
     local_rows = table.layout.local_rows()
     columns: list[np.ndarray] = []
     categories: list[int] = []
+    vectors = iter(table.vectors)
     next_single = 0
     next_bag = 0
     for field_layout, field in zip(table.layout.fields, schema.fields, strict=True):
@@ -85,6 +86,9 @@ def features(part: SplitPart, schema: Schema) -> tuple[np.ndarray, list[int]]:
 
         ids = table.ids[:, next_single]
         next_single += 1
+        if field_layout.kind == "vector":
+            columns += next(vectors).numbers(slice(None)).numpy().T
+            continue
         if field.cell == "number":
             cells = part.frame.get_column(field.column)
             number = field_numbers(field, cells, schema.missing)

@@ -3,10 +3,12 @@
 On disk a table is a folder (`fieldwise.storage.artifact`): `table.json` (rows, layout) and one
 `.npy` file per array: `ids` [N, S] int32, `values` [N, V] float32, `bag_ids` [M] int32,
 `bag_offsets` [N * G + 1] int64, and `y` [N] float32, or [N, T] for several labels, if there are
-targets, and `weight` [N] float32, if rows have weights. Row ids include their field's offset.
+targets, `weight` [N] float32, if rows have weights, and `vector_rows` [N, fields of vectors] int32,
+with the matrices of vectors that are no table's in `matrices.safetensors`. Row ids include their
+field's offset.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -17,16 +19,19 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import parse, to_plain
+from fieldwise.data.vector_column import NONE, VectorColumn
 from fieldwise.errors import DataError
 from fieldwise.layout import Bags, Batch, Layout
 from fieldwise.storage.arrays import (
     map_array,
+    map_matrices,
     mapped_array,
     write_array,
     write_header,
+    write_matrices,
     write_values,
 )
-from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
+from fieldwise.storage.artifact import Artifact, ArtifactKind, Writer, writing
 from fieldwise.storage.files import Written
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
@@ -66,12 +71,15 @@ ROWS_PER_GATHER = 32_768
 """Rows of several batches are gathered at once, so that each batch is a view."""
 ARRAYS = ("ids", "values", "bag_ids", "bag_offsets")
 OPTIONAL = ("y", "weight")
+VECTOR_ROWS = "vector_rows"
+MATRICES = "matrices"
+"""The matrices of vectors, by field; those of keyed tables are the encoder's."""
 TABLE = ArtifactKind(
     name="encoded table",
     manifest="table.json",
     format=2,
     oldest=2,
-    parts=dict.fromkeys((*ARRAYS, *OPTIONAL), "npy"),
+    parts={**dict.fromkeys((*ARRAYS, *OPTIONAL, VECTOR_ROWS), "npy"), MATRICES: "safetensors"},
     damage=DataError,
     remedy="encode the data again",
     origin="give a folder that an encoded table was saved to",
@@ -91,6 +99,7 @@ class EncodedTable:
         bag_offsets: [N * G + 1] int64, the start of each bag.
         y: float32 targets, [N] of one label and [N, T] of several, or None; [N, 1] becomes [N].
         weight: [N] float32, row weights for loss and metrics, or None.
+        vectors: the vectors of each vector field, in the layout's order.
 
     It is a map-style dataset of PyTorch: `table[i]` is one row and its targets, `table[2:5]` and
     `table[[4, 0]]` are batches of rows, which networks read. A table without targets gives rows
@@ -112,6 +121,7 @@ class EncodedTable:
     bag_offsets: np.ndarray
     y: np.ndarray | None = None
     weight: np.ndarray | None = None
+    vectors: tuple[VectorColumn, ...] = ()
 
     def __post_init__(self) -> None:
         if self.y is not None and self.y.ndim == 2 and self.y.shape[1] == 1:
@@ -166,6 +176,23 @@ class EncodedTable:
             )
         return [self[row] for row in rows]
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays but targets and weights, by the names of `array_names`."""
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in ARRAYS}
+        for number, column in enumerate(self.vectors):
+            arrays[f"rows{number}"] = column.rows
+            arrays[f"matrix{number}"] = column.matrix
+        return arrays
+
+    @classmethod
+    def of_arrays(cls, layout: Layout, arrays: Mapping[str, np.ndarray]) -> "EncodedTable":
+        """The inverse of `arrays`."""
+        vectors = tuple(
+            VectorColumn(arrays[f"rows{number}"], arrays[f"matrix{number}"])
+            for number in range(len(layout.positions(kind="vector")))
+        )
+        return cls(layout, **{name: arrays[name] for name in ARRAYS}, vectors=vectors)
+
     @property
     def targets(self) -> np.ndarray:
         """The targets with a column per label [N, T]; the table must have some."""
@@ -174,8 +201,9 @@ class EncodedTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        arrays = (getattr(self, name) for name in (*ARRAYS, *OPTIONAL))
+        """Bytes of all arrays but the matrices of vectors."""
+        arrays = [getattr(self, name) for name in (*ARRAYS, *OPTIONAL)]
+        arrays += [column.rows for column in self.vectors]
         return sum(array.nbytes for array in arrays if array is not None)
 
     @cached_property
@@ -212,13 +240,14 @@ class EncodedTable:
             for start, end in pairwise(borders):
                 batch_rows = slice(start, end) if order is None else order[start:end]
                 in_gathered = slice(start - first, end - first)
-                batch = Batch(ids[in_gathered], values[in_gathered], *self._bags(batch_rows))
+                numbers = self._with_vectors(values[in_gathered], batch_rows)
+                batch = Batch(ids[in_gathered], numbers, *self._bags(batch_rows))
                 yield batch, None if y is None else y[in_gathered]
 
     def batch(self, rows: slice | Tensor) -> tuple[Batch, Tensor | None]:
         """One batch, gathered by row numbers (a slice is only a view)."""
         ids, values, y = self._gathered(rows)
-        return Batch(ids, values, *self._bags(rows)), y
+        return Batch(ids, self._with_vectors(values, rows), *self._bags(rows)), y
 
     def take(self, rows: np.ndarray) -> "EncodedTable":
         """The table of some rows, by number, copied into memory."""
@@ -231,7 +260,23 @@ class EncodedTable:
             bag_offsets=bags.offsets.numpy(),
             y=None if self.y is None else self.y[rows],
             weight=None if self.weight is None else self.weight[rows],
+            vectors=tuple(column.take(rows) for column in self.vectors),
         )
+
+    def _with_vectors(self, values: Tensor, rows: slice | Tensor) -> Tensor:
+        """A batch's numbers: those of some rows [n, V], and between them their vectors, in the layout's order."""
+        if not self.vectors:
+            return values
+        vectors = iter(self.vectors)
+        parts = []
+        column = 0
+        for f in self.layout.fields:
+            if f.kind == "vector":
+                parts.append(next(vectors).numbers(rows))
+            elif f.numbers:
+                parts.append(values[:, column : column + f.numbers])
+                column += f.numbers
+        return torch.cat(parts, 1)
 
     def _gathered(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Ids, values and targets of some rows."""
@@ -295,15 +340,41 @@ class EncodedTable:
         optional = [name for name in OPTIONAL if name in saved.parts]
         arrays = {name: map_array(saved.path(name, verify=False)) for name in (*ARRAYS, *optional)}
         layout = parse(Layout, saved.about["layout"], "layout", DataError)
-        table = cls(layout, **arrays)
+        table = cls(layout, **arrays, vectors=_opened_vectors(saved, layout))
 
         rows = len(table)
         row_counts = [saved.about.get("rows"), len(table.values)]
         row_counts += [len(arrays[name]) for name in optional]
+        row_counts += [len(column.rows) for column in table.vectors]
         bags = len(layout.positions(kind="bag")) * rows
         if len(table.bag_offsets) != bags + 1 or any(count != rows for count in row_counts):
             raise TABLE.damaged(saved.folder, "its arrays have different numbers of rows")
         return table
+
+
+def array_names(layout: Layout) -> list[str]:
+    """The names of `EncodedTable.arrays`."""
+    numbers = range(len(layout.positions(kind="vector")))
+    return [*ARRAYS, *(f"{what}{number}" for number in numbers for what in ("rows", "matrix"))]
+
+
+def _opened_vectors(saved: Artifact, layout: Layout) -> tuple[VectorColumn, ...]:
+    """The vectors of a saved table, whose matrices are mapped; those of keyed tables have none yet."""
+    fields = [f for f in layout.fields if f.kind == "vector"]
+    if not fields:
+        return ()
+    rows = map_array(saved.path(VECTOR_ROWS, verify=False))
+    matrices = {}
+    if MATRICES in saved.parts:
+        matrices = map_matrices(saved.path(MATRICES, verify=False))
+    columns = []
+    for f, field_rows in zip(fields, rows.T, strict=True):
+        own = matrices.get(f.name)
+        matrix = np.empty((0, f.width), np.float32) if own is None else own
+        columns.append(
+            VectorColumn(np.ascontiguousarray(field_rows), matrix, is_shared=own is None)
+        )
+    return tuple(columns)
 
 
 def _gathered(array: np.ndarray, rows: slice | Tensor) -> Tensor:
@@ -337,12 +408,14 @@ def save_chunks(
     single_valued_fields = len(layout.fields) - bags_per_row
     offsets = budget.empty(rows * bags_per_row + 1, np.int64)
     offsets[0] = 0
+    vectors = _WrittenVectors(layout, rows, budget)
 
     with writing(TABLE, folder) as writer:
         # the manifest names first what closes first
         with writer.open("values") as values_file, writer.open("ids") as ids_file:
             write_header(ids_file, np.dtype(np.int32), (rows, single_valued_fields))
             write_header(values_file, np.dtype(np.float32), (rows, numeric_fields))
+            chunks = vectors.kept(chunks)
             bag_ids = budget.concatenate(
                 _write_rows(chunks, ids_file, values_file, offsets, bags_per_row), np.int32
             )
@@ -352,6 +425,7 @@ def save_chunks(
             if array is not None:
                 with writer.open(name) as file:
                     write_array(file, array)
+        vectors.write(writer)
         writer.finish(rows=rows, layout=to_plain(layout))
     return EncodedTable.open(folder)
 
@@ -371,6 +445,43 @@ def _write_rows(
         end = rows.stop * bags_per_row
         offsets[first + 1 : end + 1] = table.bag_offsets[1:] + offsets[first]
         yield table.bag_ids
+
+
+class _WrittenVectors:
+    """The vectors of consecutive chunks of N rows, kept in scratch files or memory until they are written."""
+
+    def __init__(self, layout: Layout, rows: int, budget: MemoryBudget) -> None:
+        self.fields = [f for f in layout.fields if f.kind == "vector"]
+        self.rows = budget.empty((rows, len(self.fields)), np.int32)
+        self.budget = budget
+        self.matrices: dict[str, list[np.ndarray]] = {}
+
+    def kept(self, chunks: Chunks) -> Chunks:
+        """The chunks, whose vectors are kept."""
+        for rows, table in chunks:
+            for index, (f, column) in enumerate(zip(self.fields, table.vectors, strict=True)):
+                first = 0
+                if not column.is_shared:
+                    parts = self.matrices.setdefault(f.name, [])
+                    first = sum(map(len, parts))
+                    matrix = column.matrix
+                    parts.append(
+                        self.budget.fill(matrix.shape, matrix.dtype.type, matrix.__getitem__)
+                    )
+                self.rows[rows, index] = np.where(
+                    column.rows == NONE, NONE, column.rows + np.int32(first)
+                )
+            yield rows, table
+
+    def write(self, writer: Writer) -> None:
+        """Write them as parts of an encoded table, if there are any."""
+        if not self.fields:
+            return
+        with writer.open(VECTOR_ROWS) as file:
+            write_array(file, self.rows)
+        if self.matrices:
+            with writer.open(MATRICES) as file:
+                write_matrices(file, self.matrices)
 
 
 _NO_IDS = torch.empty(0, dtype=torch.int32)
@@ -406,6 +517,7 @@ def read_spans(table: EncodedTable, spans: list[slice]) -> EncodedTable:
         bag_offsets=np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum(),
         y=None if table.y is None else _read(table.y, spans),
         weight=None if table.weight is None else _read(table.weight, spans),
+        vectors=tuple(replace(column, rows=_read(column.rows, spans)) for column in table.vectors),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.data.table import EncodedTable
+from fieldwise.data.vector_column import VectorColumn
 from fieldwise.layers import FieldEmbedding
 from fieldwise.layout import Bags, Batch
 from fieldwise.ops.devices import device_of, flushed_denormals
@@ -151,10 +152,15 @@ class Mixer:
         self.layout = table.layout
         self.ids = np.concatenate([table.ids, background.ids])
         self.values = np.concatenate([table.values, background.values])
+        self.vectors = [
+            VectorColumn.joined(both)
+            for both in zip(table.vectors, background.vectors, strict=True)
+        ]
         self.bags = Bags.joined([table.bags, background.bags])
         fields = table.layout.fields
         self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
         self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
+        self.vector_fields = [i for i, f in enumerate(fields) if f.kind == "vector"]
         self.bag_fields = [i for i, f in enumerate(fields) if f.kind == "bag"]
 
     def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
@@ -188,10 +194,15 @@ class Mixer:
         source_MF = np.where(taken_MF, (self.rows + others)[:, None], rows[:, None])
         ids = np.take_along_axis(self.ids, source_MF[:, self.singles], 0)
         values = np.take_along_axis(self.values, source_MF[:, self.numbers], 0)
+        vectors = [
+            column.take(source_MF[:, i])
+            for column, i in zip(self.vectors, self.vector_fields, strict=True)
+        ]
         bags_per_row = len(self.bag_fields)
         bag_numbers = source_MF[:, self.bag_fields] * bags_per_row + np.arange(bags_per_row)
         bags = self.bags.take(torch.from_numpy(bag_numbers))
-        return EncodedTable(self.layout, ids, values, bags.ids.numpy(), bags.offsets.numpy(), None)
+        bag_arrays = bags.ids.numpy(), bags.offsets.numpy()
+        return EncodedTable(self.layout, ids, values, *bag_arrays, vectors=tuple(vectors))
 
 
 def occlusion(mixer: Mixer, logit: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.encode.columns import as_list, as_text, field_numbers
+from fieldwise.data.encode.columns import as_list, as_text, field_numbers, vector_texts
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import DataError
@@ -60,8 +60,8 @@ def effect(
     """The mean prediction over sample rows that all have one value of a field, for several of its values.
 
     Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`),
-    else the ten most frequent ones, for a list each of them alone. Other fields that read the same
-    column change with it.
+    else the ten most frequent ones, for a list each of them alone; of vectors, the first ten. Other
+    fields that read the same column change with it.
     """
     rows = (
         bundle.samples if rows is None else as_table(rows, text_columns=bundle.schema.text_columns)
@@ -80,6 +80,9 @@ def effect(
         texts = [f"{number:.6g}" for number in numbers]
         if column.dtype.is_temporal():
             texts = [str(cell) for cell in cells]
+    elif field.cell == "vector":
+        cells = column.drop_nulls().unique(maintain_order=True).head(MAX_VALUES)
+        texts = vector_texts(cells).fill_null("").to_list()
     else:
         texts = _frequent_values(bundle, field, column)
         cells = pl.Series(texts, dtype=pl.String)

@@ -138,6 +138,8 @@ def _in_words(subject: Subject, row: int, number: int, up: bool) -> _ValueWords:
         noun = f"the new {name} {value}"
         clause = f"the {name} is {value}, which is new to the model"
         return _ValueWords("", noun, clause)
+    if field.cell == "vector":
+        return _ValueWords("", f"the {name}", f"the {name} speaks {'for' if up else 'against'} it")
     is_plural = field.cell == "list" and name.endswith("s")
     clause = f"the {name} {'are' if is_plural else 'is'} {value}"
     return _ValueWords("", f"the {name} {value}", clause)

@@ -13,7 +13,7 @@ import polars as pl
 from torch import nn
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.encode.columns import as_list, as_number, as_text
+from fieldwise.data.encode.columns import as_list, as_number, as_text, vector_texts
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.numbers import is_mark
 from fieldwise.data.encode.portable import UNKNOWN
@@ -50,6 +50,8 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
             texts = _list_texts(cells, vocabulary)
         elif field.cell == "category":
             texts = _category_texts(as_text(column), vocabulary)
+        elif field.cell == "vector":
+            texts = vector_texts(column).fill_null(ABSENT).to_list()
         else:
             texts = _number_texts(column, encoder.missing)
         columns.append(pl.Series(field.name, texts, dtype=pl.String))

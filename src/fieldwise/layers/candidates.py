@@ -47,10 +47,8 @@ class Side:
         reader = self._readers.get(embedding)
         weight = embedding.weight
         if reader is None or reader.weight is not weight or reader.order.device != weight.device:
-            # a table without columns costs nothing; the real one replaces it
-            reader = FieldEmbedding(self.layout, 0)
-            reader.weight = weight
-            self._readers[embedding] = reader.to(weight.device)
+            reader = embedding.of_fields(self.layout)
+            self._readers[embedding] = reader
         return reader
 
 

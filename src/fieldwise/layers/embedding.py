@@ -1,19 +1,25 @@
-"""Embeddings: from a batch's ids, values and bags to one vector per field.
+"""Embeddings: from a batch's ids, values, vectors and bags to one vector per field.
 
-Letters: B batch, F fields, S fields of kind `id` or `value`, V of kind `value`, G bags, N bag
-values, M = B times G, C chosen fields, D embedding size, R rows of the shared table.
+Letters: B batch, F fields, S fields of kind `id`, `value` or `vector`, V of kind `value`, G bags, N
+bag values, M = B times G, C chosen fields, D embedding size, R rows of the shared table, P vector
+fields, K numbers of a vector.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fieldwise.errors import ConfigError
-from fieldwise.layout import Batch, Layout, check_batch
+from fieldwise.layout import Batch, FieldLayout, Layout, check_batch
 from fieldwise.ops.rows import gather_rows
+
+HIDDEN_PER_DIM = 4
+"""Hidden units of a vector's MLP for each number of its embedding."""
 
 
 class BagPooling(nn.Module):
@@ -59,6 +65,86 @@ class BagPooling(nn.Module):
         )
 
 
+class VectorProjection(nn.Module):
+    """`W s v` of a field's vector v, or `W2 relu(W1 s v + b)` for `mlp`; s is the field's scale, or 1 / |v|.
+
+    The field's row of the shared table is added to it, as its bias.
+
+    Args:
+        field: a field of kind `vector`.
+        dim: D.
+        std: a projected vector starts with about this standard deviation; 0: it is linear, and W
+            starts at 0.
+
+    Shape:
+        forward: [B, K] -> [B, D]. `weight`: [D, K], or [D, 4 D] with `hidden`: [4 D, K].
+
+    >>> field = FieldLayout(name="text", kind="vector", role="item", offset=0, rows=2, width=8, projection="mlp")
+    >>> VectorProjection(field, 4, std=0.01)(torch.ones(3, 8)).shape
+    torch.Size([3, 4])
+    """
+
+    def __init__(self, field: FieldLayout, dim: int, *, std: float) -> None:
+        super().__init__()
+        self.scale = None if field.normalise else field.scale
+        inputs = field.width
+        self.hidden = None
+        if field.projection == "mlp" and std:
+            inputs = HIDDEN_PER_DIM * dim
+            self.hidden = nn.Linear(field.width, inputs)
+            std *= math.sqrt(2 / max(inputs, 1))
+            if not self.hidden.weight.is_meta:
+                nn.init.normal_(self.hidden.weight)
+                nn.init.zeros_(self.hidden.bias)
+        self.weight = nn.Parameter(torch.empty(dim, inputs))
+        if not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=std)
+
+    def forward(self, v_BK: Tensor) -> Tensor:
+        v_BK = v_BK.to(self.weight.dtype)
+        v_BK = F.normalize(v_BK, dim=1) if self.scale is None else v_BK * self.scale
+        if self.hidden is not None:
+            v_BK = self.hidden(v_BK).relu()
+        return F.linear(v_BK, self.weight)
+
+
+class VectorProjections(nn.Module):
+    """The projections of vector fields.
+
+    Args:
+        layout: the encoded fields.
+        singles: positions in the layout of the fields with one id that are read; the vector fields
+            among them are projected.
+        projection: makes or finds the projection of a field.
+
+    `positions` has the places of the vector fields among `singles`.
+
+    Shape:
+        forward: Batch of B rows -> [B, P, D].
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        singles: Sequence[int],
+        projection: Callable[[FieldLayout], nn.Module],
+    ) -> None:
+        super().__init__()
+        places = [k for k, i in enumerate(singles) if layout.fields[i].kind == "vector"]
+        fields = [layout.fields[singles[k]] for k in places]
+        self.names = [f.name for f in fields]
+        self.columns = [layout.number_columns[singles[k]] for k in places]
+        self.projections = nn.ModuleList(projection(f) for f in fields)
+        self.positions = nn.Buffer(torch.tensor(places, dtype=torch.int64), persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        projected = [
+            projection(batch.values[:, columns])
+            for projection, columns in zip(self.projections, self.columns, strict=True)
+        ]
+        return torch.stack(projected, dim=1)
+
+
 class Assembled(ABC):
     """Interface of batches whose rows share fields, which compute their vectors without a lookup per row."""
 
@@ -71,8 +157,8 @@ class FieldEmbedding(nn.Module):
     """One table for all fields; every field of a row becomes one vector, in the layout's order.
 
     A category is a row of the table, a number its field's row times the number, a bag its values'
-    rows pooled by mean, sum or max (zeros for an empty bag). With categorical fields only, this is
-    one lookup.
+    rows pooled by mean, sum or max (zeros for an empty bag), a vector its field's row plus the
+    vector's projection (`VectorProjection`). With categorical fields only, this is one lookup.
 
     Args:
         layout: the encoded fields.
@@ -80,6 +166,7 @@ class FieldEmbedding(nn.Module):
         std: the table is initialised from N(0, std^2); with zeros if 0.
         by_field: each row consists of one block per other field (FFM), so that it is valid only
             with the same other fields; read by warm starts.
+        projection: finds the projection of a vector field; each gets a new one if omitted.
 
     Shape:
         forward: Batch of B rows -> [B, F, D]. `weight`: [R, D].
@@ -94,7 +181,13 @@ class FieldEmbedding(nn.Module):
     """
 
     def __init__(
-        self, layout: Layout, dim: int, *, std: float = 0.01, by_field: bool = False
+        self,
+        layout: Layout,
+        dim: int,
+        *,
+        std: float = 0.01,
+        by_field: bool = False,
+        projection: Callable[[FieldLayout], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(layout.num_rows, dim))
@@ -116,6 +209,24 @@ class FieldEmbedding(nn.Module):
             torch.tensor(value_positions, dtype=torch.int64), persistent=False
         )
         self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
+        self.vectors: VectorProjections | None = None
+        if layout.positions(kind="vector"):
+            make = projection or partial(VectorProjection, dim=dim, std=std)
+            self.vectors = VectorProjections(layout, singles, make)
+        value_columns = [layout.number_columns[i].start for i in layout.positions(kind="value")]
+        self.value_columns = nn.Buffer(
+            torch.tensor(value_columns, dtype=torch.int64), persistent=False
+        )
+
+    def of_fields(self, layout: Layout) -> "FieldEmbedding":
+        """An embedding of some of the fields, with the same table and projections."""
+        of_name: dict[str, nn.Module] = {}
+        if self.vectors is not None:
+            of_name = dict(zip(self.vectors.names, self.vectors.projections, strict=True))
+        # a table without columns costs nothing; the real one replaces it
+        reader = FieldEmbedding(layout, 0, projection=lambda f: of_name[f.name])
+        reader.weight = self.weight
+        return reader.to(self.weight.device)
 
     def forward(self, batch: Batch) -> Tensor:
         if isinstance(batch, Assembled):
@@ -123,11 +234,14 @@ class FieldEmbedding(nn.Module):
         check_batch(batch, self.layout)
         x_BSD = self.rows(batch.ids)
         if self.has_values:
+            values_BV = batch.values
+            if self.vectors is not None:
+                values_BV = values_BV.index_select(1, self.value_columns)
             factors_BS = x_BSD.new_ones(batch.ids.shape)
-            factors_BS = factors_BS.index_copy(
-                1, self.value_positions, batch.values.to(x_BSD.dtype)
-            )
+            factors_BS = factors_BS.index_copy(1, self.value_positions, values_BV.to(x_BSD.dtype))
             x_BSD = x_BSD * factors_BS.unsqueeze(2)
+        if self.vectors is not None:
+            x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
         if self.num_bags == 0:
             return x_BSD
         x_BFD = torch.cat([x_BSD, self.pooling(self.rows(batch.bag_ids), batch)], 1)
@@ -140,6 +254,8 @@ class FieldEmbedding(nn.Module):
 
 class FirstOrder(nn.Module):
     """`w0 + sum_f w_f(x)`: one weight per row of the table, times the value of a numeric field, pooled over a bag.
+
+    That of a vector v is linear in it, `w_f + <u_f, v>` (`VectorProjection` to one number).
 
     Args:
         layout: the encoded fields.
@@ -211,7 +327,15 @@ class SubsetEmbedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(end, dim))
         nn.init.normal_(self.weight, std=std)
         self.pooling = BagPooling([fields[i].pooling == "max" for i in bags])
+        self.vectors: VectorProjections | None = None
+        if set(layout.positions(kind="vector")) & set(chosen):
+            make = partial(VectorProjection, dim=dim, std=std)
+            self.vectors = VectorProjections(layout, own_singles, make)
         columns = [singles.index(i) for i in own_singles]
+        value_columns = [layout.number_columns[i].start for i in layout.positions(kind="value")]
+        self.value_columns = nn.Buffer(
+            torch.tensor(value_columns, dtype=torch.int64), persistent=False
+        )
         values = [s for s, i in enumerate(singles) if fields[i].kind == "value"]
         order = [(own_singles + bags).index(i) for i in chosen]
         self.own_rows = nn.Buffer(own_rows, persistent=False)
@@ -226,8 +350,12 @@ class SubsetEmbedding(nn.Module):
                 self.weight, self.own_rows[batch.ids.index_select(1, self.columns).long()]
             )
             ones = x_BSD.new_ones(batch.ids.shape)
-            factors = ones.index_copy(1, self.value_positions, batch.values.to(x_BSD.dtype))
-            parts.append(x_BSD * factors.index_select(1, self.columns).unsqueeze(2))
+            values_BV = batch.values.index_select(1, self.value_columns)
+            factors = ones.index_copy(1, self.value_positions, values_BV.to(x_BSD.dtype))
+            x_BSD = x_BSD * factors.index_select(1, self.columns).unsqueeze(2)
+            if self.vectors is not None:
+                x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
+            parts.append(x_BSD)
         if self.num_bags:
             # All bags; the vectors of those that are not chosen are not used.
             parts.append(

@@ -66,7 +66,7 @@ class FMNetwork(nn.Module):
         self.first_order = FirstOrder(layout)
         # Categorical fields only, in the layout's order: the logit is computed directly from the
         # tables.
-        self.ids_alone = not (self.embedding.has_values or self.embedding.num_bags)
+        self.ids_alone = all(f.kind == "id" for f in layout.fields)
 
     def forward(self, batch: Batch) -> Tensor:
         first = self.first_order

@@ -80,6 +80,10 @@ class FwFMNetwork(nn.Module):
             start = math.sqrt(2.0 / (fields * settings.embedding_dim + 1))
             self.field_vectors = nn.Parameter(torch.randn(fields, settings.embedding_dim) * start)
         self.bias = nn.Parameter(torch.zeros(())) if self.first_order is None else None
+        without_numbers = [
+            float(f.kind == "value") for f in layout.fields for _ in range(f.numbers)
+        ]
+        self.without_numbers = nn.Buffer(torch.tensor(without_numbers), persistent=False)
         left_P, right_P = pair_indices(fields)
         self.r = nn.Parameter(torch.ones(left_P.shape))
         self.upper = nn.Buffer(left_P * fields + right_P, persistent=False)
@@ -99,9 +103,10 @@ class FwFMNetwork(nn.Module):
             return pairs_B + self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
-            # A number's value is already in x: the second vector comes without it, so that it
-            # counts once.
-            second = self.feature_vectors(batch._replace(values=torch.ones_like(batch.values)))
+            # A number's value, or a vector, is already in x: the second vector comes without it,
+            # so that it counts once.
+            ones_BV = self.without_numbers.expand(batch.values.shape)
+            second = self.feature_vectors(batch._replace(values=ones_BV))
         assert second is not None
         assert self.bias is not None
         return pairs_B + ((x_BFD * second).sum((1, 2)) + self.bias)

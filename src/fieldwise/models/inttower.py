@@ -172,7 +172,6 @@ class RawNumbers(nn.Module):
     def __init__(self, positions: list[int], layout: Layout) -> None:
         super().__init__()
         singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
-        numbers = layout.positions(kind="value")
         fields = [layout.fields[i] for i in positions]
         # A field of one row has none for missing numbers.
         missing_rows = [f.row(0) if f.rows > 1 else NO_ROW for f in fields]
@@ -180,7 +179,7 @@ class RawNumbers(nn.Module):
             torch.tensor([singles.index(i) for i in positions]), persistent=False
         )
         self.value_columns = nn.Buffer(
-            torch.tensor([numbers.index(i) for i in positions]), persistent=False
+            torch.tensor([layout.number_columns[i].start for i in positions]), persistent=False
         )
         self.missing_rows = nn.Buffer(torch.tensor(missing_rows), persistent=False)
 

@@ -125,7 +125,9 @@ class CrossProducts(nn.Module):
                     f"crosses must name fields of the schema, found {name!r}: {nearest(name, fields)}"
                 )
             if fields[name].kind != "id":
-                kind = {"value": "a number", "bag": "a bag"}[fields[name].kind]
+                kind = {"value": "a number", "bag": "a bag", "vector": "a vector"}[
+                    fields[name].kind
+                ]
                 raise ConfigError(
                     f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it"
                 )

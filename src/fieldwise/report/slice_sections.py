@@ -65,6 +65,11 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
         cells = as_list(column, field.separator)
         return _slices_of_lists(cells, is_history=field.max_length is not None)
 
+    if field is not None and field.cell == "vector":
+        is_present = column.list.len().fill_null(0) > 0
+        codes = np.where(is_present.to_numpy(), 0, 1)
+        return by_code(codes, ["a vector"]), "By whether there is a vector."
+
     is_number_field = field is not None and field.cell == "number"
     if field is not None and field.cell == "number" and column.dtype == pl.String:
         column = field_numbers(field, column, schema.missing)

@@ -38,7 +38,7 @@ class Facts:
     deviations: tuple[float, ...] = (1.0,)  # of each label's targets, the main one's first
     # the variance of first-order weights (`effect_variance`); 1 for a regression label
     effects: float = 1.0
-    # whether LR can be solved exactly: one label, no bag of `max`, no warm start, `MOST_REGRESSION_CELLS`
+    # whether LR can be solved exactly: one label, no bag of `max`, no vector, no warm start, `MOST_REGRESSION_CELLS`
     exact: bool = False
     # whether LR has to be trained by steps for a mean with it: `exact` but for `MOST_REGRESSION_CELLS`
     stepped: bool = False
@@ -48,10 +48,7 @@ class Facts:
         """Facts about encoded training rows with targets; of a `warm` start or not. The main label comes first."""
         main_targets = train.targets[:, 0]
         task = labels[0].task
-        has_max_bag = any(
-            field.kind == "bag" and field.pooling == "max" for field in train.layout.fields
-        )
-        is_solvable = len(labels) == 1 and not warm and not has_max_bag
+        is_solvable = len(labels) == 1 and not warm and train.layout.is_linear_in_rows
         is_large = train.ids.size + train.bag_ids.size > MOST_REGRESSION_CELLS
         return cls(
             layout=train.layout,

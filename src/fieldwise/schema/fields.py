@@ -14,10 +14,24 @@ from fieldwise.errors import SchemaError
 from fieldwise.schema.checks import check_count, check_types
 from fieldwise.schema.number_format import NumberFormat, check_number_format
 
-__all__ = ["Bag", "Categorical", "Field", "ListField", "Numeric", "Pooling", "Role", "Sequence"]
+__all__ = [
+    "Bag",
+    "Categorical",
+    "Field",
+    "ListField",
+    "Numeric",
+    "Pooling",
+    "Projection",
+    "Role",
+    "Sequence",
+    "Vector",
+]
 
 Role = Literal["user", "item", "context"]
 Pooling = Literal["mean", "sum", "max"]
+Projection = Literal["linear", "mlp"]
+LONGEST_VECTOR = 4_096
+"""The most numbers of a vector."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +183,33 @@ class Sequence(Column):
     cell: ClassVar[Literal["list"]] = "list"
 
 
-Field = Categorical | Numeric | Bag | Sequence
+@dataclass(frozen=True, kw_only=True)
+class Vector(Column):
+    """A field with a vector per cell, such as a text's embedding by another model: a list of up to 4,096 numbers.
+
+    A learned projection makes a vector of the embedding's size of it. A missing cell has a learned
+    vector instead. The length follows from the training rows, and every cell has it.
+
+    Args:
+        projection: `linear` multiplies by a learned matrix and adds a learned vector; `mlp` has a
+            hidden layer of four times the embedding's size with ReLU. First-order weights are
+            always linear in the vector.
+        normalise: whether each vector is divided by its length; else all are divided by the root
+            mean square of the lengths in the training rows.
+
+    >>> Vector("text", role="item", projection="mlp").cell
+    'vector'
+    """
+
+    projection: Projection = "linear"
+    normalise: bool = False
+    kind: Literal["vector"] = "vector"
+    cell: ClassVar[Literal["vector"]] = "vector"
+    max_length: ClassVar[None] = None
+    shares: ClassVar[None] = None
+
+
+Field = Categorical | Numeric | Bag | Sequence | Vector
 ListField = Bag | Sequence
 
 

@@ -107,7 +107,7 @@ class Schema:
         for declared in listed if is_list else [listed]:
             if not is_list or not isinstance(declared, Column):
                 raise SchemaError(
-                    "a schema's fields must be a list of Categorical, Numeric, Bag and Sequence, "
+                    "a schema's fields must be a list of Categorical, Numeric, Bag, Sequence and Vector, "
                     f"found {declared!r}: write fields = (Categorical(COLUMN), ...)"
                 )
         if isinstance(self.more_labels, Label):

@@ -6,7 +6,7 @@ Letters: C contexts, N candidates, R rows of a catalogue, F fields, I of them th
 embedding size, G bags, M values of bags, T labels.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from polars.exceptions import PolarsError
 from torch import Tensor, nn
 
 from fieldwise.data.encode.encoder import Encoder, encode_row
-from fieldwise.data.table import ARRAYS, EncodedTable
+from fieldwise.data.table import EncodedTable, array_names
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.layers import FieldEmbedding, FirstOrder
 from fieldwise.layers.candidates import Part, SharesContext, Split, first_order_candidates
@@ -103,12 +103,10 @@ class CatalogueScorer:
         part = self.split.candidates.layout
 
         def encoded() -> dict[str, np.ndarray]:
-            table = encoder.transform(items.items, part=part)
-            return {name: getattr(table, name) for name in ARRAYS}
+            return encoder.transform(items.items, part=part).arrays()
 
-        self.table = EncodedTable(
-            part, **items.arrays("encoded", ARRAYS, encoded, lambda: model.digest)
-        )
+        arrays = items.arrays("encoded", array_names(part), encoded, lambda: model.digest)
+        self.table = EncodedTable.of_arrays(part, arrays)
         # by embedding: its weights and their version, and the vectors made of them
         self._vectors: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = (
             WeakKeyDictionary()
@@ -366,8 +364,10 @@ def joined(split: Split, context: Batch, candidates: Batch, owner_N: Tensor | No
     else:
         context_ids = context.ids.index_select(0, owner_N)
         context_values = context.values.index_select(0, owner_N)
-    ids = _merged(split, ("id", "value"), context_ids, candidates.ids)
-    values = _merged(split, ("value",), context_values, candidates.values)
+    ids_of_field = [int(f.kind != "bag") for f in split.layout.fields]
+    numbers_of_field = [f.numbers for f in split.layout.fields]
+    ids = _merged(split, ids_of_field, context_ids, candidates.ids)
+    values = _merged(split, numbers_of_field, context_values, candidates.values)
     context_bags = split.context.num_bags
     candidate_bags = split.candidates.num_bags
     if not context_bags + candidate_bags:
@@ -470,10 +470,10 @@ def _holds_user(split: Split) -> bool:
     return all(f.role == "item" for f in split.candidates.layout.fields)
 
 
-def _merged(split: Split, kinds: tuple[str, ...], context: Tensor, candidates: Tensor) -> Tensor:
-    """Columns of both sides in the whole layout's order."""
-    positions = [*split.context.positions, *split.candidates.positions]
-    positions = [k for k in positions if split.layout.fields[k].kind in kinds]
+def _merged(split: Split, columns: Sequence[int], context: Tensor, candidates: Tensor) -> Tensor:
+    """Columns of both sides in the whole layout's order; `columns` says how many each field has."""
+    fields = [*split.context.positions, *split.candidates.positions]
+    positions = [k for k in fields for _ in range(columns[k])]
     columns_in_order = sorted(range(len(positions)), key=positions.__getitem__)
     order = torch.tensor(columns_in_order, dtype=torch.int64, device=context.device)
     return torch.cat([context, candidates], 1).index_select(1, order)

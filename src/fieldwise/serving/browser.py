@@ -202,7 +202,7 @@ def _usual_value(
     bundle: Bundle, field: Field, values: Sequence[str] | None
 ) -> str | float | list[str] | None:
     """The most frequent value of a field, or the median; an empty list for lists."""
-    if field.cell == "list":
+    if field.cell in ("list", "vector"):
         return []
     if values is not None:  # the most frequent first
         return values[0] if values else None

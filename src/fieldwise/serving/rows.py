@@ -26,9 +26,11 @@ from fieldwise.data.encode.portable import (
     cell_text,
     cell_texts,
     marks_of,
+    vector_numbers,
 )
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field
+from fieldwise.schema.fields import LONGEST_VECTOR
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 from fieldwise.schema.schema import first_field_by_column
 
@@ -46,6 +48,7 @@ CELL_TYPES: Mapping[str, Any] = {
     "category": pl.String,
     "number": pl.Float64,
     "list": pl.List(pl.String),
+    "vector": pl.List(pl.Float64),
 }
 """The type of a request's column."""
 NO_ITEMS = "this server has no items to recommend: start it with --log, --items or --index"
@@ -147,6 +150,8 @@ def _reader(field: Field, missing: Sequence[str]) -> Callable[[Any], Any]:
     """The function that reads a field's cells."""
     if field.cell == "number":
         return partial(_number, form=field.number_format, marks=marks_of(tuple(missing)))
+    if field.cell == "vector":
+        return _vector
     if field.cell != "list":
         return text_of
     newest = None if field.max_length is None else max(MAX_LIST_VALUES, field.max_length)
@@ -158,6 +163,18 @@ def _reader(field: Field, missing: Sequence[str]) -> Callable[[Any], Any]:
         return elements
 
     return texts
+
+
+def _vector(value: Any) -> list[float]:
+    """A vector's numbers; the errors are those of `text_of`."""
+    if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
+        raise TypeError("a list of numbers or null")
+    if len(value) > LONGEST_VECTOR:
+        raise ValueError(f"a list of at most {LONGEST_VECTOR:,} numbers")
+    try:
+        return vector_numbers(value)
+    except (ValueError, OverflowError):
+        raise ValueError("a list of finite numbers (of 32 bits) or null") from None
 
 
 def text_of(value: Any) -> str:
@@ -295,6 +312,8 @@ def _plain(column: pl.Series, first_row: int) -> pl.Series:
         return duration_seconds(column)
     if isinstance(dtype, (pl.List, pl.Array)):
         lists = column.cast(pl.List(dtype.inner))
+        if dtype.inner.is_float():
+            return lists.list.eval(pl.element().fill_nan(None))
         if _keeps_type(dtype.inner):
             return lists
         return _where(column.is_not_null(), as_list(lists, "|"))

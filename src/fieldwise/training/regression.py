@@ -364,9 +364,9 @@ class Regression:
 
 def check_solvable(layout: Layout, objective: Objective) -> None:
     """Check that LR can be solved exactly; else a ConfigError."""
-    if any(f.kind == "bag" and f.pooling == "max" for f in layout.fields):
+    if not layout.is_linear_in_rows:
         raise ConfigError(
-            "an exact regression has sums of weights, found a bag with pooling = 'max'"
+            "an exact regression has sums of weights, found a vector or a bag with pooling = 'max'"
         )
     if objective.more:
         raise ConfigError(f"an exact regression has one label, found {1 + len(objective.more)}")

@@ -26,6 +26,9 @@ from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field, Numeric
 from fieldwise.schema.number_format import MISSING_MARKS
 
+SHOWN_NUMBERS = 3
+"""Of a vector, in its text."""
+
 
 def as_text(column: pl.Series) -> pl.Series:
     """Values as text; null, NaN and empty text become null. Whole floats lose their `.0`; booleans are lower case.
@@ -150,6 +153,23 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
     return (
         cleaned.fill_null(pl.lit([], dtype=pl.List(pl.String))) if cleaned.null_count() else cleaned
     )
+
+
+def vector_texts(column: pl.Series) -> pl.Series:
+    """Vectors as short texts: their first numbers, and how many there are; a missing one is null.
+
+    >>> vector_texts(pl.Series([[0.25, 1.0, -3.5, 2.0], [0.5], None])).to_list()
+    ['[0.25, 1, -3.5, … 4 numbers]', '[0.5]', None]
+    """
+    texts: list[str | None] = []
+    for cell in column.to_list():
+        if not cell:
+            texts.append(None)
+            continue
+        first = [f"{number:.3g}" for number in cell[:SHOWN_NUMBERS]]
+        rest = [f"… {len(cell):,} numbers"] if len(cell) > SHOWN_NUMBERS else []
+        texts.append(f"[{', '.join([*first, *rest])}]")
+    return pl.Series(column.name, texts, dtype=pl.String)
 
 
 def stable_hash(texts: pl.Series, buckets: int) -> np.ndarray:

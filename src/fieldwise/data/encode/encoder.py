@@ -312,6 +312,7 @@ class Encoder:
         single_ids = []
         numbers = []
         bags = []
+        vectors = []
         for (f, _), cells in zip(fields, encoded, strict=True):
             layout = layouts[f.name]
             if cells.lengths is None:
@@ -321,12 +322,20 @@ class Encoder:
                 bags.append(Bags.of(ids_in_table, torch.from_numpy(cells.lengths)))
             if cells.numbers is not None:
                 numbers.append(cells.numbers)
+            if cells.vectors is not None:
+                vectors.append(cells.vectors)
 
         ids, values = _row_major(single_ids, numbers, rows)
         all_bags = _bags_row_by_row(bags, rows)
         targets = None if y is None else np.ascontiguousarray(y, dtype=np.float32)
         return EncodedTable(
-            part, ids, values, all_bags.ids.numpy(), all_bags.offsets.numpy(), targets
+            part,
+            ids,
+            values,
+            all_bags.ids.numpy(),
+            all_bags.offsets.numpy(),
+            targets,
+            vectors=tuple(vectors),
         )
 
     def unseen_in(self, table: EncodedTable) -> dict[str, float]:

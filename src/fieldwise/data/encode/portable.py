@@ -294,6 +294,16 @@ def cell_number(value: Any, form: str | None, marks: Marks) -> float:
     return math.nan if number in marks.numbers else number
 
 
+def vector_numbers(value: Any) -> list[float]:
+    """The numbers of a list; a TypeError or ValueError if it has others than finite ones."""
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        raise TypeError("a list of numbers is needed")
+    numbers = [float(number) for number in value]
+    if not all(abs(number) <= FLOAT32_MAX for number in numbers):
+        raise ValueError("a list of finite numbers is needed")
+    return numbers
+
+
 def bin_of(number: float, edges: Sequence[float], closed: str) -> int:
     """The bin of a number between increasing inner edges, each of which belongs to the bin above, or `right`: below."""
     return bisect_left(edges, number) if closed == "right" else bisect_right(edges, number)

@@ -38,8 +38,8 @@ from fieldwise.data.infer.written_numbers import (
     unread_numbers,
     written_numbers,
 )
-from fieldwise.data.read.vectors import MOST_POSITIONS, vector_length
-from fieldwise.schema import Bag, Categorical, Role, Sequence
+from fieldwise.schema import Bag, Categorical, Role, Sequence, Vector
+from fieldwise.schema.fields import LONGEST_VECTOR
 from fieldwise.schema.ids import kind_of_name
 
 _LEAST_SHARE_WITH_SEPARATOR = 0.2
@@ -59,7 +59,6 @@ _PROBED_TEXTS = 1_000
 _NEAR_UNIQUE = 0.9
 _NEAR_UNIQUE_VALUES = 1_000
 """The least number of different values of a column that counts as nearly unique."""
-_FEWER = "project it to fewer, for example by PCA, or write a column for each number"
 _LISTS = (
     "write them with a separator, as a|b|c, or keep the table as Parquet, where a list is a list"
 )
@@ -276,11 +275,12 @@ def _from_lists(column: ColumnProfile, role: Role, cell_type: pl.DataType) -> Gu
     name = column.name
     cells = column.cells
     if cell_type.is_float():
-        length = vector_length(cells)
-        if length is not None and length > MOST_POSITIONS:
-            most = f"at most {MOST_POSITIONS} can become fields: {_FEWER}"
-            return omitted(f"a vector of {length:,} numbers; {most}")
-        why = "its cells are lists of fractional numbers, which are neither categories nor of equal length"
+        lengths = cells.list.len().drop_nulls()
+        lengths = lengths.filter(lengths > 0)
+        if len(lengths) and lengths.n_unique() == 1 and lengths[0] <= LONGEST_VECTOR:
+            note = f"its cells are vectors of {lengths[0]:,} numbers"
+            return Guess(Vector(name, role=role), note)
+        why = f"its cells are lists of fractional numbers, which are no vectors of one length up to {LONGEST_VECTOR:,}"
         return Guess(None, why)
     if not cells.list.len().fill_null(0).sum():
         return Guess(None, "every cell is empty")

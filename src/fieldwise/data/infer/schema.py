@@ -13,7 +13,6 @@ from fieldwise.data.infer.displays import MANY_VALUES, displays
 from fieldwise.data.infer.entities import Entities, find_entities
 from fieldwise.data.infer.fields import FieldGuesser
 from fieldwise.data.infer.findings import THIS_COLUMN, Findings, Note
-from fieldwise.data.infer.guess import Guess
 from fieldwise.data.infer.inference import Inference
 from fieldwise.data.infer.label import LabelCandidate, guess_label
 from fieldwise.data.infer.label_choice import (
@@ -31,9 +30,8 @@ from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.read.row_numbers import renumbering_rows
 from fieldwise.data.read.table_sample import MOST_ROWS, Sample, sample_table
 from fieldwise.data.read.tables import TableLike, as_table
-from fieldwise.data.read.vectors import is_position, vector_length
 from fieldwise.errors import SchemaError
-from fieldwise.schema import Field, Label, Numeric, Schema
+from fieldwise.schema import Field, Label, Schema
 from fieldwise.schema.ids import (
     LABELS,
     SIDES,
@@ -303,27 +301,19 @@ def _may_be_unread_times(column: ColumnProfile) -> bool:
 def _find_fields(findings: Findings, guesser: FieldGuesser) -> None:
     """Add the field of every column without a note, or note why it has none."""
     columns = guesser.columns
-    role_reasons: dict[str, str] = {}
     for name, column in columns.items():
         if name in findings.notes:
             continue
-        vector = is_position(name, columns)
-        guess = _guess_field(guesser, column, vector)
+        guess = guesser.guess(column, role_of(name).role)
         if guess.doubt:
             findings.doubts[name] = guess.doubt
         if guess.field is None:
             findings.omit(name, guess.note)
             continue
 
-        first_position = f"{vector}[0]"
-        if first_position in findings.fields:  # the numbers of a vector have the same role
-            role = findings.fields[first_position].role
-            reason = role_reasons[first_position]
-        else:
-            role, reason, doubt = guesser.entities.role(column.cells, guess.field)
-            if doubt:
-                findings.doubts.setdefault(name, doubt)
-        role_reasons[name] = reason
+        role, reason, doubt = guesser.entities.role(column.cells, guess.field)
+        if doubt:
+            findings.doubts.setdefault(name, doubt)
         is_guessed_role = role == guess.field.role
         f = guess.field if is_guessed_role else replace(guess.field, role=role)
         findings.add_field(f, guess.note, reason)
@@ -499,14 +489,3 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
             if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
                 results[column.name] = _NEVER["split"]
     return results
-
-
-def _guess_field(guesser: FieldGuesser, column: ColumnProfile, vector: str | None) -> Guess:
-    """The field of a column, which may be one number of a vector."""
-    name = column.name
-    if vector is not None and column.dtype.is_float():
-        note = f"one number of the vector {vector!r}, whose scale is learned from the training rows"
-        return Guess(Numeric(name, role=role_of(vector).role), note)
-    if f"{name}[0]" in guesser.columns and vector_length(column.cells) is not None:
-        return Guess(None, "a vector, each number of which is a field below")
-    return guesser.guess(column, role_of(name).role)

@@ -13,12 +13,12 @@ import polars as pl
 from fieldwise.data.read.arrow_library import arrow_library
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.fixed_size_lists import as_lists
 from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.formats.table_files import TableFiles
 from fieldwise.data.read.mapped_rows import GATHERED_BYTES, MappedRows, RowsWriter, map_rows
 from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.read.text_types import TextTypes
-from fieldwise.data.read.vectors import VectorLengths, as_lists, position_columns
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.errors import MissingExtraError
 from fieldwise.storage.files import write_atomically
@@ -77,35 +77,23 @@ def open_files(
         assert folder is not None, "what is written needs a place"
         rows_folder = folder / "rows"
     if source.types is None:
-        return _open_typed_files(source, limits, folder, rows_folder, reports)
+        return _open_typed_files(source, limits, rows_folder, reports)
     return _open_text(source, source.types, limits, rows_folder, reports)
 
 
 def _open_typed_files(
     source: TableFiles,
     limits: ChunkLimits,
-    folder: Path | None,
     rows_folder: Path | None,
     reports: Reports,
 ) -> MappedRows:
-    """The table of files whose columns have types, with a column for each position of its vectors."""
-    lengths = VectorLengths()
+    """The table of files whose columns have types."""
     writer = RowsWriter(rows_folder, gather=_bytes_per_file(limits))
     for path, chunk in source.chunks(limits):
         reports.add(chunk.height)
         limits.check(chunk, path)
-        lengths.add(chunk)
         writer.add(as_lists(chunk))
-    table = writer.table()
-
-    positions = position_columns(table.frame.schema, lengths.common).values()
-    if not positions or folder is None or not table.files:
-        return MappedRows(frame=table.frame.with_columns(positions), files=table.files)
-    # They get files of their own, with a chunk for every chunk of the table.
-    positions_writer = RowsWriter(folder / "positions", gather=0)
-    for file in table.files:
-        positions_writer.add(map_rows([file.path]).select(positions))
-    return MappedRows(frame=table.frame.hstack(positions_writer.table().frame))
+    return writer.table()
 
 
 def _open_text(

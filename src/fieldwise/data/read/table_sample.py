@@ -9,10 +9,10 @@ import polars as pl
 
 from fieldwise.data.read.chunk_limits import ChunkLimits
 from fieldwise.data.read.file_listing import find_files
+from fieldwise.data.read.fixed_size_lists import as_lists
 from fieldwise.data.read.formats import table_files_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
-from fieldwise.data.read.vectors import with_positions
 from fieldwise.data.sampling import drawn_rows
 
 MOST_ROWS = 200_000
@@ -65,6 +65,4 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     frame = pl.concat(chunks)
     if source.types is not None:
         frame = source.types.typed(frame)
-    return Sample(
-        frame=with_positions(frame), rows=rows, kept=None if len(drawn) == rows else drawn
-    )
+    return Sample(frame=as_lists(frame), rows=rows, kept=None if len(drawn) == rows else drawn)

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import polars as pl
 
+from fieldwise.data.read.fixed_size_lists import as_lists
 from fieldwise.data.read.frames import frame_of
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.text_format import TextFormat
-from fieldwise.data.read.vectors import with_positions
 from fieldwise.storage.forks import computing
 
 TableLike = Annotated[Any, "as_table"]
@@ -33,8 +33,7 @@ def as_table(
     Cells of `text_columns` are never changed: `4.10` and `4.1` stay different, as in a Parquet file
     with the same text. An empty unquoted field is null. If the first rows have a space after every
     delimiter (`u1, i2, 3`), the spaces before names and cells are left out; quoted cells keep their
-    own. A pandas frame's index is dropped. For vectors (lists of equal length of 2 to 64 floats) a
-    column per position is added, `embedding[0]` and so on; fixed-size lists become lists.
+    own. A pandas frame's index is dropped. Fixed-size lists become lists.
 
     Args:
         data: a file (csv, tsv, tab, txt, jsonl, ndjson, libfm, libsvm, svm, each also with `.gz` or
@@ -69,4 +68,4 @@ def as_table(
             text_columns=tuple(text_columns),
         )
         return open_table(data, text)
-    return with_positions(frame_of(data))
+    return as_lists(frame_of(data))

@@ -19,6 +19,8 @@ export function fieldControl(field, change, items = null) {
       ? number(id, change)
       : field.cell === "list"
         ? several(id, field, change, items)
+        : field.cell === "vector"
+          ? numbers(id, change)
         : field.values
           ? choice(id, field.values, change)
           : text(id, change);
@@ -50,6 +52,15 @@ function text(id, change) {
   const input = make("input", { id, type: "text", placeholder: "not known", spellcheck: "false" });
   input.addEventListener("input", () => change(input.value === "" ? null : input.value));
   return { input, element: input, set: (value) => setText(input, value) };
+}
+
+function numbers(id, change) {
+  const input = make("input", { id, type: "text", placeholder: "numbers, not known", spellcheck: "false" });
+  input.addEventListener("input", () => {
+    const values = input.value.split(/[\s,]+/).filter(Boolean).map(Number);
+    change(values.length ? values : null);
+  });
+  return { input, element: input, set: (value) => setText(input, value ? value.join(", ") : value) };
 }
 
 function number(id, change) {

@@ -10,6 +10,7 @@ import polars as pl
 
 from fieldwise.data.encode.portable import Cell, CellEncoder
 from fieldwise.data.read.row_numbers import counting_from
+from fieldwise.data.vector_column import VectorColumn
 from fieldwise.errors import DataError
 from fieldwise.layout import FieldLayout
 from fieldwise.schema import Field
@@ -34,12 +35,14 @@ class Cells:
     """A field's encoded column: local row ids [N], int32, and numbers [N, K], float32, if its kind has K per cell.
 
     A bag has the ids of all cells, one cell after another, and the number of ids of each cell, at
-    least 1, as lengths [N], int64; an empty cell has the single id `missing`.
+    least 1, as lengths [N], int64; an empty cell has the single id `missing`. Vectors are rows of
+    a matrix, which is kept once.
     """
 
     ids: np.ndarray
     numbers: np.ndarray | None = None
     lengths: np.ndarray | None = None
+    vectors: VectorColumn | None = None
 
 
 class Counted(NamedTuple):
