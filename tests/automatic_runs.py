@@ -3,7 +3,7 @@
 from fieldwise import Recipe
 from fieldwise.automatic import schedule
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trial import TITLES
+from fieldwise.automatic.trial import TITLES, TREES
 
 
 def shorten(patch, most=2):
@@ -16,5 +16,6 @@ def shorten(patch, most=2):
 
     for name in set(TITLES) - {"lr", "fm"}:
         patch.delitem(TITLES, name)
+    patch.delitem(TREES, "catboost")
     patch.setattr(AutoTask, "recipe", recipe)
     patch.setattr(schedule, "MAX_TRIALS", most)

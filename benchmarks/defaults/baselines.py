@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from fieldwise.automatic.trees import features
+from benchmarks.tree_columns import features
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.table import EncodedTable
 from fieldwise.evaluation import logloss_from_logits

@@ -1,7 +1,7 @@
 """LightGBM on a recipe's rows, the standard baseline for tabular data.
 
-It uses the same training, validation and test rows as the recipe, and the same fields, in the form
-in which `auto` gives them to LightGBM. Settings are chosen from `CHOICES` by validation AUC of the
+It uses the same training, validation and test rows as the recipe, and the same fields
+(`benchmarks.tree_columns`). Settings are chosen from `CHOICES` by validation AUC of the
 first seed, on at most `CHOICE_ROWS` training rows sampled at random; the number of trees by early
 stopping on validation AUC, for every seed. Test rows are scored once.
 """
@@ -16,7 +16,7 @@ import lightgbm
 import numpy as np
 import torch
 
-from fieldwise.automatic.trees import features, left_out
+from benchmarks.tree_columns import features, left_out
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics

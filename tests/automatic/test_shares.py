@@ -35,7 +35,9 @@ class Run:
     def fit(self, title, recipe, problem, allowed):
         taken = min(self.seconds[recipe], allowed)
         self.allowed[recipe], self.now = allowed, self.now + taken
-        result = SimpleNamespace(seconds=taken, best=SimpleNamespace(epoch=1), epochs=1)
+        result = SimpleNamespace(
+            seconds=taken, best=SimpleNamespace(epoch=1), epochs=1, unit="epoch"
+        )
         value = 1.0 - 0.1 * len(self.allowed)  # each model is better than those before it
         trained = SimpleNamespace(history=result)
         return Trial(

@@ -11,23 +11,23 @@ from fieldwise.automatic import trial
 from fieldwise.automatic.run import run_auto
 from fieldwise.automatic.settings import AutoSettings
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trial import TITLES, Trial, Trials
+from fieldwise.automatic.trial import TITLES, TREES, Trial, Trials
 
 MINUTES = 30.0
 
 
 @pytest.mark.parametrize(
-    ("title", "epochs", "stopped", "words"),
+    ("title", "unit", "epochs", "stopped", "words"),
     [
-        ("LR", 15, "converged", "solved exactly with 15 priors"),
-        ("LR", 1, "converged", "solved exactly with 1 prior"),
-        ("FM", 1, "epochs", "1 epoch (all epochs completed)"),
-        ("FM", 3, "time", "3 epochs (time limit reached)"),
-        ("LightGBM", 1, "time", "1 tree (time limit reached)"),
+        ("LR", "epoch", 15, "converged", "solved exactly with 15 priors"),
+        ("LR", "epoch", 1, "converged", "solved exactly with 1 prior"),
+        ("FM", "epoch", 1, "epochs", "1 epoch (all epochs completed)"),
+        ("FM", "epoch", 3, "time", "3 epochs (time limit reached)"),
+        ("LightGBM", "tree", 1, "time", "1 tree (time limit reached)"),
     ],
 )
 def test_a_trial_is_said_with_its_length_and_its_seconds(
-    title, epochs, stopped, words, monkeypatch
+    title, unit, epochs, stopped, words, monkeypatch
 ):
     monkeypatch.setattr(trial, "constant", lambda _: None)
     said: list[str] = []
@@ -40,6 +40,7 @@ def test_a_trial_is_said_with_its_length_and_its_seconds(
         seconds=4.0,
         epochs=epochs,
         stopped=stopped,
+        trained=SimpleNamespace(history=SimpleNamespace(unit=unit)),
     )
     tried.add(one, allowed=3.9)
     expected = f"{title}: validation logloss 0.2500, {words}, 4.0 s with scoring (its training may take 3.9 s)"
@@ -49,6 +50,7 @@ def test_a_trial_is_said_with_its_length_and_its_seconds(
 def test_a_search_of_one_trial_and_an_exact_model_trained_again(log, monkeypatch):
     shorten(monkeypatch, most=1)
     monkeypatch.delitem(TITLES, "fm")
+    monkeypatch.delitem(TREES, "lightgbm")
 
     def recipe_without_training_settings(task, model, name):
         return Recipe.from_dict({**task.settings, "model": model}, name)

@@ -25,7 +25,7 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Task
 
-BASELINES = (CONSTANT, TITLES["lr"], TREES)
+BASELINES = (CONSTANT, TITLES["lr"], TREES["lightgbm"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,13 +200,9 @@ class AutoResult:
         """Why the model was chosen."""
         line = self.judged
         metric = shown_name(self.metric)
-        networks = [
-            other
-            for other in self.lines
-            if other.model not in (CONSTANT, TREES) and not other.all_rows
-        ]
-        lowest = min(networks, key=lambda network: network.valid)
-        why = f"has the best {metric} of the networks on validation rows ({line.valid:.4f})"
+        models = [other for other in self.lines if other.model != CONSTANT and not other.all_rows]
+        lowest = min(models, key=lambda model: model.valid)
+        why = f"has the best {metric} on validation rows ({line.valid:.4f})"
         if lowest is not line:
             why = (
                 f"was chosen on validation rows ({metric} {line.valid:.4f}): {lowest.model} has {lowest.valid:.4f} "
@@ -215,35 +211,33 @@ class AutoResult:
         return f"{line.model} {why}; the {self.test_rows:,} test rows were evaluated once, after this choice"
 
     def _doubt_sentences(self) -> list[str]:
-        """Warnings that the model learned nothing, less than LightGBM, or could learn more."""
+        """Warnings that the model learned nothing, or could learn more."""
         line = self.judged
         metric = shown_name(self.metric)
         sentences = []
         guess = self.line(CONSTANT)
         if line.model not in self.learned and guess is not None:
-            trees_learned = TREES in self.learned
-            but_trees = f", but {TREES} is" if trees_learned else ""
             remedy = "use more rows or other columns, or check whether the data changes over time"
-            if self.late or line.stopped == "time" or trees_learned:
+            if self.late or line.stopped == "time":
                 remedy = "give more minutes"
             sentences.append(
                 f"CHECK {line.model}: NOTHING WAS LEARNED, on validation rows it is not significantly better than a "
-                f"constant ({metric} {line.valid:.4f}, not {guess.valid:.4f}){but_trees}: {remedy}"
-            )
-        trees = self.line(TREES)
-        if trees is not None and trees.valid < line.valid:
-            sentences.append(
-                f"on validation rows {TREES} was better ({metric} {trees.valid:.4f}, not {line.valid:.4f}), but "
-                "a bundle can only hold a fieldwise model"
+                f"constant ({metric} {line.valid:.4f}, not {guess.valid:.4f}): {remedy}"
             )
         if line.stopped == "time":
             sentences.append(
                 f"the time for {line.model} ended its training: more minutes may improve it"
             )
         if line.stopped == "epochs":
-            all_epochs = "its only epoch" if line.epochs == 1 else f"all its {line.epochs} epochs"
+            title, _, _ = line.model.partition(",")
+            unit, setting = ("epoch", "training.epochs")
+            if title in TREES.values():
+                unit, setting = ("tree", "model.max_trees")
+            all_of_them = (
+                f"its only {unit}" if line.epochs == 1 else f"all its {line.epochs} {unit}s"
+            )
             sentences.append(
-                f"{line.model} ended after {all_epochs}, and more may improve it: raise training.epochs in the recipe"
+                f"{line.model} ended after {all_of_them}, and more may improve it: raise {setting} in the recipe"
             )
         return sentences
 

@@ -75,8 +75,8 @@ def auto(
 
     The schema is inferred and the training rows are audited: columns that are constant, id-like or
     label-like are left out. Rows are split by time if there is a time column, else at random (80,
-    10 and 10 %). LR, FM, LightGBM, AFM, AutoInt+, FinalMLP and, with user and item fields, DSSM and
-    IntTower are trained with their defaults, then a short search changes the settings of the two
+    10 and 10 %). LR, FM, LightGBM, CatBoost, AFM, AutoInt+, FinalMLP and, with user and item fields, DSSM
+    and IntTower are trained with their defaults, then a short search changes the settings of the two
     best. All choices are made on validation rows; the test rows are evaluated once, at the end.
 
     Args:

@@ -1,4 +1,4 @@
-"""Training within the time budget: all models and LightGBM with defaults, then a search around the best."""
+"""Training within the time budget: all models with defaults, then a search around the best."""
 
 import contextlib
 import dataclasses
@@ -17,26 +17,25 @@ from fieldwise.automatic.budget import (
 )
 from fieldwise.automatic.settings import Note
 from fieldwise.automatic.task import AutoTask
-from fieldwise.automatic.trees import MAX_BAG_VALUES, fit_trees, left_out
 from fieldwise.automatic.trial import (
     ALL_ROWS,
     TITLES,
     TREES,
     Trial,
     Trials,
-    evaluated_trial,
     fit_trial,
     gains,
     network_scores,
     seconds_on_all,
 )
 from fieldwise.display import counted
-from fieldwise.errors import FieldwiseError, MissingExtraError
+from fieldwise.errors import FieldwiseError
 from fieldwise.runs.climb import Climb
 from fieldwise.runs.pipeline import fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.setting_paths import with_values
 from fieldwise.training.history import STOPPED
+from fieldwise.training.tree_run import tree_cautions
 
 TOWERS = ("dssm", "inttower")
 DEFAULTS_SHARE = 0.6
@@ -44,7 +43,7 @@ DEFAULTS_SHARE = 0.6
 LR_SHARE = 0.15
 """The maximum of the training time for LR."""
 TREES_SHARE = 0.25
-"""The maximum of the time of models with default settings for LightGBM."""
+"""The maximum of the time of models with default settings for each model of trees."""
 LEAST_REFIT_SHARE = 0.7
 """Of the estimated time for a second training, because the estimate is generous: with less it does not begin."""
 MAX_TRIALS = 40
@@ -75,7 +74,7 @@ def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
     if len(task.schema.fields) < 2:
         names = ["lr"]  # the others need pairs of fields
 
-    recipes = {}
+    recipes = {name: task.recipe({"name": name}, f"{stem}/{name}").on("cpu") for name in TREES}
     for name in names:
         model: dict[str, Any] = {"name": name}
         if name == "inttower" and task.schema.label.task == "regression":
@@ -85,7 +84,7 @@ def recipes_for(task: AutoTask, stem: str) -> dict[str, Recipe]:
 
 
 def train_defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
-    """Train LR, LightGBM and then the other models with default settings, the cheapest first."""
+    """Train LR, trees and then the other models with default settings, the cheapest first."""
     seconds = max(tried.left * LR_SHARE, 1.0)
     tried.note(
         f"{max(tried.left, 0):.0f} s for training: LR may take {seconds:.0f} s, and {1 - DEFAULTS_SHARE:.0%} of the "
@@ -97,7 +96,10 @@ def train_defaults(tried: Trials, recipes: dict[str, Recipe]) -> None:
         return
 
     seconds_for_search = tried.left * (1 - DEFAULTS_SHARE)
-    train_trees(tried, max((tried.left - seconds_for_search) * TREES_SHARE, 1.0))
+    seconds = max((tried.left - seconds_for_search) * TREES_SHARE, 1.0)
+    for name in TREES:
+        if name in recipes and not tried.interrupted:
+            train_trees(tried, TREES[name], recipes.pop(name), seconds)
     costs = _epoch_costs(tried, recipes)
     _train_cheapest_first(tried, recipes, costs, seconds_for_search)
     for name, cost in costs.items():
@@ -174,31 +176,17 @@ def _still_kept(tried: Trials, seconds_for_search: float) -> float:
     return still_kept
 
 
-def train_trees(tried: Trials, seconds: float) -> None:
-    """Train LightGBM, if it is installed."""
-    task = tried.task
-    prepared = task.prepared
-    seed = task.settings["seed"]
+def train_trees(tried: Trials, title: str, recipe: Recipe, seconds: float) -> None:
+    """Train a model of trees, if its library is installed and there are fields that it reads."""
     try:
-        trees = fit_trees(prepared.train, prepared.valid, task.schema, seed=seed, seconds=seconds)
-    except MissingExtraError as e:
-        tried.skip(TREES, str(e))
+        trial = fit_trial(title, recipe, tried.task, Deadline(seconds))
+    except FieldwiseError as e:
+        tried.skip(title, str(e))
         return
-    trial = evaluated_trial(
-        TREES,
-        partial(trees.score, schema=task.schema),
-        task,
-        seconds=trees.seconds,
-        epochs=trees.trees,
-        stopped=trees.stopped,
-        parameters=trees.leaves,
-    )
     tried.add(trial, seconds)
-    omitted = left_out(prepared.train)
-    if omitted:
-        tried.note(
-            f"{TREES} does not read {', '.join(omitted)}: a history, or a bag with more than {MAX_BAG_VALUES} values"
-        )
+    layout = tried.task.prepared.encoder.layout
+    for sentence in tree_cautions(recipe.model, recipe.training, layout):
+        tried.note(sentence)
 
 
 def seconds_of(recipe: Recipe, task: AutoTask) -> float:
@@ -258,8 +246,11 @@ def _trial(
 ) -> Trial | None:
     """A trial of a recipe with other values; None if it fell behind, or if its settings contradict each other."""
     seconds = min(seconds_left, to_beat.seconds * MAX_SECONDS_FACTOR + 1)
-    evaluations = to_beat.network.history.evaluations
-    deadline = TrialDeadline(seconds, evaluations, tried.task.metric)
+    deadline = Deadline(seconds)
+    # smaller trees, or a lower rate, take more trees to the same loss: they have not fallen behind
+    if to_beat.title not in TREES.values():
+        evaluations = to_beat.network.history.evaluations
+        deadline = TrialDeadline(seconds, evaluations, tried.task.metric)
     with contextlib.suppress(PrunedTrial, FieldwiseError):
         return fit_trial(to_beat.title, with_values(recipe, values), tried.task, deadline)
     return None
@@ -309,7 +300,7 @@ def train_again(tried: Trials) -> Trial | None:
         seconds=chosen.seconds + again.refit.seconds,
         parameters=again.parameters,
     )
-    length = counted(again.refit.best.epoch, "epoch")
+    length = counted(again.refit.best.epoch, again.refit.unit)
     if stopped == "converged":
         length = "solved exactly"
     tried.note(

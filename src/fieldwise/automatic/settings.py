@@ -20,7 +20,7 @@ class AutoSettings:
     Args:
         split: how the rows are split. Default: by time if the table has a time column, else at
             random.
-        device: where networks are trained and score; LightGBM stays on the CPU.
+        device: where networks are trained and score; trees stay on the CPU.
         began: start of the time budget, by `time.perf_counter()`. Default: the time of the call.
 
     Errors:

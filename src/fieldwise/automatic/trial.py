@@ -24,10 +24,16 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.training.callbacks import Callback
 from fieldwise.training.history import STOPPED
 
+
+def _title(name: str) -> str:
+    return str(getattr(MODELS[name], "title", MODELS[name].__name__))
+
+
 _NETWORKS = ("lr", "fm", "afm", "autoint+", "finalmlp", "dssm", "inttower")
-TITLES = {name: str(getattr(MODELS[name], "title", MODELS[name].__name__)) for name in _NETWORKS}
+TITLES = {name: _title(name) for name in _NETWORKS}
 """The title of each network on the leaderboard, the simplest first."""
-TREES = "LightGBM"
+TREES = {name: _title(name) for name in ("lightgbm", "catboost")}
+"""The title of each model of trees."""
 CONSTANT = "constant"
 ALL_ROWS = "all rows"
 """The end of the title of a trial trained on training and validation rows."""
@@ -52,11 +58,11 @@ class Trial:
         valid: scores of the validation rows [N], each calibrated by a fit on other rows, if at all.
         value: logloss or RMSE of these scores.
         calibration: of its logits, if that improves rows that it was not fitted on.
-        trained: the trained network; None for baselines, which cannot be bundles.
+        trained: the trained model; None for the constant, which cannot be a bundle.
         seconds: duration of its training with scoring.
-        epochs: for LightGBM, the number of trees.
+        epochs: of trees, their number.
         stopped: why its training ended.
-        parameters: their number; for LightGBM, of leaves.
+        parameters: their number; of trees, that of their leaves.
         changes: settings that the search changed, by dotted path.
     """
 
@@ -79,9 +85,14 @@ class Trial:
 
     @property
     def network(self) -> TrainingResult:
-        """The trained network of a trial that is no baseline."""
-        assert self.trained is not None, "baselines have no network"
+        """The trained model of a trial that is not the constant."""
+        assert self.trained is not None, "the constant is not trained"
         return self.trained
+
+    @property
+    def unit(self) -> str:
+        """What its epochs are called."""
+        return "epoch" if self.trained is None else self.trained.history.unit
 
     @property
     def on_all_rows(self) -> bool:
@@ -225,10 +236,11 @@ class Trials:
 
     @property
     def chosen(self) -> Trial:
-        """The simplest network, in the order of `TITLES`, that is not significantly worse than the best one.
+        """The simplest model that is not significantly worse than the best one, in the order of `TITLES`, then `TREES`.
 
-        If the best one is better than the constant, so must the simplest be. The order is fixed, so
-        that the choice does not depend on how long each training took.
+        Trees come last, since networks have towers, exports and warm starts besides. If the best
+        one is better than the constant, so must the simplest be. The order is fixed, so that the
+        choice does not depend on how long each training took.
         """
         networks = self.networks
         best = networks[0]
@@ -237,7 +249,7 @@ class Trials:
         ]
         if self.learned(best):
             candidates = [trial for trial in candidates if self.learned(trial)]
-        simplest_first = list(TITLES.values())
+        simplest_first = [*TITLES.values(), *TREES.values()]
 
         def complexity(trial: Trial) -> tuple[int, float]:
             title, _, _ = trial.title.partition(",")
@@ -277,5 +289,4 @@ def _training_words(trial: Trial) -> str:
     """How long a trial was trained, and why it ended: `3 epochs (time limit reached)`."""
     if trial.stopped == "converged":
         return f"solved exactly with {counted(trial.epochs, 'prior')}"
-    unit = "tree" if trial.title == TREES else "epoch"
-    return f"{counted(trial.epochs, unit)} ({STOPPED.get(trial.stopped, trial.stopped)})"
+    return f"{counted(trial.epochs, trial.unit)} ({STOPPED.get(trial.stopped, trial.stopped)})"

@@ -29,7 +29,8 @@ TESTED_TORCH = "2.13."
 EXTRAS = {  # their purposes and packages
     "pandas": ("pandas frames and pyarrow tables", "pandas pyarrow"),
     "large": ("tables larger than memory, .zst files", "pyarrow"),
-    "lightgbm": ("auto: LightGBM as a baseline", "lightgbm"),
+    "lightgbm": ("the model lightgbm, which auto tries", "lightgbm"),
+    "catboost": ("the model catboost, which auto tries", "catboost"),
     "tensorboard": ("train, compare, tune: --tracker tensorboard", "tensorboard"),
     "mlflow": ("train, compare, tune: --tracker mlflow", "mlflow-skinny"),
     "wandb": ("train, compare, tune: --tracker wandb", "wandb"),

@@ -123,10 +123,10 @@ def _train_in_main_process(
         folder, save_error = saving.save_or_keep(save, folder, "The trained bundle")
         is_interrupted = trained.history.stopped == "interrupted"
         if is_interrupted:
-            best = f"the best model so far (after epoch {trained.history.best.epoch:.4g})"
+            best = f"the best model so far (after {trained.history.unit} {trained.history.best.epoch:.4g})"
             remedy = "; the same command resumes it" if checkpoints.exists() else ""
             show.say(
-                f"interrupted in epoch {trained.history.epochs}: {best} is in {folder}{remedy}"
+                f"interrupted in {trained.history.unit} {trained.history.epochs}: {best} is in {folder}{remedy}"
             )
         elif save_error is None:
             checkpoints.remove()
@@ -225,7 +225,7 @@ def _show_run(trained: "TrainingResult", folder: Path, seconds_preparing: int) -
 
     is_exact = trained.history.stopped == "converged"
     if trained.refit is not None:
-        how = f"trained again for {show.counted(trained.refit.best.epoch, 'epoch')}"
+        how = f"trained again for {show.counted(trained.refit.best.epoch, trained.refit.unit)}"
         if is_exact:
             how = "solved again"
         out.print(
@@ -256,7 +256,7 @@ def _training_length(trained: "TrainingResult") -> str:
     if history.stopped == "converged":
         length = f"solved exactly with {show.counted(history.epochs, 'prior')}"
     else:
-        length = f"best after epoch {history.best.epoch:.4g} of {history.epochs} "
+        length = f"best after {history.unit} {history.best.epoch:.4g} of {history.epochs} "
         length += f"({STOPPED[history.stopped]})"
     if history.seconds_per_epoch:
         length += f", {history.seconds_per_epoch:.1f} s per epoch"

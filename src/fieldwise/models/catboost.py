@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 import torch
 
 from fieldwise.errors import MissingExtraError
@@ -102,6 +101,8 @@ class CatBoostNetwork(TreesNetwork):
     def _pool(
         self, x: np.ndarray, y: np.ndarray | None = None, weight: np.ndarray | None = None
     ) -> Any:
+        import polars as pl  # models load without it
+
         columns: dict[str, np.ndarray] = {}
         for number in range(x.shape[1]):
             column = np.ascontiguousarray(x[:, number])

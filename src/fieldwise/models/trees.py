@@ -7,19 +7,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fieldwise.config import Settings
-from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, FieldwiseError, first_line
 from fieldwise.layers.embedding import Assembled
 from fieldwise.layout import Batch, FieldLayout, Layout, check_batch
 from fieldwise.models.settings import Positive, Size, check_annotated
 from fieldwise.schema.label import Task
+
+if TYPE_CHECKING:
+    from fieldwise.data.table import EncodedTable  # which loads Polars
 
 MAX_BAG_VALUES = 256
 """A bag has a column per value; one with more values is not read, and no history is."""
@@ -40,8 +42,9 @@ class Watch(Protocol):
 class TreeFeatures:
     """The columns that trees read of encoded rows.
 
-    A number is as its encoder scales it, a bin its rank, a category its row within the field, and a
-    bag a column per value of its vocabulary, which counts it. Missing and unknown values are NaN.
+    A number is as its encoder scales it, a vector a column per number, a bin its rank, a category
+    its row within the field, and a bag a column per value of its vocabulary, which counts it.
+    Missing and unknown values are NaN.
 
     Attributes:
         fields: the field of each column [C].
@@ -59,7 +62,8 @@ class TreeFeatures:
                 continue
             if field.kind == "id" and not field.ordered:
                 self.categories.append(len(fields))
-            fields += [position] * (field.rows if field.kind == "bag" else 1)
+            columns = field.rows if field.kind == "bag" else max(1, field.numbers)
+            fields += [position] * columns
         self.fields = np.array(fields, dtype=np.int64)
 
     @property
@@ -79,7 +83,7 @@ class TreeFeatures:
         self._fill(x_BC, batch)
         return x_BC
 
-    def of_table(self, table: EncodedTable) -> np.ndarray:
+    def of_table(self, table: "EncodedTable") -> np.ndarray:
         """The columns of all rows of a table [N, C], float32."""
         x_NC = np.empty((len(table), len(self.fields)), np.float32)
         for start in range(0, len(table), ROWS_AT_ONCE):
@@ -106,13 +110,14 @@ class TreeFeatures:
             local = self._local_rows[ids[:, single]]
             single += 1
             absent_rows = 2 if field.unknown else 1  # that of missing values, and of unknown ones
-            if field.kind == "value":
-                x_BC[:, column] = values[:, number]
-                number += 1
+            end = column + max(1, field.numbers)
+            if field.numbers:
+                x_BC[:, column:end] = values[:, number : number + field.numbers]
+                number += field.numbers
             else:
                 x_BC[:, column] = local
-            x_BC[local < absent_rows, column] = np.nan
-            column += 1
+            x_BC[local < absent_rows, column:end] = np.nan
+            column = end
 
     def _counts(self, batch: Batch, field: FieldLayout, bag: int) -> np.ndarray:
         """How often each value of a field is in the bag of each row [B, rows of the field]."""

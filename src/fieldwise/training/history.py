@@ -58,6 +58,7 @@ class History:
             without a change.
         lr: the training of that LR, if it was trained by steps (`l2_of_lr`).
         rows: number of training rows.
+        unit: what an epoch is called: of trees, each is one.
     """
 
     epochs: int
@@ -71,6 +72,7 @@ class History:
     network_share: float | None = None
     lr: "History | None" = None
     rows: int = 0
+    unit: str = "epoch"
 
     def to_pandas(self) -> Any:
         """The evaluations as a pandas frame: epoch, learning_rate, seconds, train_loss, valid_METRIC, kept."""
@@ -130,7 +132,7 @@ class History:
 
     def _notes(self, num_hidden: int) -> list[str]:
         """What a table of the evaluations says below them."""
-        ending = f"stopped by {self.stopped} after {counted(self.epochs, 'epoch')}"
+        ending = f"stopped by {self.stopped} after {counted(self.epochs, self.unit)}"
         if self.stopped == "converged":
             ending = f"solved exactly with {counted(self.epochs, 'prior')}"
         notes = [f"{ending}, {self.seconds:.1f} s"]

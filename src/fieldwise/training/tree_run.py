@@ -29,6 +29,7 @@ from fieldwise.training.objective import Objective
 from fieldwise.training.schedule import EarlyStopping, Replay
 from fieldwise.training.settings import TrainingSettings
 
+UNIT = "tree"
 READ_SETTINGS = {"monitor", "refit", "device", "checkpoint_minutes"}
 """Settings of a training that trees read; there are no checkpoints to write every so many minutes."""
 
@@ -135,7 +136,7 @@ class TreeRun:
             monitor=self.schedule.monitor,
             refit=not self.schedule.evaluates,
             settings=all_settings,
-            unit="tree",
+            unit=UNIT,
         )
         return watched(self.callbacks, start, self._history)
 
@@ -210,6 +211,7 @@ class TreeRun:
             monitor=self.schedule.monitor,
             stopped=self.stopped,
             rows=len(self.train),
+            unit=UNIT,
         )
 
     def _rows(self, table: EncodedTable) -> TreeRows:

@@ -1,24 +1,20 @@
-"""LightGBM reads the fields as they are meant, stops by validation rows, and its absence is a sentence."""
-
-import sys
+"""Benchmarks give LightGBM the fields as they are meant."""
 
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.tree_columns import features, left_out
 from chunks_lab import prepare
-from sklearn.metrics import roc_auc_score
 
 from fieldwise import (
     Bag,
     Categorical,
     Label,
-    MissingExtraError,
     Numeric,
     RandomSplit,
     Schema,
     Sequence,
 )
-from fieldwise.automatic.trees import features, fit_trees, left_out
 
 FIELDS = (
     Categorical("a"),
@@ -73,38 +69,3 @@ def test_features_are_codes_numbers_and_a_column_a_tag(prepared, schema):
         frame["tags"].explode().value_counts()["count"].to_list()
     )
     assert left_out(prepared.train) == ["past"]
-
-
-def test_trees_learn_and_stop_at_the_best_of_the_validation_rows(prepared, schema):
-    trees = fit_trees(prepared.train, prepared.valid, schema, seed=0)
-    assert trees.stopped == "patience"
-    assert roc_auc_score(prepared.test.main, trees.score(prepared.test, schema)) > 0.8
-    x, y = features(prepared.valid, schema)[0], prepared.valid.main
-
-    def loss(count):
-        z = trees.booster.predict(x, raw_score=True, num_iteration=count)
-        return float(np.logaddexp(0, np.where(y > 0.5, -z, z)).mean())
-
-    losses = [loss(count) for count in range(1, trees.trees + 10)]
-    assert int(np.argmin(losses)) + 1 == trees.trees
-
-
-def test_the_same_seed_gives_the_same_trees(prepared, schema):
-    scores = [
-        fit_trees(prepared.train, prepared.valid, schema, seed=3).score(prepared.test, schema)
-        for _ in range(2)
-    ]
-    np.testing.assert_array_equal(*scores)
-
-
-def test_without_time_there_is_one_tree(prepared, schema):
-    trees = fit_trees(prepared.train, prepared.valid, schema, seed=0, seconds=0)
-    assert (trees.stopped, trees.trees) == ("time", 1)
-
-
-def test_an_absent_package_is_one_sentence(monkeypatch, prepared, schema):
-    monkeypatch.setitem(sys.modules, "lightgbm", None)
-    with pytest.raises(
-        MissingExtraError, match=r"trees need LightGBM: pip install 'fieldwise\[lightgbm\]'"
-    ):
-        fit_trees(prepared.train, prepared.valid, schema, seed=0)
