@@ -30,6 +30,7 @@ from fieldwise import (
     Schema,
     Sequence,
     TrainingSettings,
+    Vector,
 )
 from fieldwise.layout import FieldLayout, Layout
 from fieldwise.models import parameter_count
@@ -363,3 +364,26 @@ def test_settings_of_steps_are_said_not_to_be_read():
     )
     with pytest.warns(UserWarning, match=r"does not read training.batch_size, training.epochs: "):
         model.fit(table())
+
+
+def test_a_vector_is_a_column_per_number_between_other_numbers():
+    rows = table(300)
+    vectors = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    rows = rows.with_columns(pl.Series("v", vectors, dtype=pl.Array(pl.Float32, 3)))
+    other = Numeric("binned", transform="none", role="item")
+    fields = (Numeric("x", transform="none"), Vector("v"), Categorical("item"), other)
+    bundle = (
+        Recommender(Schema(fields=fields, label=Label("y")), LightGBM(max_trees=3))
+        .fit(rows)
+        .bundle_
+    )
+    features = bundle.network.features
+    assert features.fields.tolist() == [0, 1, 1, 1, 2, 3]
+    assert features.categories == [4]
+    x = features.of_table(bundle.encoder.transform(rows))
+    np.testing.assert_allclose(x[:, 1:4], vectors, rtol=1e-6)
+    np.testing.assert_allclose(x[:, 5], rows["binned"].to_numpy(), rtol=1e-6)
+    contributions, base = bundle.network.contributions(
+        bundle.encoder.transform(rows).batch(slice(None))[0]
+    )
+    np.testing.assert_allclose(contributions.sum(1) + base, bundle.score(rows), atol=1e-9)
