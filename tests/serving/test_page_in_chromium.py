@@ -391,6 +391,36 @@ def test_a_history_filters_and_how_many(visit, places):
 
 
 @SLOW
+def test_limits_and_pinned_items(visit, places):
+    address = places["afm"]
+    page = visit(f"{address}/?user=u3")
+    page.wait_for_selector(ROW)
+    choose(page, "Pinned first", "title 29")
+    body = asked_of(address, "u3") | {"pinned": {"1": "i29"}}
+    check(page, recommended(address, **body))
+    page.get_by_label("At most of one genres").fill("2")
+    settle(page)
+    body |= {"limits": {"genres": 2}}
+    found = recommended(address, **body)
+    check(page, found)
+    answer = httpx.post(f"{address}/v1/recommend", json=body, timeout=120).json()
+    assert page.locator("#rules li").all_inner_texts() == answer["changed"]
+    moved = [item["by_score"] for place, item in enumerate(found) if item["by_score"] != place + 1]
+    words = [text for text in page.locator(f"{ROW} .by-score").all_inner_texts() if text]
+    assert words == [f"by score at {place}" for place in moved]
+    query = parse_qs(urlsplit(page.url).query)
+    assert (query["limits"], query["pinned"]) == (['{"genres":2}'], ['{"1":"i29"}'])
+    again = visit(page.url)
+    again.wait_for_selector(ROW)
+    check(again, found)
+    again.get_by_role("button", name="Remove Title 29").click()
+    again.get_by_label("At most of one genres").fill("")
+    settle(again)
+    check(again, recommended(address, **asked_of(address, "u3")))
+    assert again.locator("#rules li").count() == 0
+
+
+@SLOW
 def test_stale_answers_are_dropped(visit, places):
     """An answer that comes late does not replace the one to a later question."""
     address = places["afm"]

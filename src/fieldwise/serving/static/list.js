@@ -53,6 +53,7 @@ export function recommendationList(place, about, style, { open, closed }) {
     const panel = make("div", { id: newId("why"), class: "why", hidden: true });
     const parts = {
       rank: make("span", { class: "rank" }),
+      byScore: make("span", { class: "meta by-score" }),
       score: make("span", { class: "number" }),
       fill: make("span", { class: "fill" }),
       was: make("span", { class: "was", hidden: true }),
@@ -64,7 +65,7 @@ export function recommendationList(place, about, style, { open, closed }) {
       "button",
       { type: "button", class: "row", "aria-expanded": "false", "aria-controls": panel.id },
       parts.rank,
-      make("span", { class: "name" }, make("span", { class: "title", text: title }), make("span", { class: "meta", text: itemDetails(item, about) })),
+      make("span", { class: "name" }, make("span", { class: "title", text: title }), make("span", { class: "meta", text: itemDetails(item, about) }), parts.byScore),
       make("span", { class: "score" }, parts.score, make("span", { class: "bar" }, parts.fill, parts.was)),
       make("span", { class: "moved" }, parts.delta, parts.places),
       make("span", { class: "sign", "aria-hidden": "true" }),
@@ -95,7 +96,7 @@ export function recommendationList(place, about, style, { open, closed }) {
     const fresh = scored.map(({ item, score }, number) => {
       const one = rows.get(item.id) ?? row(item);
       rows.set(item.id, one);
-      fill(one, item.id, number + 1, score, before, (x) => `${100 * Math.min(1, Math.max(0, style.share(x, low, high)))}%`);
+      fill(one, item.by_score, item.id, number + 1, score, before, (x) => `${100 * Math.min(1, Math.max(0, style.share(x, low, high)))}%`);
       return one.element;
     });
     const focused = document.activeElement;
@@ -125,13 +126,15 @@ export function recommendationList(place, about, style, { open, closed }) {
     }
   }
 
-  function fill(one, id, rank, score, before, width) {
+  function fill(one, byScore, id, rank, score, before, width) {
     const { parts } = one;
+    const moved = Boolean(byScore) && byScore !== rank; // by limits or pinned items
     parts.rank.textContent = rank;
+    parts.byScore.textContent = moved ? `by score at ${byScore}` : "";
     parts.score.textContent = style.text(score);
     parts.fill.style.setProperty("--share", width(score));
     const was = before?.get(id) ?? null;
-    const said = [`${rank}. ${one.title}`, style.text(score)];
+    const said = [`${rank}. ${one.title}`, style.text(score), ...(moved ? [parts.byScore.textContent] : [])];
     parts.was.hidden = was === null;
     if (before === null) {
       parts.delta.textContent = "";

@@ -20,7 +20,7 @@ let base = {}; // the fields' values before any change, by column
 let own = new Set(); // columns of the user's own row
 let position = null; // the user's position among all users
 let taken = false; // whether the form has the user's values
-const state = { user: null, changed: {}, where: {}, leave: "positive", k: 10, open: null };
+const state = { user: null, changed: {}, where: {}, limits: {}, pinned: {}, leave: "positive", k: 10, open: null };
 
 // The request
 
@@ -46,7 +46,7 @@ const excluding = () => (about.items.seen && state.user !== null ? { exclude_see
 const who = () => (state.user === null ? {} : { user: state.user });
 
 function request(changed, k) {
-  return { ...who(), context: context(changed), k, prerank: Math.max(about.limits.prerank, state.k), where: state.where, exclude: seen(), ...excluding() };
+  return { ...who(), context: context(changed), k, prerank: Math.max(about.limits.prerank, state.k), where: state.where, exclude: seen(), ...excluding(), limits: state.limits, pinned: state.pinned };
 }
 
 // The state in the page's URL
@@ -55,7 +55,7 @@ function write(push = false) {
   const query = new URLSearchParams();
   if (state.user !== null) query.set("user", state.user);
   if (Object.keys(state.changed).length) query.set("context", JSON.stringify(state.changed));
-  if (Object.keys(state.where).length) query.set("where", JSON.stringify(state.where));
+  for (const name of ["where", "limits", "pinned"]) if (Object.keys(state[name]).length) query.set(name, JSON.stringify(state[name]));
   if (state.leave !== leftAtFirst()) query.set("leave", LEAVE.find(([, value]) => value === state.leave)[0]);
   if (state.k !== 10) query.set("k", state.k);
   if (state.open !== null) query.set("why", state.open);
@@ -69,7 +69,10 @@ function read() {
   const query = new URLSearchParams(location.search);
   state.user = about.users === null ? null : query.get("user");
   state.changed = columnsOf(query.get("context"), new Set(about.fields.map((field) => field.column)));
-  state.where = columnsOf(query.get("where"), new Set((about.items?.columns ?? []).map((column) => column.name)));
+  const columns = new Set((about.items?.columns ?? []).map((column) => column.name));
+  state.where = columnsOf(query.get("where"), columns);
+  state.limits = columnsOf(query.get("limits"), columns);
+  state.pinned = columnsOf(query.get("pinned"), new Set(Array.from({ length: mostItems() }, (_, place) => String(place + 1))));
   const leave = LEAVE.find(([name, value]) => name === query.get("leave") && leavable(value));
   state.leave = leave ? leave[1] : leftAtFirst();
   const k = Number(query.get("k") ?? 10);
@@ -141,6 +144,7 @@ async function recommend(signal) {
   const left = filtered < candidates ? `${counted(filtered)} of ${few(candidates, "item", "items")}` : few(candidates, "item", "items");
   const stages = [left, ...(preranked === undefined ? [] : [counted(preranked)]), answer.items.length];
   byId("cost").textContent = `${stages.join(" → ")} in ${milliseconds.toFixed(0)} ms`;
+  byId("rules").replaceChildren(...answer.changed.map((text) => make("li", { text })));
   empty(answer);
   announce(answer, ranks);
 }
@@ -437,6 +441,7 @@ function buildFilters() {
     place.append(make("div", { class: "field" }, make("label", { for: "leave", text: "Leave out" }), leave));
     filters.set(" ", { set: () => (leave.value = LEAVE.find(([, value]) => value === state.leave)[0]) });
   }
+  buildRules(place);
   for (const { name, values } of about.items.columns) {
     if (!values || values.length < 2) continue;
     const control = fieldControl(
@@ -453,6 +458,35 @@ function buildFilters() {
     controls.set(`where.${name}`, control);
     place.append(control.element);
   }
+}
+
+/** Controls of the list's rules: a limit for each column with few values, and items pinned from the first place on. */
+function buildRules(place) {
+  const changed = (name, value) => {
+    state[name] = value;
+    filters.get(`${name} `).set();
+    write();
+    soon();
+  };
+  const pinned = fieldControl(
+    { name: "Pinned first", cell: "list", values: [], max_length: null },
+    (ids) => changed("pinned", Object.fromEntries([...new Set(ids)].map((id, number) => [number + 1, id]))),
+    catalogue,
+  );
+  filters.set("pinned ", { set: () => pinned.set(Object.values(state.pinned), Object.values(state.pinned)) });
+  place.append(pinned.element);
+  const limits = new Map();
+  for (const { name, values } of about.items.columns) {
+    if (!values || values.length < 2) continue;
+    const limit = fieldControl({ name: `At most of one ${name}`, cell: "number" }, (value) => {
+      const { [name]: _, ...others } = state.limits;
+      changed("limits", value === null ? others : { ...others, [name]: value });
+    });
+    limits.set(name, limit);
+    controls.set(`limits.${name}`, limit);
+    place.append(limit.element);
+  }
+  filters.set("limits ", { set: () => limits.forEach((limit, name) => limit.set(state.limits[name] ?? null, state.limits[name] ?? null)) });
 }
 
 /** Make a user's own values the base values. */
@@ -497,6 +531,7 @@ function nobody(fault, push) {
   own = new Set();
   position = null;
   list?.show([], null);
+  byId("rules").replaceChildren();
   state.open = null;
   byId("cost").textContent = "";
   byId("meaning").textContent = intro;
