@@ -55,7 +55,10 @@ GROUPS = {
     "Errors": ("fieldwise.errors",),
 }
 ROOMS = {
-    "evaluation": ("Evaluation", ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap")),
+    "evaluation": (
+        "Evaluation",
+        ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap", "fieldwise.evaluation.lists"),
+    ),
     "explain": ("Explaining", ("fieldwise.explain",)),
     "serving": (
         "Serving",
