@@ -6,6 +6,7 @@ from sklearn import metrics as sk
 from fieldwise import DataError
 from fieldwise import evaluation as ours
 from fieldwise.evaluation.calibration import calibration_error, reliability
+from fieldwise.evaluation.ranking import ndcg_values
 
 
 def labelled(seed, rows, rate):
@@ -180,3 +181,27 @@ def test_without_a_group_of_both_classes_the_other_metrics_stand():
     assert grouped == {**plain, "gauc_groups": 0}
     with pytest.raises(DataError, match="every row needs a group"):
         ours.binary_metrics([0, 1, 1], [-1.0, 0.5, 2.0], group=[1, np.nan, 3])
+
+
+def test_ndcg_of_groups_equals_scikit_learn_s():
+    """Ties share their gains, and groups without a relevant row are not part of the mean."""
+    from sklearn.metrics import ndcg_score
+
+    rng = np.random.default_rng(4)
+    group = rng.integers(0, 30, 400)
+    grade = rng.integers(0, 5, 400)
+    grade[group == 3] = 0
+    score = rng.integers(0, 6, 400) / 2 + rng.normal(0, 0.1, 400) * (group % 2)
+    expected = [
+        ndcg_score([2.0 ** grade[group == g] - 1], [score[group == g]], k=10)
+        for g in range(30)
+        if grade[group == g].any() and (group == g).sum() > 1
+    ]
+    values, weights = ndcg_values(grade, score, group)
+    np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert weights.tolist() == [1] * len(expected)
+    figures = ours.regression_metrics(grade, score, group=group)
+    assert figures["ndcg"] == pytest.approx(np.mean(expected))
+    assert "ndcg" not in ours.regression_metrics(grade + 0.5, score, group=group)
+    assert "ndcg" not in ours.regression_metrics(grade, score)
+    assert "ndcg" not in ours.regression_metrics(np.zeros(400), score, group=group)

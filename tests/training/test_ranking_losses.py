@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from scipy.special import expit, softmax
@@ -290,3 +291,26 @@ def test_the_combined_loss_is_as_calibrated_as_logloss():
     assert difference.mean() < 3 * error + 0.005, ece
     gauc = {loss: np.mean([one["gauc"] for one in of_loss]) for loss, of_loss in figures.items()}
     assert gauc["combined"] > gauc["logloss"] - 0.01
+
+
+def test_grades_of_queries_from_the_recommender_on():
+    """Planted: the grade follows a number; scores have no unit, so that scale does not matter."""
+    from fieldwise import Numeric, Recommender, Schema
+
+    rng = np.random.default_rng(0)
+    quality = rng.normal(size=1200)
+    query = np.repeat(np.arange(120), 10)
+    grade = np.clip(np.round(1.5 + quality + rng.normal(0, 0.3, 1200)), 0, 4)
+    table = pl.DataFrame({"quality": quality, "noise": rng.normal(size=1200), "query": query})
+    table = table.with_columns(grade=grade)
+    label = Label("grade", task="regression")
+    schema = Schema(fields=(Numeric("quality"), Numeric("noise")), label=label, group="query")
+    for loss in ("pairwise", "listwise"):
+        settings = TrainingSettings(loss=loss, epochs=5)
+        model = Recommender(schema, LR(), training=settings).fit(table[:800], valid=table[800:1000])
+        assert model.history_.monitor == "ndcg"
+        assert model.evaluate(table[1000:])["ndcg"] > 0.93
+        at_random = Recommender(schema, LR(), training=settings)
+        noise = table.with_columns(pl.col("grade").shuffle(seed=1))
+        at_random.fit(noise[:800], valid=noise[800:1000])
+        assert at_random.evaluate(table[1000:])["ndcg"] < model.evaluate(table[1000:])["ndcg"] - 0.1

@@ -24,7 +24,9 @@ from fieldwise.evaluation.ranking import (
     NoMixedGroupError,
     auc,
     group_auc,
+    is_grade,
     mixed_group_values,
+    ndcg_values,
 )
 from fieldwise.evaluation.resampling import (
     Resampling,
@@ -175,6 +177,14 @@ class Metric:
 
 def _group_auc(rows: ScoredRows) -> float | None:
     return None if rows.within_groups is None else rows.within_groups.value
+
+
+def _ndcg(rows: ScoredRows) -> float | None:
+    """The mean NDCG@10 of groups, of labels that are grades."""
+    if rows.group is None or not is_grade(rows.y).all():
+        return None
+    values, _ = ndcg_values(rows.y, rows.score, rows.group)
+    return float(values.mean()) if len(values) else None
 
 
 def _average_precision(rows: ScoredRows) -> float:
@@ -355,6 +365,17 @@ METRICS: dict[str, Metric] = {
             watched=True,
         ),
         Metric(
+            name="ndcg",
+            most=1.0,
+            title="NDCG@10",
+            tasks=("regression",),
+            aspect="ranking",
+            higher=True,
+            measure=_ndcg,
+            group_values=ndcg_values,
+            watched=True,
+        ),
+        Metric(
             name="r2",
             title="R²",
             tasks=("regression",),
@@ -478,14 +499,21 @@ def _group_counts(rows: ScoredRows) -> dict[str, float]:
 
 
 def regression_metrics(
-    y: ArrayLike, prediction: ArrayLike, *, weight: ArrayLike | None = None
+    y: ArrayLike,
+    prediction: ArrayLike,
+    *,
+    group: ArrayLike | None = None,
+    weight: ArrayLike | None = None,
 ) -> dict[str, float]:
     """All metrics of a regression label: rmse and mae (in the targets' unit) and rows; `weight` as in `binary_metrics`.
+
+    With groups, of labels that are grades (whole numbers from 0 to 30), also ndcg: the mean of
+    NDCG@10 over groups with a grade above 0.
 
     >>> regression_metrics([1, 2], [1, 4])["mae"]
     1.0
     """
-    rows = scored_rows(y, prediction, "regression", weight=weight)
+    rows = scored_rows(y, prediction, "regression", group=group, weight=weight)
     figures = values_of([metric for metric in metrics_of("regression") if metric.evaluated], rows)
     figures["rows"] = len(rows.y) if rows.weight is None else int((rows.weight > 0).sum())
     return figures
@@ -519,7 +547,12 @@ def scored_rows(
     """
     if task == "regression":
         target, predicted = paired_columns(y, score, "predictions")
-        return ScoredRows(y=target, score=predicted, weight=weight_column(weight, len(target)))
+        return ScoredRows(
+            y=target,
+            score=predicted,
+            group=None if group is None else np.asarray(group),
+            weight=weight_column(weight, len(target)),
+        )
 
     positive, z = labelled_column(y, score, "logits")
     w = weight_column(weight, len(z))

@@ -135,7 +135,7 @@ def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, flo
     if task == "binary":
         values = binary_metrics(rows.y, rows.score, group=group)
     else:
-        values = regression_metrics(rows.y, rows.score)
+        values = regression_metrics(rows.y, rows.score, group=group)
         values["mean_target"] = float(rows.y.mean())
         values["mean_prediction"] = float(rows.score.mean())
     checked_rows = scored_rows(rows.y, rows.score, task, group=group)

@@ -144,7 +144,7 @@ class Objective:
         prediction = score * self.scale
         if self.prediction_range is not None:
             prediction = np.clip(prediction, *self.prediction_range)
-        return regression_metrics(y, prediction, weight=weight)
+        return regression_metrics(y, prediction, group=group, weight=weight)
 
 
 def evaluate(

@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.evaluation.ranking import LARGEST_GRADE, is_grade
 from fieldwise.training.objective import Objective
 from fieldwise.training.settings import TrainingSettings
 
 MOST_ROWS_OF_PAIRS = 4_096
 """Of a group: the loss takes about 60 bytes for each two of its rows."""
-LARGEST_GRADE = 30
 RankingLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """The loss of scores [B], relevances [B], groups [B] and row weights [B] or None: a scalar."""
 
@@ -198,9 +198,9 @@ def _check_grades(y: np.ndarray, settings: TrainingSettings, objective: Objectiv
         raise ConfigError(
             f"{loss} gives scores without a unit, which the label's range would cut off: remove the range"
         )
-    is_grade = (y >= 0) & (y <= LARGEST_GRADE) & (y == np.floor(y))
-    if not is_grade.all():
+    are_grades = is_grade(y)
+    if not are_grades.all():
         raise DataError(
             f"{loss} reads a regression label as grades, whole numbers from 0 to {LARGEST_GRADE}, found "
-            f"{y[~is_grade][0]:g}: convert them, or set the label's positive_above"
+            f"{y[~are_grades][0]:g}: convert them, or set the label's positive_above"
         )

@@ -45,6 +45,10 @@ def check_tree_settings(model: TreeSettings, training: TrainingSettings, labels:
         raise ConfigError(
             f"{name} is trained on the CPU, found training.device = {training.device!r}: leave it out"
         )
+    if training.ranks:
+        raise ConfigError(
+            f"{name} is trained by logloss, found training.loss = {training.loss!r}: leave it out"
+        )
     if training.solves_lr:
         raise ConfigError(
             f"{name} learns LR's effects itself and has no mean with it: leave out start_from_lr and mean_with_lr"
