@@ -37,6 +37,24 @@ def parts(bundle):
     return prepare_recipe(Recipe.from_dict(saved.settings, saved.name), bundle)
 
 
+def test_scores_of_a_loss_that_ranks_are_said_to_be_none_until_they_are_calibrated(
+    bundle, tmp_path, done
+):
+    words = "--set", "training.loss=listwise", "--set", "schema.user=user"
+    out = tmp_path / "b"
+    done("train", bundle.parent / "mine.toml", *words, "--out", out, "--quiet", "--json")
+    label = Bundle.load(out).schema.label
+    said = done("evaluate", out)[1]
+    assert (
+        "CHECK: a prediction is the listwise score by which “click” ranks rows of a group" in said
+    )
+    assert "add --calibrate platt for probabilities" in said
+    assert "listwise score" in Bundle.load(out).meaning(label)
+    done("evaluate", out, "--calibrate", "platt")
+    assert "CHECK" not in done("evaluate", out)[1]
+    assert Bundle.load(out).meaning(label) == label.meaning
+
+
 @pytest.mark.parametrize(("method", "fit"), [("platt", fit_platt), ("isotonic", fit_isotonic)])
 def test_it_is_fitted_on_validation_rows_alone(done, own, method, fit):
     plain, rows = Bundle.load(own), parts(own)

@@ -91,6 +91,12 @@ class About:
         return {} if self.recipe is None else self.recipe.settings
 
     @property
+    def training_settings(self) -> Mapping[str, Any]:
+        """The settings of the training as plain values; empty if none are kept."""
+        training: Mapping[str, Any] = (self.estimator or self.recipe_settings).get("training", {})
+        return training
+
+    @property
     def run_facts(self) -> Mapping[str, Any]:
         """`run`; empty without one."""
         return {} if self.run is None else self.run

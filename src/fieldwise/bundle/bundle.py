@@ -213,6 +213,14 @@ class Bundle:
         """`samples`, encoded: the usual background of explanations."""
         return self.encoder.transform(self.samples)
 
+    def meaning(self, label: Label) -> str:
+        """A description of a label's prediction: `Label.meaning`, unless the training's loss gives scores alone."""
+        loss = self.about.training_settings.get("loss", "logloss")
+        gives_scores_alone = not TrainingSettings(loss=loss).gives_probabilities
+        if gives_scores_alone and label.name not in self.calibration:
+            return f"{loss} score by which “{label.name}” ranks rows of a group, in no unit"
+        return label.meaning
+
     def predict(self, frame: TableLike) -> np.ndarray:
         """Predictions for raw rows, shaped as `score`: probabilities (binary) or numbers within the label's range.
 
@@ -337,11 +345,10 @@ class Bundle:
 
     def __repr__(self) -> str:
         """The model's settings, those of the training that differ from the defaults, labels, fields and parameters."""
-        settings = self.about.estimator or self.about.recipe_settings
         default = to_plain(TrainingSettings())
         changed = {
             name: value
-            for name, value in settings.get("training", {}).items()
+            for name, value in self.about.training_settings.items()
             if default.get(name) != value
         }
         training = ", ".join(f"{name}={value!r}" for name, value in changed.items())

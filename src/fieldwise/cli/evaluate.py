@@ -31,6 +31,7 @@ CALIBRATION_EFFECT = (
     "its scores and their order are as before. `--calibrate none` removes it again, "
     "which `export --to aoti` requires."
 )
+CALIBRATE_FIRST = ", or add --calibrate platt for probabilities"
 DEFAULT_RETURNED = 20
 DEFAULT_CONTEXTS = 200
 
@@ -212,6 +213,12 @@ def _metrics(bundle: "Bundle", rows: "LabelledRows") -> dict[str, float]:
         for name, calibration in bundle.calibration.items():
             kinds.append(f"{name}: {calibration.kind}" if has_several_labels else calibration.kind)
         show.say(f"measured with the bundle's calibration ({', '.join(kinds)})")
+    for label in bundle.schema.labels:
+        if bundle.meaning(label) != label.meaning:
+            show.say(
+                f"CHECK: a prediction is the {bundle.meaning(label)}: read AUC, group AUC and NDCG alone"
+                f"{CALIBRATE_FIRST if label.task == 'binary' else ''}"
+            )
     return bundle.metrics(rows, one_class=True)
 
 

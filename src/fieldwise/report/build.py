@@ -180,14 +180,16 @@ def _label_sections(
     if is_binary and label is schema.label:
         best = best_possible(run.prepared.test)
     calibration = None
+    meaning = None
     if run.bundle is not None:
+        meaning = run.bundle.meaning(label)
         calibration = run.bundle.calibration.get(label.name)
 
     metrics, facts = metrics_section(rows, run.group, is_binary, best, settings.seed)
     if calibration is not None:
         text = f"All metrics except those under Calibration use the {calibration.kind} calibration of the bundle."
         metrics = Section(metrics.title, [*metrics.blocks, text])
-    sections = [words_section(rows, run.group, label), metrics]
+    sections = [words_section(rows, run.group, label, meaning), metrics]
 
     if is_binary:
         facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))

@@ -45,13 +45,20 @@ NAMES_IN_WORDS = {
 }
 
 
-def words_section(rows: Scored, group: np.ndarray | None, label: Label) -> Section:
-    """A sentence about each metric of a label on the test rows; for a binary label also a chart."""
+def words_section(
+    rows: Scored, group: np.ndarray | None, label: Label, meaning: str | None = None
+) -> Section:
+    """A sentence about each metric of a label on the test rows; for a binary label also a chart.
+
+    `meaning` is that of a prediction, if it is another than the label's.
+    """
     blocks: list[Block] = []
     if label.task == "binary":
         metrics = binary_metrics(rows.y, rows.score, group=group)
         sentences = binary_words(metrics, label)
-        blocks.append(f"Predicted is the {label.meaning}; such rows are called positive.")
+        blocks.append(
+            f"Predicted is the {meaning or label.meaning}; such rows are called positive."
+        )
         if metrics["normalized_entropy"] >= 1:
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
             blocks.append(Caution(text))

@@ -60,7 +60,12 @@ class Browser:
         their `varying` columns.
         """
         labels = [
-            {"name": label.name, "task": label.task, "range": label.range, "meaning": label.meaning}
+            {
+                "name": label.name,
+                "task": label.task,
+                "range": label.range,
+                "meaning": self._bundle.meaning(label),
+            }
             for label in self._bundle.schema.labels
         ]
         return {
