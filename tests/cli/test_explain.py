@@ -65,9 +65,7 @@ def test_why_an_item_is_not_in_the_list_of_recommend(fieldwise, as_json, done, b
     assert [places[item] for item in listed] == [1, 2]
     (third,) = [item for item, place in places.items() if place == 3]
     out, _ = done("explain", bundle, "--why-not", third, "--user", "u3", "--k", 2, "--include-seen")
-    words = (
-        f"'{third}' is not in the list: it is at place 3 by score, behind the last item of the list"
-    )
+    words = f"'{third}' is not in the list: it is at place 3 by score, behind the list's last item by score"
     assert out.startswith(words)
     assert re.search(r"field +value +of the last item +difference", out)
     pinned = done("explain", bundle, "--why-not", listed[1], *ask, "--pin", f"1={third}")[0]

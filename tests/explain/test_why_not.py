@@ -73,7 +73,7 @@ def test_the_terms_are_those_of_two_explanations(bundle, whole):
     assert differences.sum() == pytest.approx(score[0] - score[1], abs=1e-5)
     first = answer.terms[0]
     assert (
-        f"it is at place 21 by score, behind the last item of the list, {order[4]!r}"
+        f"it is at place 21 by score, behind the list's last item by score, {order[4]!r}"
         in answer.words
     )
     assert f"because of {first.field} ({first.value} against {first.other}: " in answer.words
@@ -113,6 +113,14 @@ def test_what_rules_leave_out(whole):
     result = whole.recommend(CONTEXT, k=4, pinned={1: order[-1]})
     answer = why_not(whole, result, order[3])
     assert (answer.reason, answer.place) == ("pinned", 4)
+    # the last place has a pinned item, which is behind by score
+    result = whole.recommend(CONTEXT, k=4, pinned={4: order[-1]})
+    answer = why_not(whole, result, order[9])
+    assert (
+        f"at place 10 by score, behind the list's last item by score, {order[2]!r}" in answer.words
+    )
+    result = whole.recommend(CONTEXT, k=1, pinned={1: order[-1]})
+    assert why_not(whole, result, order[9]).reason == "pinned"
 
 
 def test_an_unknown_item_is_an_error(whole):

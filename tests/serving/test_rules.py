@@ -140,6 +140,7 @@ def test_all_ways_give_equal_lists(tmp_path, tower, ranker, exclude_seen):
     changed = everyone.filter(pl.col("by_score") != pl.col("rank"))["user"].n_unique()
     assert f"limits and pinned items changed {changed} list" in said
     assert "the lists: catalogue shown " in said
+    assert "of fewer than 5 items" not in said
     assert pl.read_parquet(tmp_path / "out.parquet").equals(everyone)
     whole = Ranker(ranker, item_table(items, "item"))
     cascade = Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)

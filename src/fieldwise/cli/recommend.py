@@ -86,11 +86,13 @@ def run(options: RecommendOptions) -> None:
         )
         exposure = Exposure(batch.popularity)
         changed_lists = 0
+        short_lists = 0
         with writer:
             for lists in batch.blocks(reports):
                 block = lists.rows
                 writer.add(block)
                 exposure.add(lists.items, lists.lengths)
+                short_lists += sum(length < options.k for length in lists.lengths)
                 if "by_score" in block.columns:
                     moved = block.filter(block["by_score"] != block["rank"])
                     changed_lists += moved.to_series(0).n_unique()
@@ -105,6 +107,8 @@ def run(options: RecommendOptions) -> None:
     if options.limit or options.pin:
         changed = show.counted(changed_lists, "list")
         show.say(f"limits and pinned items changed {changed}, in rows whose by_score is not rank")
+    if short_lists:
+        show.say(f"{show.counted(short_lists, 'list')} of fewer than {options.k} items")
     measures = (f"{m.title} {m.text(m.of(exposure))}" for m in LIST_MEASURES.values())
     show.say(f"the lists: {', '.join(measures)}")
     check = same_list_sentence([exposure])

@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.errors import DataError
 from fieldwise.explain.explanation import explain
 from fieldwise.scoring.candidates import context_row
 from fieldwise.scoring.ranker import Candidates, Ranker, RankingResult
@@ -57,11 +56,11 @@ class WhyNot:
 def why_not(ranker: Ranker[Bundle], result: RankingResult, item: object) -> WhyNot:
     """Why an item is not in the list that a ranker's `recommend` returned.
 
-    The contributions of fields are those of `explain`, of the item and of the list's last item in
-    the same context; their differences and those of base and gap add up to that of the scores.
+    The contributions of fields are those of `explain`, of the item and of the list's last item by
+    score in the same context; their differences and those of base and gap add up to that of the scores.
 
     Errors:
-        DataError: an unknown item, or a list without an item.
+        DataError: an unknown item.
 
     >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
     >>> from fieldwise.scoring.items import item_table
@@ -121,20 +120,22 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
                 if listed >= limit:
                     words = f"{ranked}, but {listed} items with {column} {value!r} are the limit"
                     return WhyNot(item, "limit", words, place)
-    if place <= request.k:
+    by_score = np.arange(1, len(result.rows) + 1)
+    if rules:
+        by_score = result.by_score
+    is_ahead = by_score < place
+    if place <= request.k or not is_ahead.any():
         return WhyNot(
             item, "pinned", f"{ranked}, and pinned items have the places before it", place
         )
-    if not len(result.rows):
-        raise DataError("an item is compared with the last one of a list, and this list is empty")
-    last = int(result.rows[-1])
+    last = int(result.rows[is_ahead][by_score[is_ahead].argmax()])
     terms = _terms(ranker, request.values, row, last)
     losses = [term for term in terms[:SHOWN_TERMS] if term.difference < 0]
     reasons = ", ".join(
         f"{term.field} ({term.value} against {term.other}: {term.difference:+.2f})"
         for term in losses
     )
-    words = f"{ranked}, behind the last item of the list, {ranker.index.texts[last]!r}"
+    words = f"{ranked}, behind the list's last item by score, {ranker.index.texts[last]!r}"
     return WhyNot(
         item, "score", f"{words}, mainly because of {reasons}" if reasons else words, place, terms
     )
