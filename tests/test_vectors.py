@@ -4,8 +4,23 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from exported import exported
+from safetensors.numpy import save_file
 
-from fieldwise import Categorical, DataError, Encoder, Label, Numeric, Schema, Vector
+from fieldwise import (
+    FM,
+    Bundle,
+    Categorical,
+    DataError,
+    Encoder,
+    Label,
+    Numeric,
+    Recommender,
+    Schema,
+    Vector,
+)
+from fieldwise.bundle.warm_start import warm_start
+from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.vector_column import VectorColumn
 
@@ -107,3 +122,177 @@ def test_what_is_no_vector_is_said(subtests):
     encoder = Encoder.fit(pl.DataFrame({"text": [[1.0, 2.0]]}), schema)
     with pytest.raises(DataError, match="has vectors of 2 numbers, and one of 3 in row 0"):
         encoder.transform(pl.DataFrame({"text": [[1.0, 2.0, 3.0]]}))
+
+
+IDS = [f"i{k}" for k in range(5)]
+
+
+def files_of(folder, matrix=VECTORS, ids=IDS):
+    """The vectors in every form, by name."""
+    table = pl.DataFrame(
+        {"item": ids, "text": matrix.tolist()}, schema_overrides={"text": pl.List(pl.Float32)}
+    )
+    table.write_parquet(folder / "a.parquet")
+    table.write_ndjson(folder / "a.jsonl")
+    np.save(folder / "b.npy", matrix)
+    np.save(folder / "b.ids.npy", np.array(ids))
+    np.save(folder / "c.npy", matrix.astype(np.float64))
+    (folder / "c.ids.txt").write_text("\n".join(ids) + "\n")
+    save_file({"vectors": matrix}, folder / "d.safetensors")
+    (folder / "d.ids.txt").write_text("\n".join(ids))
+    return ["a.parquet", "a.jsonl", "b.npy", "c.npy", "d.safetensors"]
+
+
+def by_id(path, **more):
+    return Schema(
+        fields=(
+            Categorical("user", role="user"),
+            Vector("text", role="item", column="item", vectors=str(path), **more),
+        ),
+        label=Label("click"),
+        user="user",
+        item="item",
+    )
+
+
+def item_log(rows: int = 200) -> pl.DataFrame:
+    """A log of the five items and of two without a vector, i7 and i8."""
+    rng = np.random.default_rng(2)
+    items = pl.Series([*IDS, "i7", "i8"])
+    return pl.DataFrame(
+        {
+            "user": rng.integers(0, 9, rows),
+            "item": items.gather(rng.integers(0, 7, rows)),
+            "click": rng.integers(0, 2, rows),
+        }
+    )
+
+
+def test_vectors_by_id_from_every_file(subtests, tmp_path):
+    log = item_log()
+    rows = pl.DataFrame({"user": [1] * 9, "item": [*IDS, "i7", "i8", "new", None]})
+    for name in files_of(tmp_path):
+        with subtests.test(name=name):
+            encoder = Encoder.fit(log, by_id(tmp_path / name))
+            table = encoder.transform(rows)
+            batch, _ = table.batch(slice(0, 9))
+            np.testing.assert_array_equal(batch.values[:5], VECTORS)
+            assert not batch.values[5:].any()
+            local = table.ids[:, 1] - encoder.layout.fields[1].offset
+            learned = [3 + encoder.fitted[1].learned.index(item) for item in ("i7", "i8")]
+            assert local.tolist() == [2] * 5 + learned + [1, 0]
+            norms = np.square(VECTORS.astype(float)).sum(1)
+            assert encoder.fitted[1].scale == pytest.approx(1 / np.sqrt(norms.mean()))
+            assert encoder.unseen_in(table) == {"user": 0.0, "text": pytest.approx(1 / 9)}
+
+
+def test_a_cell_by_id_is_encoded_as_its_column_and_in_an_export(tmp_path):
+    files_of(tmp_path, VECTORS.astype(np.float16).astype(np.float32))
+    np.save(tmp_path / "b.npy", VECTORS.astype(np.float16))
+    encoder = Encoder.fit(item_log(), by_id(tmp_path / "b.npy"))
+    rows = [{"user": 1, "item": item} for item in (*IDS, "i7", "new", None)]
+    table = encoder.transform(pl.DataFrame(rows))
+    whole, _ = table.batch(slice(0, len(rows)))
+    (tmp_path / "out").mkdir()
+    result = exported(encoder, tmp_path / "out").encode(rows)
+    np.testing.assert_array_equal(result["ids"], whole.ids)
+    np.testing.assert_array_equal(result["values"], whole.values)
+    for number, row in enumerate(rows):
+        one = encode_row(encoder, encoder.layout, row)
+        np.testing.assert_array_equal(one.ids[0], whole.ids[number])
+        np.testing.assert_array_equal(one.values[0], whole.values[number])
+
+
+def test_integers_are_ids(tmp_path):
+    save_file(
+        {"vectors": VECTORS, "ids": np.array([10, 11, 12, 13, 14])}, tmp_path / "v.safetensors"
+    )
+    log = item_log().with_columns(item=pl.col("item").str.slice(1).cast(pl.Int64) + 10)
+    encoder = Encoder.fit(log, by_id(tmp_path / "v.safetensors"))
+    batch, _ = encoder.transform(log).batch(slice(0, log.height))
+    expected = [VECTORS[item - 10] if item < 15 else np.zeros(6) for item in log["item"]]
+    np.testing.assert_array_equal(batch.values, np.float32(expected))
+
+
+def wrong_files(folder):
+    """Files of vectors with one fault each, and what is said."""
+    files_of(folder)
+    nan = VECTORS.copy()
+    nan[3, 2] = np.nan
+    np.save(folder / "nan.npy", nan)
+    (folder / "nan.ids.txt").write_text("\n".join(IDS))
+    yield "nan.npy", "holds NaN or null in the vector of id 'i3'"
+    np.save(folder / "twice.npy", VECTORS)
+    (folder / "twice.ids.txt").write_text("a\nb\na\nc\nd")
+    yield "twice.npy", "has 'a' more than once"
+    np.save(folder / "few.npy", VECTORS)
+    (folder / "few.ids.txt").write_text("a\nb")
+    yield "few.npy", "has 5 vectors and 2 ids"
+    np.save(folder / "alone.npy", VECTORS)
+    yield "alone.npy", "write alone.ids.npy, or alone.ids.txt with an id a line"
+    np.save(folder / "cube.npy", np.zeros((2, 2, 2)))
+    (folder / "cube.ids.txt").write_text("a\nb")
+    yield "cube.npy", r"a matrix \[ids, numbers\] of floats, found float64 \[2, 2, 2\]"
+    save_file({"other": VECTORS}, folder / "other.safetensors")
+    yield "other.safetensors", "the tensor 'vectors' .* found other"
+    (folder / "text.safetensors").write_text("no tensors at all")
+    yield "text.safetensors", "must be safetensors"
+    pl.DataFrame({"item": IDS}).write_parquet(folder / "no.parquet")
+    yield "no.parquet", "a column of ids and one of lists of floats, found item"
+    lists = [[1.0, 2.0], [1.0]]
+    pl.DataFrame({"item": ["a", "b"], "v": lists}).write_parquet(folder / "ragged.parquet")
+    yield "ragged.parquet", "vectors of 2 numbers, and one of 1 in row 1"
+    pl.DataFrame({"item": ["a", None], "v": [[1.0], [2.0]]}).write_parquet(folder / "null.parquet")
+    yield "null.parquet", "has none for vector 1"
+    yield "absent.npy", "cannot be read: No such file"
+
+
+def test_what_is_wrong_with_a_file_of_vectors_is_said(subtests, tmp_path):
+    for name, message in wrong_files(tmp_path):
+        with subtests.test(name=name), pytest.raises(DataError, match=message):
+            Encoder.fit(item_log(), by_id(tmp_path / name))
+
+
+def test_a_bundle_has_its_vectors_and_takes_those_of_new_items(tmp_path):
+    files_of(tmp_path)
+    log = item_log()
+    model = Recommender(by_id(tmp_path / "b.npy"), FM(embedding_dim=4)).fit(log)
+    bundle = model.bundle_
+    bundle.save(tmp_path / "bundle")
+    for file in tmp_path.glob("b.*"):
+        file.unlink()
+    loaded = Bundle.load(tmp_path / "bundle")
+    assert isinstance(loaded.encoder.matrices["text"].base, np.memmap)
+    np.testing.assert_array_equal(loaded.predict(log), bundle.predict(log))
+    assert loaded.digest == bundle.digest
+
+    more = np.concatenate([VECTORS, VECTORS[:2], VECTORS[4:]])
+    np.save(tmp_path / "more.npy", more)
+    (tmp_path / "more.ids.txt").write_text("\n".join([*IDS, "n1", "n2", "i7"]))
+    grown = loaded.with_vectors("text", tmp_path / "more.npy")
+    rows = pl.DataFrame({"user": [3] * 3, "item": ["n1", "n2", "i7"]})
+    same = pl.DataFrame({"user": [3] * 3, "item": ["i0", "i1", "i4"]})
+    np.testing.assert_allclose(grown.score(rows), loaded.score(same), atol=1e-6)
+    np.testing.assert_array_equal(grown.score(same), loaded.score(same))
+    assert grown.digest != loaded.digest
+    with pytest.raises(DataError, match="found 'user': known: text"):
+        loaded.with_vectors("user", tmp_path / "more.npy")
+    np.save(tmp_path / "more.npy", more[:, :2])
+    with pytest.raises(DataError, match=r"field 'text' has 6 numbers, and .* 2; make them"):
+        loaded.with_vectors("text", tmp_path / "more.npy")
+
+
+def test_a_warm_start_takes_learned_vectors_by_id(tmp_path):
+    files_of(tmp_path)
+    log = item_log()
+    schema = by_id(tmp_path / "b.npy")
+    bundle = Recommender(schema, FM(embedding_dim=4)).fit(log).bundle_
+    later = log.with_columns(item=pl.col("item").replace({"i7": "i9"}))
+    encoder = Encoder.fit(later, schema)
+    network = FM(embedding_dim=4).build(encoder.layout)
+    report = warm_start(network, encoder, bundle, labels=schema.labels)
+    assert report.taken["embedding.vectors.projections.0.weight"] == "all"
+    rows = pl.DataFrame({"user": [3] * 7, "item": [*IDS, "i8", None]})
+    batch, _ = encoder.transform(rows).batch(slice(0, 7))
+    with torch.no_grad():
+        np.testing.assert_allclose(network.eval()(batch), bundle.score(rows), atol=1e-6)

@@ -36,6 +36,7 @@ class FieldLayout:
         scale: what a vector is multiplied by, if it is not normalised.
         projection: how a vector is projected.
         normalise: whether a vector is divided by its length.
+        by_id: whether a vector is found by its id, in a table of the encoder's.
         extents: where its rows go on elsewhere, once per growth: a row within the field, and that
             row in the shared table. Rows up to the first of them follow `offset`.
 
@@ -57,6 +58,7 @@ class FieldLayout:
     scale: float = 1.0
     projection: Projection = "linear"
     normalise: bool = False
+    by_id: bool = False
     extents: tuple[tuple[int, int], ...] = ()
 
     @property

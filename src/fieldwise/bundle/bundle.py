@@ -6,6 +6,8 @@
 - `encoder.HASH.json`: vocabularies, scalers and bins.
 - `weights.HASH.safetensors`: the network's tensors.
 - `samples.HASH.arrow`: some raw rows.
+- `vectors.HASH.safetensors`, if a field has vectors by id: their matrices by field, mapped from
+  disk.
 
 Nothing is ever unpickled or evaluated.
 """
@@ -35,6 +37,7 @@ from torch import nn
 from fieldwise.bundle.about import About
 from fieldwise.config import nearest, parse, to_plain
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.portable import map_matrices
 from fieldwise.data.prepare.labels import LabelledRows
 from fieldwise.data.prepare.prepared import SplitPart, encoded_by, group_codes
 from fieldwise.data.read.tables import TableLike, as_table
@@ -56,7 +59,7 @@ from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import CatalogueScorer, candidate_columns, only_row
 from fieldwise.scoring.items import ItemTable
 from fieldwise.scoring.recommend import IdColumns, recommend
-from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_tensors
+from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_matrices, write_tensors
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.forks import computing
 from fieldwise.storage.scratch import NO_LIMIT
@@ -70,12 +73,19 @@ MANIFEST = "bundle.json"
 IN_MEAN = "mean_with_lr"  # in the manifest: whether the weights are of a mean with LR
 # for a logit, relative above 1: other processors and thread counts sum in another order
 SCORE_TOLERANCE = 1e-4
+VECTORS = "vectors"
 BUNDLE = ArtifactKind(
     name="bundle",
     manifest=MANIFEST,
     format=3,
     oldest=3,  # bundles before it have learned other texts of some values (docs/values.md)
-    parts={"schema": "toml", "encoder": "json", "weights": "safetensors", "samples": "arrow"},
+    parts={
+        "schema": "toml",
+        "encoder": "json",
+        "weights": "safetensors",
+        "samples": "arrow",
+        VECTORS: "safetensors",
+    },
     most={"schema": 1 << 24, "encoder": 1 << 31, "samples": 1 << 28},
     remedy="train it again with this version, or copy it again",
     origin="give the folder that was saved",
@@ -309,6 +319,16 @@ class Bundle:
         network = grow_network(self.network, self.settings, encoder.layout, seed, labels=labels)
         return dataclasses.replace(self, encoder=encoder, network=network), added
 
+    def with_vectors(self, field: str, path: Path | str) -> "Bundle":
+        """The bundle with the vectors of another file for a field of vectors by id: those of new items, for example.
+
+        Nothing is trained: all vectors pass one projection. Save it to serve it.
+
+        Errors:
+            DataError: no such field; a file that cannot be read, or with vectors of another length.
+        """
+        return dataclasses.replace(self, encoder=self.encoder.with_vectors(field, Path(path)))
+
     def before_growth(self) -> "Bundle | None":
         """The bundle without the values of its encoder's last growth, on its device; None if that has not grown."""
         if not self.encoder.growths:
@@ -423,6 +443,9 @@ class Bundle:
             with writer.open("weights") as file:
                 write_tensors(file, self.network.state_dict())
             writer.add("samples", arrow_bytes(samples))
+            if self.encoder.matrices:
+                with writer.open(VECTORS) as file:
+                    write_matrices(file, self.encoder.matrices)
             writer.finish(**facts)
 
     @classmethod
@@ -456,9 +479,11 @@ class Bundle:
     def _read(cls, saved: Artifact, model: type | None, device: torch.device) -> "Bundle":
         about = saved.about
         folder = saved.folder
-        content = {part: saved.content(part) for part in BUNDLE.parts}
+        content = {part: saved.content(part) for part in BUNDLE.parts if part != VECTORS}
         schema = Schema.from_toml(content["schema"].decode())
         encoder = Encoder.from_json(content["encoder"].decode(), "the bundle's encoder")
+        if encoder.matrices:
+            encoder = encoder.with_matrices(map_matrices(saved.path(VECTORS)))
         settings = _model_settings(about["model"], folder, model)
         with parameters_within(content["weights"]):
             labels = len(schema.labels)

@@ -7,6 +7,7 @@ example:
     model.onnx or model.pt2   the network
     samples.npz               the bundle's sample rows, encoded, and their logits
     encoder.json, schema.toml the schema, and the ids of values
+    vectors.safetensors       the vectors by id, if a field has any
     example.py                runs the network on the samples and compares
     encode.py, layout.json, labels.json   ONNX: from raw rows to predictions, with the calibrations
     export.json               the bundle's digest, and size and SHA-256 of every file
@@ -32,13 +33,16 @@ from fieldwise.config import nearest, to_plain
 from fieldwise.data.encode import portable
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.encode.kinds import kind_of
+from fieldwise.data.prepare.prepared import VECTORS
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError, first_line
 from fieldwise.layout import Batch
 from fieldwise.models.serialise import model_name
 from fieldwise.models.trees import trees_of
 from fieldwise.ops import use_ops
+from fieldwise.storage.arrays import write_matrices
 from fieldwise.storage.artifact import ArtifactKind, seal
+from fieldwise.storage.files import new_file
 from fieldwise.storage.folders import whole_folder
 from fieldwise.version import __version__
 
@@ -173,6 +177,9 @@ def _write_labels(bundle: Bundle, folder: Path) -> None:
 def write_encoder(encoder: Encoder, folder: Path, *, program: bool = True) -> None:
     """Write an encoder, and the `program` that leads from raw rows to the network's inputs."""
     (folder / "encoder.json").write_text(encoder.to_json(), "utf-8")
+    if encoder.matrices:
+        with new_file(folder / VECTORS) as file:
+            write_matrices(file, encoder.matrices)
     if not program:
         return
     (folder / "layout.json").write_text(json.dumps(to_plain(encoder.layout)), "utf-8")

@@ -1,7 +1,8 @@
 """Raw rows to predictions with NumPy and ONNX Runtime, without fieldwise: `python encode.py < rows.json`.
 
 It stands beside `model.onnx`, `encoder.json` (fields, vocabularies, bins, scales), `layout.json`
-(their rows in the embedding table) and `labels.json` (calibrations). A
+(their rows in the embedding table), `labels.json` (calibrations) and, if a field has vectors by id,
+`vectors.safetensors`. A
 row is a mapping from columns to texts, numbers, true or false, dates, times and durations, None,
 and lists of these. The result is that of fieldwise for a table of this row.
 
@@ -22,7 +23,9 @@ from fieldwise.data.encode.portable import (
     CellEncoder,
     HashedTexts,
     KnownTexts,
+    VectorsById,
     encode_rows,
+    map_matrices,
     marks_of,
 )
 
@@ -80,7 +83,11 @@ class Hashing(Record, HashedTexts):
     """A field whose texts are hashed."""
 
 
-FORMS = {"vocabulary": Vocabulary, "hashing": Hashing}
+class VectorTable(Record, VectorsById):
+    """A table of vectors by id."""
+
+
+FORMS = {"vocabulary": Vocabulary, "hashing": Hashing, "vector_table": VectorTable}
 """The fitted parts with methods; others are records."""
 
 
@@ -93,7 +100,11 @@ def _encoders() -> list[CellEncoder]:
     for entry in encoder["fields"]:
         if "fitted" in entry:
             form = FORMS.get(entry["fitted"]["kind"], Record)
-            fitted_of_field[entry["field"]["name"]] = form(entry["fitted"])
+            name = entry["field"]["name"]
+            entries = dict(entry["fitted"])
+            if form is VectorTable:
+                entries["matrix"] = map_matrices(HERE / "vectors.safetensors")[name]
+            fitted_of_field[name] = form(entries)
     marks = marks_of(tuple(encoder["missing"]))
     encoders = []
     for entry, layout in zip(encoder["fields"], layouts, strict=True):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.vector_table import VectorTable
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import ConfigError
 from fieldwise.layers import FieldEmbedding, row_blocks
@@ -216,6 +217,13 @@ def _matching_rows_of_field(fitted: Any, former: Any) -> list[tuple[int, int]]:
         former_rows = {value: row for row, value in enumerate(former.values, start=2)}
         pairs = [(0, 0), (1, 1)]
         for row, value in enumerate(fitted.values, start=2):
+            if value in former_rows:
+                pairs.append((row, former_rows[value]))
+        return pairs
+    if isinstance(fitted, VectorTable) and isinstance(former, VectorTable):
+        former_rows = {value: row for row, value in enumerate(former.learned, former.first_learned)}
+        pairs = [(row, row) for row in range(fitted.first_learned)]
+        for row, value in enumerate(fitted.learned, fitted.first_learned):
             if value in former_rows:
                 pairs.append((row, former_rows[value]))
         return pairs

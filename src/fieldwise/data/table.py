@@ -19,16 +19,16 @@ import torch
 from torch import Tensor
 
 from fieldwise.config import parse, to_plain
+from fieldwise.data.encode.portable import map_matrices
 from fieldwise.data.vector_column import NONE, VectorColumn
 from fieldwise.errors import DataError
-from fieldwise.layout import Bags, Batch, Layout
+from fieldwise.layout import Bags, Batch, FieldLayout, Layout
 from fieldwise.storage.arrays import (
     map_array,
-    map_matrices,
     mapped_array,
     write_array,
     write_header,
-    write_matrices,
+    write_matrix_parts,
     write_values,
 )
 from fieldwise.storage.artifact import Artifact, ArtifactKind, Writer, writing
@@ -179,19 +179,35 @@ class EncodedTable:
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays but targets and weights, by the names of `array_names`."""
         arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in ARRAYS}
-        for number, column in enumerate(self.vectors):
+        for number, (f, column) in enumerate(zip(self.vector_fields, self.vectors, strict=True)):
             arrays[f"rows{number}"] = column.rows
-            arrays[f"matrix{number}"] = column.matrix
+            if not f.by_id:
+                arrays[f"matrix{number}"] = column.matrix
         return arrays
 
     @classmethod
     def of_arrays(cls, layout: Layout, arrays: Mapping[str, np.ndarray]) -> "EncodedTable":
-        """The inverse of `arrays`."""
-        vectors = tuple(
-            VectorColumn(arrays[f"rows{number}"], arrays[f"matrix{number}"])
-            for number in range(len(layout.positions(kind="vector")))
-        )
-        return cls(layout, **{name: arrays[name] for name in ARRAYS}, vectors=vectors)
+        """The inverse of `arrays`, but for the matrices of vectors by id (`with_matrices`)."""
+        vectors = []
+        for number, f in enumerate(vector_fields(layout)):
+            matrix = arrays.get(f"matrix{number}", np.empty((0, f.width), np.float32))
+            vectors.append(VectorColumn(arrays[f"rows{number}"], matrix))
+        return cls(layout, **{name: arrays[name] for name in ARRAYS}, vectors=tuple(vectors))
+
+    @property
+    def vector_fields(self) -> list[FieldLayout]:
+        """The fields of `vectors`."""
+        return vector_fields(self.layout)
+
+    def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "EncodedTable":
+        """The table with the encoder's matrices of the fields with vectors by id (`Encoder.matrices`)."""
+        if not matrices:
+            return self
+        vectors = [
+            replace(column, matrix=matrices.get(f.name, column.matrix))
+            for f, column in zip(self.vector_fields, self.vectors, strict=True)
+        ]
+        return replace(self, vectors=tuple(vectors))
 
     @property
     def targets(self) -> np.ndarray:
@@ -354,13 +370,22 @@ class EncodedTable:
 
 def array_names(layout: Layout) -> list[str]:
     """The names of `EncodedTable.arrays`."""
-    numbers = range(len(layout.positions(kind="vector")))
-    return [*ARRAYS, *(f"{what}{number}" for number in numbers for what in ("rows", "matrix"))]
+    names = list(ARRAYS)
+    for number, f in enumerate(vector_fields(layout)):
+        names.append(f"rows{number}")
+        if not f.by_id:
+            names.append(f"matrix{number}")
+    return names
+
+
+def vector_fields(layout: Layout) -> list[FieldLayout]:
+    """The fields of vectors."""
+    return [f for f in layout.fields if f.kind == "vector"]
 
 
 def _opened_vectors(saved: Artifact, layout: Layout) -> tuple[VectorColumn, ...]:
     """The vectors of a saved table, whose matrices are mapped; those of keyed tables have none yet."""
-    fields = [f for f in layout.fields if f.kind == "vector"]
+    fields = vector_fields(layout)
     if not fields:
         return ()
     rows = map_array(saved.path(VECTOR_ROWS, verify=False))
@@ -371,9 +396,7 @@ def _opened_vectors(saved: Artifact, layout: Layout) -> tuple[VectorColumn, ...]
     for f, field_rows in zip(fields, rows.T, strict=True):
         own = matrices.get(f.name)
         matrix = np.empty((0, f.width), np.float32) if own is None else own
-        columns.append(
-            VectorColumn(np.ascontiguousarray(field_rows), matrix, is_shared=own is None)
-        )
+        columns.append(VectorColumn(np.ascontiguousarray(field_rows), matrix))
     return tuple(columns)
 
 
@@ -451,7 +474,7 @@ class _WrittenVectors:
     """The vectors of consecutive chunks of N rows, kept in scratch files or memory until they are written."""
 
     def __init__(self, layout: Layout, rows: int, budget: MemoryBudget) -> None:
-        self.fields = [f for f in layout.fields if f.kind == "vector"]
+        self.fields = vector_fields(layout)
         self.rows = budget.empty((rows, len(self.fields)), np.int32)
         self.budget = budget
         self.matrices: dict[str, list[np.ndarray]] = {}
@@ -461,7 +484,7 @@ class _WrittenVectors:
         for rows, table in chunks:
             for index, (f, column) in enumerate(zip(self.fields, table.vectors, strict=True)):
                 first = 0
-                if not column.is_shared:
+                if not f.by_id:
                     parts = self.matrices.setdefault(f.name, [])
                     first = sum(map(len, parts))
                     matrix = column.matrix
@@ -481,7 +504,7 @@ class _WrittenVectors:
             write_array(file, self.rows)
         if self.matrices:
             with writer.open(MATRICES) as file:
-                write_matrices(file, self.matrices)
+                write_matrix_parts(file, self.matrices)
 
 
 _NO_IDS = torch.empty(0, dtype=torch.int32)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 NONE = -1
 """The row of the matrix for a cell without a vector."""
-ROWS_HASHED_AT_ONCE = 4_096
+ROWS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,6 @@ class VectorColumn:
     Args:
         rows: [N] int32, the row of the matrix; -1 for a cell without a vector.
         matrix: [T, K] float16 or float32.
-        is_shared: whether the matrix is the encoder's, which an encoded table does not store.
 
     >>> column = VectorColumn(np.array([1, -1], np.int32), np.array([[1, 2], [3, 4]], np.float16))
     >>> column.numbers(slice(0, 2)).tolist()
@@ -31,7 +30,6 @@ class VectorColumn:
 
     rows: np.ndarray
     matrix: np.ndarray
-    is_shared: bool = False
 
     @classmethod
     def of(cls, vectors: np.ndarray, is_missing: np.ndarray) -> "VectorColumn":
@@ -55,6 +53,16 @@ class VectorColumn:
         """The vectors of some rows, by number, from the same matrix."""
         return replace(self, rows=self.rows[rows])
 
+    def equals(self, rows: np.ndarray, other: "VectorColumn", other_rows: np.ndarray) -> np.ndarray:
+        """Whether the vectors of some rows equal those of as many rows of another table [n]."""
+        result = np.ones(len(rows), bool)
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            block = slice(first, first + ROWS_AT_ONCE)
+            own = self.numbers(torch.from_numpy(rows[block]))
+            others = other.numbers(torch.from_numpy(other_rows[block]))
+            result[block] = (own == others).all(1).numpy()
+        return result
+
     @classmethod
     def joined(cls, columns: Iterable["VectorColumn"]) -> "VectorColumn":
         """The vectors of several tables' rows, one table after another; one matrix of all is not copied."""
@@ -76,8 +84,8 @@ def _distinct_rows(vectors: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
     bits = np.ascontiguousarray(vectors).view(np.uint16 if vectors.itemsize == 2 else np.uint32)
     factors = np.random.default_rng(0).integers(1 << 63, size=bits.shape[1], dtype=np.uint64)
     hashes = np.empty(len(bits), np.uint64)
-    starts = range(0, len(bits), ROWS_HASHED_AT_ONCE)
-    blocks = [slice(start, start + ROWS_HASHED_AT_ONCE) for start in starts]
+    starts = range(0, len(bits), ROWS_AT_ONCE)
+    blocks = [slice(start, start + ROWS_AT_ONCE) for start in starts]
     for block in blocks:
         hashes[block] = bits[block].astype(np.uint64) @ (2 * factors + 1)
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)

@@ -16,7 +16,7 @@ from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine
 from fieldwise.runs.cache_key import data_key, data_settings
-from fieldwise.runs.inputs import Inputs, data_files
+from fieldwise.runs.inputs import Inputs, input_files
 from fieldwise.runs.large_table import LargeTable, lacking_space, large_table
 from fieldwise.runs.raw_table import load_frame, prepare_frame
 from fieldwise.runs.recipe import Recipe
@@ -58,7 +58,7 @@ def prepare_recipe(
     )
     if cache is None:
         return _prepare_uncached(recipe, data_dir, large)
-    paths = data_files(recipe.data, data_dir)
+    paths = input_files(recipe, data_dir)
     try:
         inputs = Inputs.of(paths)
     except OSError:  # loading the table says what is absent

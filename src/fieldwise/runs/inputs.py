@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from fieldwise.data.encode.vector_files import files_of_vectors
 from fieldwise.data.read.file_listing import find_files, is_many
 from fieldwise.data.read.folder_columns import folder_values
 from fieldwise.data.read.public_sets import PUBLIC_SETS
@@ -43,7 +44,7 @@ class Inputs:
 
 def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
     """The files that a recipe reads, with digests; a DataError if one cannot be read."""
-    files = data_files(recipe.data, data_dir)
+    files = input_files(recipe, data_dir)
     if not files and recipe.data.name in PUBLIC_SETS:
         load_frame(recipe.data, data_dir)  # whose error says what is absent
     try:
@@ -52,6 +53,16 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
         raise DataError(
             f"recipe {recipe.name}: cannot read {e.filename}: {e.strerror or e}"
         ) from None
+
+
+def input_files(recipe: Recipe, data_dir: Path) -> dict[str, Path]:
+    """The files that a recipe reads: those of its data, and those of vectors by id."""
+    files = data_files(recipe.data, data_dir)
+    for f in recipe.schema.fields:
+        if f.vector_file is not None:
+            for path in files_of_vectors(Path(f.vector_file)):
+                files[f"{f.name}{''.join(path.suffixes)}"] = path
+    return files
 
 
 def data_files(data: DataSettings, data_dir: Path) -> dict[str, Path]:

@@ -15,6 +15,7 @@ from fieldwise.runs.recipe import Recipe, checked_tables
 from fieldwise.runs.setting_paths import (
     check_override,
     make_paths_absolute,
+    make_vectors_absolute,
     parse_override,
     protocol_of,
 )
@@ -214,7 +215,9 @@ def _read(file: Path, name: str, seen: tuple[Path, ...]) -> tuple[dict[str, Any]
             f"a recipe is needed, found the schema {file}: name the recipe that refers to it"
         )
     if isinstance(settings.get("schema"), str):
-        settings["schema"] = Schema.from_toml(file.parent / settings["schema"]).to_dict()
+        schema_file = file.parent / settings["schema"]
+        settings["schema"] = Schema.from_toml(schema_file).to_dict()
+        make_vectors_absolute(settings["schema"], schema_file.parent)
     make_paths_absolute(settings, file.parent)
 
     extended = settings.pop("extends", None)

@@ -100,12 +100,23 @@ def protocol_of(overrides: Sequence[str]) -> str | None:
 
 
 def make_paths_absolute(settings: dict[str, Any], folder: Path) -> None:
-    """Make a relative `data.path` or `warm_start` relative to `folder`, independently of the working directory."""
+    """Make a relative `data.path`, `warm_start` or file of vectors relative to `folder`."""
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
         data["path"] = str((folder / data["path"]).resolve())
+    schema = settings.get("schema")
+    if isinstance(schema, dict):
+        make_vectors_absolute(schema, folder)
     if isinstance(settings.get("warm_start"), str):
         settings["warm_start"] = str((folder / settings["warm_start"]).resolve())
+
+
+def make_vectors_absolute(schema: dict[str, Any], folder: Path) -> None:
+    """Make the files of vectors of a schema's fields relative to `folder`."""
+    fields = schema.get("fields")
+    for f in fields if isinstance(fields, list) else []:
+        if isinstance(f, dict) and isinstance(f.get("vectors"), str):
+            f["vectors"] = str((folder / f["vectors"]).resolve())
 
 
 def check_override(override: str, settings: Mapping[str, Any]) -> None:

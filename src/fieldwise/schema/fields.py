@@ -64,6 +64,12 @@ class Column:
             check_count(f"{what}: max_length", self.max_length)
         check_types(self, what)
 
+    @property
+    def vector_file(self) -> str | None:
+        """The file of vectors that the field reads, if it does."""
+        path: str | None = getattr(self, "vectors", None)
+        return path
+
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical(Column):
@@ -185,12 +191,17 @@ class Sequence(Column):
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Column):
-    """A field with a vector per cell, such as a text's embedding by another model: a list of up to 4,096 numbers.
+    """A field with a vector per cell, such as a text's embedding by another model: up to 4,096 numbers.
 
-    A learned projection makes a vector of the embedding's size of it. A missing cell has a learned
-    vector instead. The length follows from the training rows, and every cell has it.
+    A cell is a list of numbers, or with `vectors` the id of one in a table. A learned projection
+    makes a vector of the embedding's size of it. A missing cell has a learned vector instead, and
+    so has each id of the training rows that the table lacks; further ones share one. The length
+    follows from the training rows or the table, and every vector has it.
 
     Args:
+        vectors: a file of vectors by id (`fieldwise.data.encode.vector_files`): a table with the
+            ids and a column of lists, `.npy` with the ids beside it, or `.safetensors`. It is
+            relative to the recipe's folder.
         projection: `linear` multiplies by a learned matrix and adds a learned vector; `mlp` has a
             hidden layer of four times the embedding's size with ReLU. First-order weights are
             always linear in the vector.
@@ -199,14 +210,21 @@ class Vector(Column):
 
     >>> Vector("text", role="item", projection="mlp").cell
     'vector'
+    >>> Vector("text", role="item", column="item_id", vectors="items.npy").cell
+    'category'
     """
 
+    vectors: str | None = None
     projection: Projection = "linear"
     normalise: bool = False
     kind: Literal["vector"] = "vector"
-    cell: ClassVar[Literal["vector"]] = "vector"
     max_length: ClassVar[None] = None
     shares: ClassVar[None] = None
+
+    @property
+    def cell(self) -> Literal["category", "vector"]:
+        """A cell holds an id of the table of vectors, or a vector."""
+        return "category" if self.vectors else "vector"
 
 
 Field = Categorical | Numeric | Bag | Sequence | Vector

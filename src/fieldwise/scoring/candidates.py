@@ -106,7 +106,7 @@ class CatalogueScorer:
             return encoder.transform(items.items, part=part).arrays()
 
         arrays = items.arrays("encoded", array_names(part), encoded, lambda: model.digest)
-        self.table = EncodedTable.of_arrays(part, arrays)
+        self.table = EncodedTable.of_arrays(part, arrays).with_matrices(encoder.matrices)
         # by embedding: its weights and their version, and the vectors made of them
         self._vectors: WeakKeyDictionary[FieldEmbedding, tuple[Tensor, int, Tensor]] = (
             WeakKeyDictionary()

@@ -348,6 +348,8 @@ def _same_rows(old: EncodedTable, old_rows: np.ndarray, new: EncodedTable) -> np
     before = old_rows[known]
     same = (old.ids[before] == new.ids[known]).all(1)
     same &= (old.values[before] == new.values[known]).all(1)
+    for old_vectors, new_vectors in zip(old.vectors, new.vectors, strict=True):
+        same &= old_vectors.equals(before, new_vectors, known)
     bags = len(new.layout.positions(kind="bag"))
     if bags:
         old_lengths = old.bags.lengths.view(-1, bags)

@@ -108,7 +108,6 @@ CHUNK_BYTES = 1 << 24  # other threads run between two chunks
 ALIGNED = 8
 MATRIX_TYPES = {"float32": "F32", "float16": "F16"}
 MATRIX_ROWS_AT_ONCE = 4_096
-MOST_HEADER_BYTES = 1 << 26
 
 
 def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
@@ -141,8 +140,13 @@ def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
         )
 
 
-def write_matrices(file: Written, matrices: Mapping[str, Sequence[np.ndarray]]) -> None:
-    """Write matrices of float16 or float32 by name as safetensors; each is given as consecutive parts of its rows."""
+def write_matrices(file: Written, matrices: Mapping[str, np.ndarray]) -> None:
+    """Write matrices of float16 or float32 by name as safetensors; none is copied whole."""
+    write_matrix_parts(file, {name: [matrix] for name, matrix in matrices.items()})
+
+
+def write_matrix_parts(file: Written, matrices: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """`write_matrices` of matrices that are each given as consecutive parts of their rows."""
     header = {}
     start = 0
     for name, parts in matrices.items():
@@ -160,26 +164,6 @@ def write_matrices(file: Written, matrices: Mapping[str, Sequence[np.ndarray]]) 
     for part in chain(*matrices.values()):
         for first in range(0, len(part), MATRIX_ROWS_AT_ONCE):
             write_values(file, part[first : first + MATRIX_ROWS_AT_ONCE])
-
-
-def map_matrices(path: Path) -> dict[str, np.ndarray]:
-    """The matrices of a safetensors file, mapped as `map_array` maps an array; a ValueError for another file."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(ALIGNED), "little")
-        header = json.loads(file.read(min(size, MOST_HEADER_BYTES)))
-    type_of_name = {name: dtype for dtype, name in MATRIX_TYPES.items()}
-    matrices = {}
-    for name, entry in header.items():
-        if name == "__metadata__" or entry["dtype"] not in type_of_name:
-            continue
-        dtype = np.dtype(type_of_name[entry["dtype"]])
-        shape = tuple(entry["shape"])
-        if math.prod(shape) == 0:
-            matrices[name] = np.empty(shape, dtype)
-            continue
-        offset = ALIGNED + size + entry["data_offsets"][0]
-        matrices[name] = np.asarray(np.memmap(path, dtype, "c", offset, shape))
-    return matrices
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

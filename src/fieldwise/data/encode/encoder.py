@@ -9,12 +9,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
 
+from fieldwise.config import nearest
 from fieldwise.data.encode.columns import field_numbers
 from fieldwise.data.encode.kinds import (
     Cells,
@@ -27,6 +29,8 @@ from fieldwise.data.encode.kinds import (
 from fieldwise.data.encode.numbers import marks_in
 from fieldwise.data.encode.portable import MISSING, UNKNOWN, CellEncoder, encode_rows, marks_of
 from fieldwise.data.encode.serialise import read_entry, write_entry
+from fieldwise.data.encode.vector_files import read_vector_file
+from fieldwise.data.encode.vector_table import VectorTable
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.tables import TableLike, as_table
@@ -387,6 +391,47 @@ class Encoder:
                 for row in np.flatnonzero(is_unknown[f.name]):
                     names_of_row[row].append(f.name)
         return names_of_row
+
+    @property
+    def matrices(self) -> dict[str, np.ndarray]:
+        """The matrices of vectors by id, by field; they are no part of the JSON (`with_matrices`)."""
+        return {
+            f.name: fitted.matrix
+            for f, fitted in zip(self.fields, self.fitted, strict=True)
+            if isinstance(fitted, VectorTable)
+        }
+
+    def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "Encoder":
+        """The encoder with the matrices of its vectors by id."""
+        if not self.matrices:
+            return self
+        fitted = [
+            replace(part, matrix=matrices[f.name]) if isinstance(part, VectorTable) else part
+            for f, part in zip(self.fields, self.fitted, strict=True)
+        ]
+        return replace(self, fitted=tuple(fitted))
+
+    def with_vectors(self, field: str, path: Path) -> "Encoder":
+        """The encoder with the vectors of another file for a field that has vectors by id.
+
+        Errors:
+            DataError: no such field, vectors of another length, or as of `read_vector_file`.
+        """
+        parts = dict(zip((f.name for f in self.fields), self.fitted, strict=True))
+        part = parts.get(field)
+        if not isinstance(part, VectorTable):
+            known = [name for name, other in parts.items() if isinstance(other, VectorTable)]
+            raise DataError(
+                f"a field needs vectors by id, found {field!r}: {nearest(field, known)}"
+            )
+        file = read_vector_file(path)
+        if file.matrix.shape[1] != part.width:
+            raise DataError(
+                f"vectors must have the length of those in training: field {field!r} has {part.width} numbers, and "
+                f"{path} {file.matrix.shape[1]}; make them with the same model"
+            )
+        parts[field] = part.with_vectors(file)
+        return replace(self, fitted=tuple(parts.values()))
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""

@@ -5,6 +5,7 @@
 """
 
 import datetime as dt
+import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache, cached_property
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +58,11 @@ def marks_of(missing: tuple[str, ...]) -> Marks:
     numbers = [float(text) for text in texts if NUMBER.fullmatch(text)]
     return Marks(texts, frozenset(filter(math.isfinite, numbers)))
 
+
+PRESENT_BY_ID = 2
+"""The row of an id that has a vector in the field's table."""
+MATRIX_TYPES = {"F32": "float32", "F16": "float16", "I64": "int64", "I32": "int32"}
+MOST_HEADER_BYTES = 1 << 26
 
 Cell = tuple[list[int], list[float]]
 """A cell's rows within its field, at least one, and its numbers, none for a category."""
@@ -184,6 +191,51 @@ class HashedTexts:
         return value % self.buckets + 1
 
 
+class VectorsById:
+    """The rows and vectors of ids, by a table of vectors."""
+
+    values: Sequence[str]
+    learned: Sequence[str]
+    width: int
+    matrix: Any
+
+    @cached_property
+    def rows_of_id(self) -> dict[str | None, tuple[int, int]]:
+        """The row of each id within the field, and that in the matrix, -1 without a vector."""
+        rows: dict[str | None, tuple[int, int]] = {None: (MISSING, -1)}
+        for row, value in enumerate(self.learned, start=PRESENT_BY_ID + 1):
+            rows[value] = (row, -1)
+        for row, value in enumerate(self.values):
+            rows[value] = (PRESENT_BY_ID, row)
+        return rows
+
+    def cell(self, text: str | None) -> Cell:
+        """The row of an id within the field, and its vector, zeros without one."""
+        row, row_of_matrix = self.rows_of_id.get(text, (UNKNOWN, -1))
+        if row_of_matrix < 0:
+            return [row], [0.0] * self.width
+        return [row], self.matrix[row_of_matrix].tolist()
+
+
+def map_matrices(path: Path) -> dict[str, np.ndarray]:
+    """The matrices of a safetensors file, mapped copy-on-write; a ValueError or KeyError for another file."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(min(size, MOST_HEADER_BYTES)))
+    matrices = {}
+    for name, entry in header.items():
+        if name == "__metadata__" or entry["dtype"] not in MATRIX_TYPES:
+            continue
+        dtype = np.dtype(MATRIX_TYPES[entry["dtype"]])
+        shape = tuple(entry["shape"])
+        if math.prod(shape) == 0:
+            matrices[name] = np.empty(shape, dtype)
+            continue
+        offset = 8 + size + entry["data_offsets"][0]
+        matrices[name] = np.asarray(np.memmap(path, dtype, "c", offset, shape))
+    return matrices
+
+
 def cell_text(value: object) -> str | None:
     """The text of a JSON value; missing and empty ones are None; a TypeError ends "the cell must be".
 
@@ -297,6 +349,8 @@ def cell_number(value: Any, form: str | None, marks: Marks) -> float:
 def vector_numbers(value: Any) -> list[float]:
     """The numbers of a list; a TypeError or ValueError if it has others than finite ones."""
     if not isinstance(value, (list, tuple, np.ndarray)):
+        raise TypeError("a list of numbers is needed")
+    if not all(isinstance(n, (int, float, np.number)) and type(n) is not bool for n in value):
         raise TypeError("a list of numbers is needed")
     numbers = [float(number) for number in value]
     if not all(abs(number) <= FLOAT32_MAX for number in numbers):

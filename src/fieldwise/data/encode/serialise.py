@@ -12,10 +12,13 @@ import polars as pl
 
 from fieldwise.config import parse, to_plain
 from fieldwise.data.encode.kinds import KINDS, Fitted
+from fieldwise.data.encode.vector_table import VectorTable
 from fieldwise.data.encode.vocabulary import Vocabulary
 from fieldwise.errors import DataError
 from fieldwise.schema import Field
 
+WITH_VALUES = (Vocabulary, VectorTable)
+"""The fitted parts with texts as their `values`, of which there may be millions."""
 _VOCABULARY_OF_HASH: "WeakValueDictionary[int, Vocabulary]" = WeakValueDictionary()
 
 
@@ -23,7 +26,7 @@ def write_entry(f: Field, fitted: Fitted) -> dict[str, Any]:
     """The entry of a field, as what JSON holds; one that shares another's rows has no fitted part."""
     if f.shares:
         return {"field": to_plain(f)}
-    if not isinstance(fitted, Vocabulary):
+    if not isinstance(fitted, WITH_VALUES):
         return {"field": to_plain(f), "fitted": to_plain(fitted)}
     # Millions of values bypass the general code, which processes each separately.
     without_values = to_plain(replace(fitted, values=()))
@@ -46,9 +49,10 @@ def read_entry(data: Mapping[str, Any], where: str) -> tuple[Field, Fitted | Non
 
     assert isinstance(fitted, Mapping), "it has values"
     without_values = {**data, "fitted": {**fitted, "values": []}}
-    field, vocabulary = _parse_entry(without_values, where)
-    assert isinstance(vocabulary, Vocabulary), "no other has values"
-    return field, _interned(replace(vocabulary, values=tuple(values)))
+    field, part = _parse_entry(without_values, where)
+    assert isinstance(part, WITH_VALUES), "no other has values"
+    complete = replace(part, values=tuple(values))
+    return field, _interned(complete) if isinstance(complete, Vocabulary) else complete
 
 
 def _parse_entry(data: Mapping[str, Any], where: str) -> tuple[Field, Fitted | None]:

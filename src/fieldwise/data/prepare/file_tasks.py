@@ -84,7 +84,7 @@ def _cached_encoder(path: str, digest: str) -> Encoder:
         raise DataError(
             f"{path} must hold the encoder that was fitted, but its content is another: prepare again"
         )
-    return read_encoder(Path(path))
+    return read_encoder(Path(path).parent)
 
 
 def _file_tasks(rows: MappedRows, *, budget: MemoryBudget, **facts: Any) -> list[Task]:

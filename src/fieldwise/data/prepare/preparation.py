@@ -35,6 +35,7 @@ from fieldwise.data.prepare.prepared import (
     group_codes,
     read_encoder,
     read_part,
+    save_encoder,
     write_facts,
 )
 from fieldwise.data.prepare.repeated_rows import count_repeats
@@ -149,7 +150,7 @@ class Preparation:
 
     def _fitted_encoder(self, train: pl.DataFrame) -> Encoder:
         if self._facts("encoder") is not None:
-            return read_encoder(self._path(ENCODER))
+            return read_encoder(self._path())
         with self._phase("vocabularies and scales", train) as budget:
             counted = None
             if self.engine is not None:
@@ -157,7 +158,7 @@ class Preparation:
                 counted = counted_files(rows, self.schema, self.engine, budget=budget)
             encoder = Encoder.fit(train, self.schema, counted=counted, budget=budget)
         if self.folder is not None:
-            write_atomically(self._path(ENCODER), encoder.to_json().encode())
+            save_encoder(encoder, self._path())
             self._finish("encoder")
         return encoder
 
@@ -186,7 +187,7 @@ class Preparation:
                         write_array(file, groups)
             facts = {"unseen": unseen}
             self._finish(name, **facts)
-        return read_part(self._path(), name), facts["unseen"]
+        return read_part(self._path(), name, encoder), facts["unseen"]
 
     def _write_rows(self, source: Callable[[Path], MappedRows]) -> dict[str, Any]:
         """Write the rows of each part with all columns, and their targets; returns `Prepared.counts` and `marks`."""

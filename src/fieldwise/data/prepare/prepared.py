@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.data.encode.encoder import Encoder
+from fieldwise.data.encode.portable import map_matrices
 from fieldwise.data.prepare.rows_by_value import rank_texts
 from fieldwise.data.prepare.settings import PARTS
 from fieldwise.data.read.chunk_limits import table_bytes
@@ -17,12 +18,14 @@ from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.data.table import Chunks, EncodedTable, save_chunks
 from fieldwise.errors import DataError, first_line
 from fieldwise.schema import Schema
-from fieldwise.storage.arrays import map_array
-from fieldwise.storage.files import cannot_write, write_atomically
+from fieldwise.storage.arrays import map_array, write_matrices
+from fieldwise.storage.files import cannot_write, new_file, write_atomically
 from fieldwise.storage.machine import ahead
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
 ENCODER = "encoder.json"
+VECTORS = "vectors.safetensors"
+"""The encoder's matrices of vectors by id."""
 FACTS = "prepared.json"
 ROWS_FOLDER = "{}.rows"
 """Raw rows of a part that are mapped."""
@@ -188,7 +191,7 @@ def encode_table(
         chunks = ahead(
             (chunk, encoder.transform(frame[chunk], first_row=chunk.start)) for chunk in slices
         )
-    return save_chunks(
+    table = save_chunks(
         folder,
         encoder.layout,
         frame.height,
@@ -197,6 +200,7 @@ def encode_table(
         weight,
         budget=budget,
     )
+    return table.with_matrices(encoder.matrices)
 
 
 def _reporting(chunks: Chunks, *, budget: MemoryBudget) -> Iterator[tuple[slice, EncodedTable]]:
@@ -208,7 +212,7 @@ def _reporting(chunks: Chunks, *, budget: MemoryBudget) -> Iterator[tuple[slice,
 
 def write_prepared(prepared: Prepared, folder: Path) -> None:
     """Write prepared data to a folder."""
-    (folder / ENCODER).write_text(prepared.encoder.to_json(), "utf-8")
+    save_encoder(prepared.encoder, folder)
     write_facts(folder, prepared.counts, prepared.unseen, prepared.marks)
     for name in PARTS:
         part: SplitPart = getattr(prepared, name)
@@ -237,8 +241,8 @@ def write_facts(
 def read_prepared(folder: Path) -> Prepared:
     """Prepared data from `write_prepared`; encoded rows are mapped, and raw rows are read when needed."""
     facts = json.loads((folder / FACTS).read_text("utf-8"))
-    encoder = read_encoder(folder / ENCODER)
-    parts = {name: read_part(folder, name) for name in PARTS}
+    encoder = read_encoder(folder)
+    parts = {name: read_part(folder, name, encoder) for name in PARTS}
     if any(part.table.layout != encoder.layout for part in parts.values()):
         raise DataError("the cache's encoder does not match its rows")
     return Prepared(
@@ -250,14 +254,24 @@ def read_prepared(folder: Path) -> Prepared:
     )
 
 
-def read_encoder(path: Path) -> Encoder:
-    """The encoder in a file of prepared data."""
-    return Encoder.from_json(path.read_text("utf-8"), "the preparation's encoder")
+def save_encoder(encoder: Encoder, folder: Path) -> None:
+    """Write an encoder to a folder, with its matrices of vectors."""
+    if encoder.matrices:
+        with new_file(folder / VECTORS) as file:
+            write_matrices(file, encoder.matrices)
+    write_atomically(folder / ENCODER, encoder.to_json().encode())
 
 
-def read_part(folder: Path, name: str) -> SplitPart:
-    """A part in a folder of prepared data; its raw rows are read when needed."""
-    table = EncodedTable.open(folder / name)
+def read_encoder(folder: Path) -> Encoder:
+    """The encoder in a folder of prepared data; its matrices of vectors are mapped."""
+    text = (folder / ENCODER).read_text("utf-8")
+    encoder = Encoder.from_json(text, "the preparation's encoder")
+    return encoder.with_matrices(map_matrices(folder / VECTORS)) if encoder.matrices else encoder
+
+
+def read_part(folder: Path, name: str, encoder: Encoder) -> SplitPart:
+    """A part in a folder of prepared data, which the encoder encoded; its raw rows are read when needed."""
+    table = EncodedTable.open(folder / name).with_matrices(encoder.matrices)
     group_file = folder / GROUP.format(name)
     group = map_array(group_file) if group_file.exists() else None
     mapped = folder / ROWS_FOLDER.format(name)
