@@ -24,6 +24,7 @@ from fieldwise.schema import Label, Schema
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
+    from fieldwise.auditing.run import audit
     from fieldwise.automatic.run import auto
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.encode.encoder import Encoder
@@ -66,6 +67,7 @@ __all__ += [
     "Schema",
     "__version__",
     "as_table",
+    "audit",
     "infer_schema",
     "simulate",
 ]
@@ -126,6 +128,7 @@ __all__ += [kind.__name__ for kind in get_args(_Field)]
 
 # by module, the names that are imported when they are asked for; models are of `fieldwise.models`
 _HOMES = {
+    "fieldwise.auditing.run": "audit",
     "fieldwise.automatic.run": "auto",
     "fieldwise.bundle.bundle": "Bundle",
     "fieldwise.data.encode.encoder": "Encoder",

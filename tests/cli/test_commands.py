@@ -44,6 +44,7 @@ OPTIONS = {  # by command
     "simulate": "out rows users items seed overwrite",
     "init": "label positive user item schema out overwrite read",
     "auto": "label positive minutes out overwrite schema split-column keep seed read json quiet device",
+    "audit": "label positive schema split-column set fail-on seed read json",
     "prepare": "set clear json quiet progress engine",
     "train": "set out overwrite json quiet tracker progress processes engine",
     "compare": "seeds set metric store overwrite ranking k candidates users keep-seen json quiet tracker",

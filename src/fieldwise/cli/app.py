@@ -19,6 +19,7 @@ from typer import Option
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from fieldwise.cli import (
+    audit,
     auto,
     compare,
     describe,
@@ -54,6 +55,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "doctor": doctor.run,
     },
     "The loop": {
+        "audit": audit.run,
         "describe": describe.run,
         "train": train.run,
         "compare": compare.run,

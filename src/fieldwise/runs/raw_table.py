@@ -53,7 +53,13 @@ def prepare_rows(
 
     Errors about the rows name the lines of the file, if they were read from one.
     """
-    preparation = Preparation(
+    with naming_lines(path, recipe.data.text()):
+        return preparation_of(recipe, **options).run(source)
+
+
+def preparation_of(recipe: Recipe, **options: Any) -> Preparation:
+    """How the rows of a recipe are prepared, with `options` of `Preparation`."""
+    return Preparation(
         schema=recipe.schema,
         split=recipe.split,
         seed=recipe.rows_seed,
@@ -62,5 +68,3 @@ def prepare_rows(
         target_encoding=recipe.target_encoding,
         **options,
     )
-    with naming_lines(path, recipe.data.text()):
-        return preparation.run(source)

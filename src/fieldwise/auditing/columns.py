@@ -1,0 +1,156 @@
+"""Columns that predict the label alone: by value, absence, precision, length or order."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fieldwise.auditing.association import Reading, Scorer, Separations, random_folds, separations
+from fieldwise.auditing.finding import SEVERITIES, Finding, Severity
+from fieldwise.auditing.readings import WAYS, place, readings
+from fieldwise.auditing.table import AuditedTable
+
+MOST_ROWS = 100_000
+FAMILY_WISE = 0.05
+FALSE_DISCOVERIES = 0.05
+LEAST_LABEL_LIKE = 0.99
+"""The separation of a column that alone nearly is the label."""
+LEAST_SUSPICIOUS = 0.9
+LEAST_OF_FORM = {"absence": (0.95, 0.75), "decimals": (0.95, 0.75), "length": (0.97, 0.8)}
+"""From which separations the form of cells is a high or a medium finding: it says nothing of what they mean."""
+FORM_SAYS_MORE = 0.01
+LEAST_OF_PLACE = 0.6
+MOST_PERMUTATIONS = 199
+LEAST_PERMUTATIONS = 39
+MOST_EVALUATIONS = 60_000
+"""Readings times classes times permutations."""
+SHOWN_CLASSES = 30
+LEAST_OF_A_CLASS = 5
+KINDS = {
+    "value": "predicts-alone",
+    "order": "predicts-alone",
+    "absence": "absence",
+    "decimals": "precision",
+    "length": "length",
+    "place": "row-order",
+}
+REMEDIES = {
+    "predicts-alone": "find out when this value is written: if at or after the outcome, leave the column out",
+    "absence": "find out who fills this cell and when: if only for one outcome, leave the column out",
+    "precision": "the number was computed in different ways for different outcomes: round it alike, or leave it out",
+    "length": "the text was written in different ways for different outcomes: leave it out, or keep its meaning alone",
+    "row-order": "shuffle the rows before any split, and never use a row number as a field",
+}
+
+
+def columns_alone(table: AuditedTable) -> list[Finding]:
+    """Findings on columns that predict the label alone, out of fold, beyond what permutations reach."""
+    table = table.sample(MOST_ROWS)
+    if not _enough(table):
+        return []
+    all_readings = place(table)
+    for column in table.columns:
+        all_readings += readings(table, column)
+    if not all_readings:
+        return []
+    results = measured(table, all_readings)
+    findings: dict[str, Finding] = {}
+    for k, reading in enumerate(all_readings):
+        finding = _finding(table, reading, results, k)
+        known = findings.get(reading.column)
+        if finding is not None and (known is None or _rank(finding) > _rank(known)):
+            findings[reading.column] = finding
+    return list(findings.values())
+
+
+def _rank(finding: Finding) -> tuple[int, float]:
+    """How much a finding on a column says; of nearly equal ones that on the form of cells says more."""
+    strength = 0.0 if finding.strength is None else finding.strength.value
+    if finding.kind != KINDS["value"]:
+        strength += FORM_SAYS_MORE
+    return -SEVERITIES.index(finding.severity), strength
+
+
+def measured(
+    table: AuditedTable, all_readings: Sequence[Reading]
+) -> tuple[Separations, np.ndarray]:
+    """The mean separation of readings over classes, and the highest of a class [C]; of two classes both are one."""
+    folds = random_folds(len(table), table.seed)
+    scorers = [Scorer(reading, folds) for reading in all_readings]
+    targets = sorted(table.targets, key=lambda target: -target.mean)[:SHOWN_CLASSES]
+    evaluations = max(len(scorers) * len(targets), 1)
+    permutations = int(
+        np.clip(MOST_EVALUATIONS // evaluations, LEAST_PERMUTATIONS, MOST_PERMUTATIONS)
+    )
+    strata = table.strata()
+    by_target = [
+        separations(scorers, target, permutations=permutations, seed=table.seed, strata=strata)
+        for target in targets
+    ]
+    if len(by_target) == 1:
+        return by_target[0], by_target[0].values
+    values = np.stack([result.values for result in by_target])
+    weakest_p = np.min([result.p_family for result in by_target], axis=0) * len(by_target)
+    excess = np.max([result.excess for result in by_target], axis=0)
+    q = np.min([result.q for result in by_target], axis=0)
+    return Separations(values.mean(0), excess, weakest_p.clip(max=1), q), values.max(0)
+
+
+def _enough(table: AuditedTable) -> bool:
+    """Whether there are enough rows of two classes."""
+    if table.task == "regression":
+        return len(table) >= 20 and float(table.y.std()) > 0
+    counts = np.bincount(table.y.astype(np.int64))
+    return int((counts >= LEAST_OF_A_CLASS).sum()) >= 2
+
+
+def _finding(
+    table: AuditedTable, reading: Reading, results: tuple[Separations, np.ndarray], k: int
+) -> Finding | None:
+    """What is found about one reading of a column; None if it is weak or may be chance."""
+    separation, highest = results
+    value = float(separation.values[k])
+    if separation.p_family[k] > FAMILY_WISE or separation.q[k] > FALSE_DISCOVERIES:
+        return None
+    is_id = reading.column in table.ids
+    severity = _severity(reading.way, value, float(highest[k]), is_id=is_id)
+    if severity is None:
+        return None
+    kind = KINDS[reading.way]
+    subject = WAYS[reading.way].format(repr(reading.column))
+    what = f"{subject} alone predicts the label nearly perfectly"
+    if severity == "medium":
+        what = f"{subject} alone predicts the label very well"
+    if value < highest[k]:
+        what += f", one class with an AUC of {float(highest[k]):.4f}"
+    return Finding(
+        kind=kind,
+        severity=severity,
+        column=reading.column or None,
+        what=what,
+        measure=table.measure,
+        strength=table.targets[0].interval(value),
+        rows=telling_rows(table, reading),
+        p=float(separation.p_family[k]),
+        remedy=REMEDIES[kind],
+    )
+
+
+def _severity(way: str, value: float, highest: float, *, is_id: bool) -> Severity | None:
+    """How bad it is that a column predicts so well, if it is."""
+    if way == "place":
+        return "medium" if value >= LEAST_OF_PLACE else None
+    high, medium = LEAST_OF_FORM.get(way, (LEAST_LABEL_LIKE, LEAST_SUSPICIOUS))
+    if is_id:
+        medium = high
+    if value >= high:
+        return "high"
+    return "medium" if highest >= medium else None
+
+
+def telling_rows(table: AuditedTable, reading: Reading, most: int = 5) -> tuple[int, ...]:
+    """Numbers of rows with the highest and lowest scores of a reading, in the table's numbering."""
+    target = max(table.targets, key=lambda one: one.values.var())
+    scores = Scorer(reading, random_folds(len(table), table.seed)).scores(target.values, target)
+    order = np.argsort(scores, kind="stable")
+    shown = [*order[-(most - most // 2) :][::-1], *order[: most // 2]]
+    return tuple(int(table.rows[row]) for row in shown)

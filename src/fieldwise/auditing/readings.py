@@ -1,0 +1,102 @@
+"""Ways to read a column: its values, their order, their absence, the decimals of numbers, the length of texts."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from fieldwise.auditing.association import Reading
+from fieldwise.auditing.table import AuditedTable, codes_of
+from fieldwise.data.encode.columns import text_numbers
+from fieldwise.schema.number_format import MISSING_MARKS
+
+MOST_BINS = 200
+ROWS_PER_BIN = 10
+MOST_DECIMALS = 8
+"""Numbers with more were computed, not written, and their decimals depend on their size."""
+ROW_ORDER = ""
+"""The column's name of the reading of a row's place in the table."""
+WAYS = {
+    "value": "column {}",
+    "order": "column {}",
+    "absence": "whether column {} is empty",
+    "decimals": "how many decimals the numbers of column {} have",
+    "length": "how long the texts of column {} are",
+    "place": "the order of the rows",
+}
+"""What each way of reading looks at, in words."""
+
+
+def numbers_of(cells: pl.Series) -> pl.Series | None:
+    """The numbers of a column, null where missing, or None if it has other cells.
+
+    >>> numbers_of(pl.Series(["1.5", "NA", ""])).to_list()
+    [1.5, None, None]
+    """
+    if cells.dtype.is_numeric():
+        return cells.cast(pl.Float64).fill_nan(None)
+    if cells.dtype.is_temporal():
+        return cells.to_physical().cast(pl.Float64)
+    if cells.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        return None
+    numbers, wrong = text_numbers(cells, None, MISSING_MARKS)
+    if wrong.any() or numbers.null_count() == len(numbers):
+        return None
+    return numbers
+
+
+def readings(table: AuditedTable, column: str) -> list[Reading]:
+    """Every way to read a column that differs between rows."""
+    cells = table.frame.get_column(column)
+    text = table.text(column)
+    numbers = numbers_of(cells)
+    found = [Reading(column, way, codes, way == "order") for way, codes in _codes(text, numbers)]
+    return [reading for reading in found if reading.codes.min() != reading.codes.max()]
+
+
+def place(table: AuditedTable) -> list[Reading]:
+    """The reading of a row's place in the table, if the table is in no order of time."""
+    if table.times is not None and len(table) > 1:
+        along = np.corrcoef(np.argsort(np.argsort(table.times, kind="stable")), table.rows)[0, 1]
+        if abs(along) > 0.5:
+            return []
+    places = np.argsort(np.argsort(table.rows, kind="stable"), kind="stable")
+    bins = places * _bins(len(table)) // len(table)
+    return [Reading(ROW_ORDER, "place", bins, False)]
+
+
+def _codes(text: pl.Series, numbers: pl.Series | None) -> Iterator[tuple[str, np.ndarray]]:
+    """The ways and codes of a column's texts and numbers."""
+    distinct = text.n_unique()
+    if 2 * distinct <= len(text):
+        yield "value", codes_of(text)
+    if numbers is not None:
+        present = max(len(numbers) - numbers.null_count(), 1)
+        if distinct > _bins(len(text)):
+            bins = (numbers.rank("average") * _bins(len(text)) / present).ceil()
+            yield "value", codes_of(bins)
+        middle = numbers.median()
+        yield "order", codes_of(numbers.fill_null(middle))
+        decimals = text.str.extract(r"\.(\d+)$").str.len_bytes().fill_null(0)
+        are_written = bool((decimals <= MOST_DECIMALS).all())
+        if are_written and decimals.n_unique() < distinct:
+            yield "decimals", codes_of(_present_alone(decimals, text))
+    else:
+        length = text.str.len_chars()
+        if length.n_unique() < distinct:
+            yield "length", codes_of(_present_alone(length, text))
+    if 0 < text.null_count() < len(text):
+        yield "absence", text.is_null().to_numpy().astype(np.int64)
+
+
+def _bins(rows: int) -> int:
+    """Into how many quantiles the numbers of so many rows are cut."""
+    return min(max(rows // ROWS_PER_BIN, 2), MOST_BINS)
+
+
+def _present_alone(counts: pl.Series, text: pl.Series) -> pl.Series:
+    """The counts, with the most frequent one where the cell is missing, which is another way of reading."""
+    usual = counts.filter(text.is_not_null()).mode().sort().first()
+    return counts.zip_with(
+        text.is_not_null(), pl.repeat(usual, len(counts), dtype=counts.dtype, eager=True)
+    )

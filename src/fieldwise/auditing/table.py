@@ -1,0 +1,287 @@
+"""The rows that an audit looks at: raw, with their targets, parts and times."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from fieldwise.auditing.association import Target
+from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.schema import infer_schema
+from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
+from fieldwise.data.prepare.ordering import check_column, times_of
+from fieldwise.data.prepare.preparation import Preparation, check_columns
+from fieldwise.data.prepare.settings import PARTS, ColumnSplit, SplitSettings
+from fieldwise.data.prepare.splits import split_table
+from fieldwise.data.sampling import drawn_rows
+from fieldwise.errors import DataError
+from fieldwise.schema import Schema
+from fieldwise.storage.scratch import NO_LIMIT
+
+ROW = "fieldwise_row_number"
+"""A column with the row's number in the table."""
+ANY_FIELD = "fieldwise_any_field"
+TRAIN, VALID, TEST = range(3)
+_MOST_CLASSES = 100
+_FEW_NUMBERS = 15
+"""Whole numbers of at most so many values are classes, where they are the label of a table without a schema."""
+SECONDS_A_DAY = 86400
+
+Task = Literal["binary", "classes", "regression"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AuditedTable:
+    """The labelled rows of a table, raw.
+
+    Args:
+        frame: the rows of all parts.
+        rows: their numbers in the table [N].
+        y: their targets [N]: 0 and 1, numbers of classes, or numbers.
+        task: what the targets are.
+        part: 0, 1 or 2 for training, validation and test rows [N]; None without a split.
+        columns: the columns to audit.
+        label: the label's column.
+        user: the column of users, if any.
+        item: the column of items, if any.
+        time: the column of times, if any.
+        times: sortable times [N].
+        split: how the rows were split.
+        trusted: columns made by this package from training rows alone.
+        drawn_negatives: whether negatives were drawn.
+        seed: seed of everything random.
+    """
+
+    frame: pl.DataFrame
+    rows: np.ndarray
+    y: np.ndarray
+    task: Task
+    part: np.ndarray | None
+    columns: tuple[str, ...]
+    label: str
+    user: str | None = None
+    item: str | None = None
+    time: str | None = None
+    times: np.ndarray | None = None
+    split: SplitSettings | None = None
+    trusted: tuple[str, ...] = ()
+    drawn_negatives: bool = False
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @cached_property
+    def targets(self) -> list[Target]:
+        """The target, or for several classes one target for each."""
+        if self.task != "classes":
+            return [Target(self.y, binary=self.task == "binary")]
+        return [Target(self.y == k, binary=True) for k in range(int(self.y.max()) + 1)]
+
+    @property
+    def measure(self) -> str:
+        """What a separation is called."""
+        measures = {"binary": "AUC", "classes": "mean AUC", "regression": ".5 + rho/2"}
+        return measures[self.task]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The columns of users and items."""
+        return tuple(column for column in (self.user, self.item) if column is not None)
+
+    def take(self, rows: np.ndarray) -> "AuditedTable":
+        """Some of the rows, by ascending number."""
+        return replace(
+            self,
+            frame=self.frame[rows],
+            rows=self.rows[rows],
+            y=self.y[rows],
+            part=None if self.part is None else self.part[rows],
+            times=None if self.times is None else self.times[rows],
+        )
+
+    def of_part(self, part: int) -> "AuditedTable":
+        """The rows of one part."""
+        assert self.part is not None, "a split is needed"
+        return self.take(np.flatnonzero(self.part == part))
+
+    def sample(self, most: int) -> "AuditedTable":
+        """At most so many random rows, in order."""
+        if len(self) <= most:
+            return self
+        return self.take(drawn_rows(len(self), most, self.seed))
+
+    def text(self, column: str) -> pl.Series:
+        """The cells of a column as text; lists are joined."""
+        cells = self.frame.get_column(column)
+        if cells.dtype.is_nested():
+            cells = cells.cast(pl.List(pl.String), strict=False).list.join("\x1f")
+        return as_text(cells)
+
+    def codes(self, column: str) -> np.ndarray:
+        """The number of each row's value [N], of which a missing cell is one."""
+        return codes_of(self.text(column))
+
+    def strata(self) -> np.ndarray | None:
+        """A number for each row's user, or else its day [N], within which labels vary; None without either."""
+        choices = []
+        if self.user is not None:
+            choices.append(self.codes(self.user))
+        if self.times is not None and self.time is not None and is_epoch(self.times):
+            choices.append((self.times // SECONDS_A_DAY).astype(np.int64))
+        for strata in choices:
+            if _share_in_mixed(strata, self.y) >= 0.5:
+                return strata
+        return None
+
+
+def codes_of(cells: pl.Series) -> np.ndarray:
+    """A number from 0 for each different cell [N], null being one of them."""
+    codes = cells.rank("dense").fill_null(0).to_numpy().astype(np.int64)
+    return codes if cells.null_count() else codes - 1
+
+
+def is_epoch(times: np.ndarray) -> bool:
+    """Whether times are seconds since 1970, of years after 1980."""
+    return bool(len(times)) and 3e8 < float(np.median(times)) < 5e9
+
+
+def _share_in_mixed(strata: np.ndarray, y: np.ndarray) -> float:
+    """The share of rows in strata whose targets differ."""
+    pairs = pl.DataFrame({"stratum": strata, "y": y})
+    by_stratum = pairs.group_by("stratum").agg(pl.len(), pl.col("y").n_unique().alias("values"))
+    mixed = by_stratum.filter(pl.col("values") > 1).get_column("len").sum()
+    return float(mixed) / max(len(y), 1)
+
+
+def of_schema(
+    frame: pl.DataFrame,
+    schema: Schema,
+    split: SplitSettings | None,
+    *,
+    preparation: Preparation | None,
+    seed: int,
+) -> AuditedTable:
+    """The rows of a table by a schema, split if there are settings of a split.
+
+    A recipe's preparation adds its columns and negatives, as for training.
+    """
+    check_columns(frame.columns, schema)
+    negatives = None if preparation is None else preparation.negatives
+    numbered = with_event_label(frame, schema, negatives is not None).with_row_index(ROW)
+    labelled = read_labels(numbered, schema.labels, missing=schema.missing, budget=NO_LIMIT)
+    part = None
+    trusted: tuple[str, ...] = ()
+    if split is not None:
+        found = split_table(
+            labelled.frame, split, schema, seed=seed, y=labelled.main, budget=NO_LIMIT
+        )
+        by_part = {name: labelled.take(getattr(found, name)) for name in PARTS}
+        if preparation is not None:
+            by_part, _ = preparation.derived(by_part, budget=NO_LIMIT)
+            encoding = preparation.target_encoding
+            if encoding is not None and encoding.source == "train":
+                trusted = encoding.made
+        part = np.repeat(np.arange(len(PARTS)), [rows.frame.height for rows in by_part.values()])
+        labelled = LabelledRows(
+            pl.concat([rows.frame for rows in by_part.values()], how="diagonal_relaxed"),
+            np.concatenate([rows.y for rows in by_part.values()]),
+        )
+    columns = [c for c in schema.columns if c in labelled.frame.columns]
+    return AuditedTable(
+        frame=labelled.frame,
+        rows=labelled.frame.get_column(ROW).to_numpy(),
+        y=labelled.main,
+        task=schema.label.task,
+        part=part,
+        columns=tuple(columns),
+        label=schema.label.column,
+        user=_present(schema.user, labelled.frame),
+        item=_present(schema.item, labelled.frame),
+        time=schema.time,
+        times=times_of(labelled.frame, schema),
+        split=split,
+        trusted=trusted,
+        drawn_negatives=negatives is not None,
+        seed=seed,
+    )
+
+
+def of_table(
+    frame: pl.DataFrame,
+    label: str | None,
+    positive: Sequence[str],
+    split: SplitSettings | None,
+    *,
+    seed: int,
+) -> AuditedTable:
+    """The rows of a table without a schema: users, items and times are inferred, and every column is audited.
+
+    Of a label of several classes each class is looked at.
+    """
+    if label is not None:
+        check_column(frame, label, "the label's column")
+    # A schema needs a field, also where inference leaves all columns out.
+    rows = frame.with_columns((pl.int_range(pl.len()) % 7).alias(ANY_FIELD))
+    if label is None or positive or not _has_several_classes(frame.get_column(label)):
+        inferred = infer_schema(rows, label=label, positive=positive)
+        if inferred.only_positives:
+            raise DataError(
+                "an audit needs labels, but every row of this table is an event that happened: name the label's "
+                "column, or audit the recipe that draws negatives"
+            )
+        table = of_schema(rows, inferred.schema, split, preparation=None, seed=seed)
+        return replace(table, columns=_other_columns(frame, table.label, split))
+
+    labelled = rows.with_row_index(ROW).drop_nulls(label)
+    classes = codes_of(labelled.get_column(label))
+    first_class = labelled.drop(ROW).with_columns(
+        pl.Series(label, (classes == classes[0]).astype(np.int8))
+    )
+    schema = infer_schema(first_class, label=label).schema
+    table = of_schema(first_class, schema, split, preparation=None, seed=seed)
+    return replace(
+        table,
+        y=classes[table.rows].astype(np.float64),
+        rows=labelled.get_column(ROW).to_numpy()[table.rows],
+        task="classes",
+        columns=_other_columns(frame, label, split),
+    )
+
+
+def _has_several_classes(cells: pl.Series) -> bool:
+    """Whether a label without a rule has more than two classes: texts, or few whole numbers without gaps."""
+    present = cells.drop_nulls()
+    distinct = present.n_unique()
+    if not 2 < distinct <= min(_MOST_CLASSES, len(present) // 2):
+        return False
+    if not present.dtype.is_numeric():
+        return True
+    numbers = present.cast(pl.Float64)
+    is_whole = bool((numbers == numbers.round()).all())
+    lowest = float(numbers.min())  # type: ignore[arg-type]
+    has_gaps = float(numbers.max()) - lowest + 1 != distinct  # type: ignore[arg-type]
+    return (
+        is_whole
+        and not has_gaps
+        and lowest in (0.0, 1.0)
+        and (distinct <= _FEW_NUMBERS or distinct >= 50)
+    )
+
+
+def _other_columns(frame: pl.DataFrame, label: str, split: SplitSettings | None) -> tuple[str, ...]:
+    """The columns of a table but the label's and that of the parts, without those that hold no single values."""
+    others = []
+    for column, dtype in frame.schema.items():
+        is_part = isinstance(split, ColumnSplit) and column == split.column
+        if column != label and not is_part and not dtype.is_nested():
+            others.append(column)
+    return tuple(others)
+
+
+def _present(column: str | None, frame: pl.DataFrame) -> str | None:
+    """The column, if the table has it."""
+    return column if column in frame.columns else None
