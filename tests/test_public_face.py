@@ -19,7 +19,7 @@ PUBLIC = """
 
     Bag Batch Bundle BundleError Callback Categorical ColumnSplit ConfigError DataError Encoder FieldwiseError
     IdColumns Label Layout LeaveLastOutSplit MissingExtraError NegativeSampling Numeric RandomSplit Recipe Recommender
-    Schema SchemaError Sequence TimeSplit TrainingError TrainingSettings Vector __version__ as_table audit auto
+    Sampled Schema SchemaError Sequence TimeSplit TrainingError TrainingSettings Vector __version__ as_table audit auto
     infer_schema load_recipe prepare_recipe recipe_names register_model settings_of simulate train_recipe
 """
 NAMES = set(PUBLIC.split())

@@ -20,7 +20,7 @@ from fieldwise.errors import (
 )
 from fieldwise.schema import *  # noqa: F403  # every kind of field
 from fieldwise.schema import Field as _Field
-from fieldwise.schema import Label, Schema
+from fieldwise.schema import Label, Sampled, Schema
 from fieldwise.version import __version__
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ __all__ += [
     "Encoder",
     "Label",
     "Layout",
+    "Sampled",
     "Schema",
     "__version__",
     "as_table",

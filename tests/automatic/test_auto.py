@@ -174,7 +174,9 @@ def tried_on(y, *networks):
     """Trials of networks by title and scores, after the constant."""
     tried = trial.Trials.__new__(trial.Trials)
     tried.task = SimpleNamespace(
-        metric="logloss", prepared=SimpleNamespace(valid=SimpleNamespace(main=y))
+        metric="logloss",
+        schema=SimpleNamespace(label=Label("liked")),
+        prepared=SimpleNamespace(valid=SimpleNamespace(main=y, table=SimpleNamespace(weight=None))),
     )
     constant = dataclasses.replace(candidate("constant", y, y * 0.0), trained=None)
     tried.trials = [constant, *(candidate(title, y, z) for title, z in networks)]
@@ -415,7 +417,7 @@ def test_too_few_rows_of_a_class_are_one_sentence(log):
 def test_a_calibrated_bundle_has_figures_of_before_and_after(log, monkeypatch):
     line = Platt(slope=0.5, intercept=0.1)
     monkeypatch.setattr(
-        "fieldwise.automatic.trial.calibrated", lambda _, z, **__: (line.logit(z), line)
+        "fieldwise.automatic.trial.calibrated", lambda _, z, *__, **___: (line.logit(z), line)
     )
     result = run(log)
     test = log.sort("timestamp").tail(200)

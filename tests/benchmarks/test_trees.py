@@ -82,7 +82,7 @@ def test_the_choice_is_that_of_the_best_validation_auc_on_a_sample_of_rows(
         "xor/lightgbm seed 1: done, 2 of 2 runs",
     ]
     for seed, record in enumerate((first, second)):
-        y, score = record.test_rows
+        y, score, _ = record.test_rows
         assert record.about["seed"] == seed
         assert record.about["model"]["num_leaves"] == 15
         assert len(y) == 600

@@ -150,7 +150,7 @@ def test_learning_curves_draw_it_with_the_metrics_of_its_aspect():
 def test_a_metric_of_groups_needs_groups_and_is_drawn_by_group(monkeypatch):
     """The mean over groups of their positive rate, so that it does not depend on the scores."""
 
-    def rates(y, score, group):
+    def rates(y, score, group, weight):
         names, rows = np.unique(group, return_counts=True)
         return np.array([np.mean(y[group == name]) for name in names]), rows
 

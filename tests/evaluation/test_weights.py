@@ -18,7 +18,10 @@ from fieldwise.evaluation import (
     rmse,
     sigmoid,
 )
-from fieldwise.evaluation.calibration import calibration_error
+from fieldwise.evaluation.bootstrap import resampled
+from fieldwise.evaluation.calibration import calibration_error, reliability
+from fieldwise.evaluation.metrics import METRICS, scored_rows
+from fieldwise.evaluation.slices import Slice, binary_slices
 
 RNG = np.random.default_rng(0)
 ROWS = 400
@@ -94,3 +97,43 @@ def test_wrong_weights_are_a_sentence(subtests):
             for measure in (auc, binary_metrics, normalized_entropy_from_logits):
                 with pytest.raises(DataError, match=message):
                     measure(Y, Z, weight=weight)
+
+
+@pytest.mark.parametrize("metric", ["auc", "logloss", "average_precision", "brier", "ece"])
+def test_replicates_by_weights_are_the_metrics_of_drawn_rows_with_their_weights(metric) -> None:
+    replicates = resampled(Y, Z[None], metric, weight=WEIGHT, replicates=3, seed=4)[:, 0]
+    rng = np.random.default_rng(4)
+    for replicate in replicates:
+        drawn = rng.integers(0, len(Y), len(Y))
+        rows = scored_rows(Y[drawn], Z[drawn], "binary", weight=WEIGHT[drawn])
+        assert replicate == pytest.approx(METRICS[metric].value(rows), abs=1e-9)
+
+
+def test_equal_weights_change_no_interval() -> None:
+    plain = resampled(Y, Z[None], "auc", replicates=5)
+    assert resampled(Y, Z[None], "auc", weight=np.full(len(Y), 2.0), replicates=5) == pytest.approx(
+        plain, abs=1e-12
+    )
+    slices = [Slice("all", np.arange(len(Y)))]
+    (by_rows,) = binary_slices(Y, Z, slices)
+    (by_weight,) = binary_slices(Y, Z, slices, np.full(len(Y), 3.0))
+    for name, interval in by_rows.metrics.items():
+        weighted = by_weight.metrics[name]
+        assert (weighted.value, weighted.low, weighted.high) == pytest.approx(
+            (interval.value, interval.low, interval.high), abs=1e-9
+        ), name
+    bins = reliability(Y, P)
+    same = reliability(Y, P, weight=np.full(len(Y), 3.0))
+    assert np.array_equal(bins.rows, same.rows)
+    assert same.low == pytest.approx(bins.low, abs=1e-12)
+
+
+def test_slices_and_bins_are_those_of_scikit_learn_with_weights() -> None:
+    (part,) = binary_slices(Y, Z, [Slice("all", np.arange(len(Y)))], WEIGHT)
+    expected = metrics.roc_auc_score(Y, Z, sample_weight=WEIGHT)
+    assert part.metrics["auc"].value == pytest.approx(expected, abs=1e-12)
+    rate = np.average(Y, weights=WEIGHT)
+    assert part.metrics["positive_rate"].value == pytest.approx(rate, abs=1e-12)
+    bins = reliability(Y, P, bins=1, weight=WEIGHT)
+    assert bins.observed[0] == pytest.approx(rate, abs=1e-12)
+    assert bins.predicted[0] == pytest.approx(np.average(P, weights=WEIGHT), abs=1e-12)

@@ -44,7 +44,7 @@ def test_a_record_is_the_run_itself(recipes):
     run = train_recipe(recipe, prepare_recipe(recipe, DATA))
     record = result["fm.toml"][0]
     assert record.about["test"]["auc"] == run.test["auc"]
-    y, score = record.test_rows
+    y, score, _ = record.test_rows
     assert roc_auc_score(y, score) == pytest.approx(run.test["auc"], abs=1e-12)
     assert record.about["environment"]["torch"]
     assert (record.about["protocol"], record.about["task"]) == ("clicks", "binary")

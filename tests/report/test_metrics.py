@@ -257,7 +257,7 @@ def test_shares_near_the_ends_keep_a_decimal(subtests):
 def test_the_picture_counts_rows_by_tens_of_per_cent():
     rows = rated(6000, shift=0.4)
     p = sigmoid(rows.score)
-    figure = picture(rows.y, p)
+    figure = picture(rows)
     tens = [
         p_inside
         for k in range(10)
@@ -272,7 +272,7 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
         f"Of the {shown.sum():,} rows predicted at about {100 * p[shown].mean():.0f} %, "
         f"{100 * rows.y[shown].mean():.0f} % were positive, which chance does not explain."
     )
-    assert "which chance explains" in picture(rated(6000).y, sigmoid(rated(6000).score)).note
+    assert "which chance explains" in picture(rated(6000)).note
     dots = re.findall(r'<circle class="dot c0" cx="([\d.]+)" cy="([\d.]+)"', str(figure.drawing))
     shares = [[p[inside].mean(), rows.y[inside].mean()] for inside in tens]
     np.testing.assert_allclose(
@@ -287,7 +287,7 @@ def test_rare_positives_have_axes_that_show_them():
     reliability = next(
         b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure)
     )
-    bins = picture(rows.y, sigmoid(z))
+    bins = picture(rows)
     assert len(bins.table.rows) == 10
     for figure in (reliability, bins):
         assert ">0.02<" in str(figure.drawing)

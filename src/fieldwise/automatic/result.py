@@ -14,16 +14,13 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.display import Table
-from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.bootstrap import Estimate
-from fieldwise.evaluation.calibration import calibration_error
 from fieldwise.evaluation.interval import Interval, normal_interval
 from fieldwise.evaluation.metrics import LOSSES, METRICS, scored_rows, shown_name
 from fieldwise.evaluation.ranking import delong
 from fieldwise.runs.leaderboard import compare_scores, has_delong, replicates_for
 from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Schema
-from fieldwise.schema.label import Task
+from fieldwise.schema import Label, Schema
 
 BASELINES = (CONSTANT, TITLES["lr"], TREES["lightgbm"])
 
@@ -368,27 +365,36 @@ def _difference_words(differences: Mapping[str, Interval], metric: str) -> str:
 
 
 def build_leaderboard(
-    trials: Sequence[Trial], chosen: Trial, test: SplitPart, *, binary: bool, seed: int
+    trials: Sequence[Trial], chosen: Trial, test: SplitPart, label: Label, *, seed: int
 ) -> tuple[TrialLine, ...]:
     """The lines of trials, including the baselines, on the test rows, best first; `chosen` is in the bundle."""
     y = np.asarray(test.main, dtype=np.float64)
     scores = {trial.title: trial.score(test) for trial in trials}
-    task: Task = "binary" if binary else "regression"
-    metric = METRICS[LOSSES[task]]
+    binary = label.task == "binary"
+    metric = METRICS[LOSSES[label.task]]
+    weight = label.log_weights(y, test.table.weight)
+    measured = [metric]
+    has_auc = binary and has_delong(y)
+    if has_auc and weight is not None:  # of which DeLong's variance knows nothing
+        has_auc = False
+        measured = [METRICS["auc"], metric]
+    rows = {
+        title: scored_rows(y, score, label.task, weight=weight) for title, score in scores.items()
+    }
     values = {
-        title: {metric.name: np.array([metric.value(scored_rows(y, score, task))])}
-        for title, score in scores.items()
+        title: {m.name: np.array([m.value(of_trial)]) for m in measured}
+        for title, of_trial in rows.items()
     }
     comparison = compare_scores(
         y,
         {title: score[None] for title, score in scores.items()},
         values,
-        [metric.name],
+        [m.name for m in measured],
+        weight=weight,
         replicates=replicates_for(len(y)),
         seed=seed,
     )
 
-    has_auc = binary and has_delong(y)
     lines = []
     for trial in trials:
         title = trial.title
@@ -409,7 +415,7 @@ def build_leaderboard(
                 pair = delong(y, scores[title], scores[baseline])
                 gains = {"auc": normal_interval(pair.difference, pair.standard_error), **gains}
             against[baseline] = gains
-        error = calibration_error(y, sigmoid(scores[title])) if binary else None
+        error = METRICS["ece"].value(rows[title]) if binary else None
         line = TrialLine(
             model=title,
             chosen=trial is chosen,

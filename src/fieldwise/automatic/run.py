@@ -26,7 +26,7 @@ from fieldwise.automatic.result import AutoResult, build_leaderboard
 from fieldwise.automatic.schedule import try_models
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.automatic.task import AutoTask, ReadTable, build_task
-from fieldwise.automatic.trial import Trial, Trials
+from fieldwise.automatic.trial import Trial, Trials, metric_weights
 from fieldwise.bundle.about import CalibrationFacts
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.infer.findings import omitted_note
@@ -172,7 +172,6 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
     trials = list(tried.trials)
     if tried.on_all is not None:
         trials.append(tried.on_all)
-    is_binary = task.schema.label.task == "binary"
     test = task.prepared.test
 
     best = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
@@ -182,7 +181,7 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
         best=best,
         schema=task.schema,
         recipe=chosen.network.recipe,
-        lines=build_leaderboard(trials, chosen, test, binary=is_binary, seed=seed),
+        lines=build_leaderboard(trials, chosen, test, task.schema.label, seed=seed),
         test_rows=len(test.table),
         findings=task.findings,
         notes=task.notes,
@@ -202,8 +201,10 @@ def _with_calibration(
     label = task.schema.label.name
     valid = task.prepared.valid
     test = task.prepared.test
-    on_valid = before_and_after(valid.main, first.raw(valid), calibration)
-    on_test = before_and_after(test.main, final.raw(test), calibration)
+    on_valid = before_and_after(
+        valid.main, first.raw(valid), calibration, metric_weights(task, valid)
+    )
+    on_test = before_and_after(test.main, final.raw(test), calibration, metric_weights(task, test))
     facts = CalibrationFacts(
         method="platt",
         fitted_on="validation rows",

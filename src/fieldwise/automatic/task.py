@@ -91,8 +91,8 @@ def build_task(
     sizes = ", ".join(f"{size:,} {name}" for name, size in parts.sizes.items())
     note(f"split into {sizes} rows: {why}")
 
-    train = labelled.frame[parts.train]
-    findings = audit(train, labelled.main[parts.train], schema, keep=settings.keep, seed=seed)
+    train = labelled.take(parts.train).of_one_class(schema, budget=NO_LIMIT)
+    findings = audit(train.frame, train.main, schema, keep=settings.keep, seed=seed)
     schema = without(schema, findings)
     reasons = _reasons(findings, inferred, schema, frame.columns)
     _report(findings, reasons, schema, note)

@@ -134,13 +134,26 @@ def evaluated_trial(
     valid = raw(task.prepared.valid)
     calibration = None
     if task.schema.label.task == "binary":
-        valid, calibration = calibrated(task.prepared.valid.main, valid, seed=task.settings["seed"])
+        valid, calibration = calibrated(
+            task.prepared.valid.main,
+            valid,
+            metric_weights(task, task.prepared.valid),
+            seed=task.settings["seed"],
+        )
     mean_loss = float(_validation_losses(task, valid).mean())
     value = mean_loss if task.metric == "logloss" else mean_loss**0.5
     return Trial(title=title, raw=raw, valid=valid, value=value, calibration=calibration, **facts)
 
 
-def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, Calibration | None]:
+def metric_weights(task: AutoTask, part: SplitPart) -> np.ndarray | None:
+    """The weights of a part's rows in metrics [N], if they have some."""
+    y = np.asarray(part.main, dtype=np.float64)
+    return task.schema.label.log_weights(y, part.table.weight)
+
+
+def calibrated(
+    y: np.ndarray, z: np.ndarray, weight: np.ndarray | None = None, *, seed: int
+) -> tuple[np.ndarray, Calibration | None]:
     """Platt scaling of logits, if it helps: the calibrated logits, each by a fit on other rows, and the calibration.
 
     It helps if the logloss over five folds of the rows improves by more than twice the standard
@@ -156,13 +169,16 @@ def calibrated(y: np.ndarray, z: np.ndarray, *, seed: int) -> tuple[np.ndarray, 
     try:
         for fold in range(CALIBRATION_FOLDS):
             is_held_out = fold_of_row == fold
-            calibration = fit_platt(y[~is_held_out], z[~is_held_out])
+            fold_weight = None if weight is None else weight[~is_held_out]
+            calibration = fit_platt(y[~is_held_out], z[~is_held_out], fold_weight)
             calibrated_z[is_held_out] = calibration.logit(z[is_held_out])
-        calibration_of_all = fit_platt(y, z)
+        calibration_of_all = fit_platt(y, z, weight)
     except DataError:  # all scores are equal, or the slope is not positive
         return z, None
 
     gain = row_losses(y > 0.5, z) - row_losses(y > 0.5, calibrated_z)
+    if weight is not None:
+        gain = gain * (weight / weight.mean())
     if gain.mean() <= 2 * gain.std(ddof=1) / np.sqrt(len(gain)):
         return z, None
     return calibrated_z, calibration_of_all
@@ -185,11 +201,11 @@ def gains(task: AutoTask, new: Trial, old: Trial) -> bool:
 
 
 def _validation_losses(task: AutoTask, score: np.ndarray) -> np.ndarray:
-    """The loss of each validation row: of its logit, or the square of a regression's error."""
+    """The loss of each validation row: of its logit, or the square of a regression's error; times its weight."""
     y = np.asarray(task.prepared.valid.main, dtype=np.float64)
-    if task.metric == "logloss":
-        return row_losses(y > 0.5, score)
-    return np.square(score - y)
+    losses = row_losses(y > 0.5, score) if task.metric == "logloss" else np.square(score - y)
+    weight = metric_weights(task, task.prepared.valid)
+    return losses if weight is None else losses * (weight / weight.mean())
 
 
 def seconds_on_all(trial: Trial) -> float:

@@ -8,7 +8,7 @@ import polars as pl
 
 from fieldwise.bundle.about import CalibrationFacts
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.data.prepare.labels import read_labels
+from fieldwise.data.prepare.labels import labelled_rows
 from fieldwise.display import counted
 from fieldwise.errors import DataError
 from fieldwise.evaluation.calibration import METHODS, Calibration, Method
@@ -50,7 +50,7 @@ def calibrate(
     calibrations: dict[str, Calibration] = {}
     figures: dict[str, dict[str, Any]] = {where: {} for where in rows}
     for where, frame in rows.items():
-        labelled = read_labels(frame, labels, missing=bundle.schema.missing, budget=NO_LIMIT)
+        labelled = labelled_rows(frame, bundle.schema, budget=NO_LIMIT)
         if labelled.dropped:
             note(f"{counted(labelled.dropped, 'row')} dropped by the label's rule")
         scores = bundle.score(labelled.frame).reshape(len(labelled.frame), -1)
@@ -59,12 +59,15 @@ def calibrate(
                 continue
             y = labelled.y[:, position]
             score = scores[:, position]
+            weight = label.log_weights(y, labelled.weight)
             if where == fitted_on:
                 try:
-                    calibrations[label.name] = METHODS[method](y, score)
+                    calibrations[label.name] = METHODS[method](y, score, weight)
                 except DataError as e:
                     raise DataError(f"label {label.name!r}, {where}: ", *e.args) from None
-            figures[where][label.name] = before_and_after(y, score, calibrations[label.name])
+            figures[where][label.name] = before_and_after(
+                y, score, calibrations[label.name], weight
+            )
     facts = CalibrationFacts(
         method=method, fitted_on=fitted_on, rows=rows[fitted_on].height, figures=figures
     )

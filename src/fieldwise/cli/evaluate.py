@@ -197,11 +197,11 @@ def _evaluate_test_rows(options: EvaluateOptions) -> None:
 def _labelled_rows(bundle: "Bundle", table: "pl.DataFrame") -> "LabelledRows":
     """The rows of a table with their labels, without those that the label's rule drops."""
     from fieldwise.data.encode.encoder import check_table
-    from fieldwise.data.prepare.labels import read_labels
+    from fieldwise.data.prepare.labels import labelled_rows
     from fieldwise.storage.scratch import NO_LIMIT
 
     check_table(table, bundle.schema, budget=NO_LIMIT)
-    return read_labels(table, bundle.schema.labels, missing=bundle.schema.missing, budget=NO_LIMIT)
+    return labelled_rows(table, bundle.schema, budget=NO_LIMIT)
 
 
 def _metrics(bundle: "Bundle", rows: "LabelledRows") -> dict[str, float]:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_array
 
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import check_table
-from fieldwise.data.prepare.labels import LabelledRows, read_labels
+from fieldwise.data.prepare.labels import LabelledRows, labelled_rows
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import DataError, Row, first_line
 from fieldwise.evaluation.binary import weight_column
@@ -85,9 +85,7 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
         weights = None if weight is None else weight_column(weight, frame.height)
     except DataError as e:
         raise DataError("sample_weight: ", *e.args) from None
-    return read_labels(
-        frame, schema.labels, weight=weights, missing=schema.missing, budget=NO_LIMIT
-    )
+    return labelled_rows(frame, schema, weight=weights, budget=NO_LIMIT)
 
 
 def _columns_of_several_labels(y: Any, schema: Schema, rows: int) -> list[pl.Series]:

@@ -5,13 +5,19 @@ Letters: N rows, R replicates, K columns of scores, S seeds, G groups.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr, stdtrit
 
 from fieldwise.errors import DataError
-from fieldwise.evaluation.binary import finite_column, labels_of, require_both_classes
+from fieldwise.evaluation.binary import (
+    finite_column,
+    labels_of,
+    require_both_classes,
+    weight_column,
+)
 from fieldwise.evaluation.interval import Interval
 from fieldwise.evaluation.metrics import METRICS, Metric, ScoredRows
 from fieldwise.evaluation.resampling import MetricOfCounts
@@ -98,7 +104,13 @@ def estimate(
 
 
 def resampled(
-    y: ArrayLike, scores: ArrayLike, metric: str, *, replicates: int = 1000, seed: int = 0
+    y: ArrayLike,
+    scores: ArrayLike,
+    metric: str,
+    *,
+    weight: ArrayLike | None = None,
+    replicates: int = 1000,
+    seed: int = 0,
 ) -> NDArray[np.float64]:
     """Bootstrap replicates of a metric for several scores of the same rows (Efron, 1979).
 
@@ -109,6 +121,7 @@ def resampled(
         y: labels 0 and 1, or numbers for a metric of regression (`rmse`, `mae`), [N].
         scores: finite logits, or predictions of numbers, [K, N].
         metric: the metric's name.
+        weight: row weights, [N]; rows are drawn equally often whatever they weigh.
         replicates: R.
         seed: random seed; the same seed and N give the same rows.
 
@@ -137,7 +150,8 @@ def resampled(
         if resampled_metric.both_classes:
             require_both_classes(positive, resampled_metric.title)
 
-    value_of_counts = _value_of_counts(resampled_metric, target, columns)
+    mass = weight_column(weight, len(target))
+    value_of_counts = _value_of_counts(resampled_metric, target, columns, mass)
     rng = np.random.default_rng(seed)
     results = np.empty((replicates, len(columns)))
     for r in range(replicates):
@@ -146,18 +160,34 @@ def resampled(
 
 
 def _value_of_counts(
-    metric: Metric, y: NDArray[np.float64], columns: NDArray[np.float64]
+    metric: Metric,
+    y: NDArray[np.float64],
+    columns: NDArray[np.float64],
+    weight: NDArray[np.float64] | None,
 ) -> MetricOfCounts:
     """The metric of each column [K, N] by counts; NaN where it is undefined for the drawn rows."""
+    by_mass: MetricOfCounts | None = None
     if metric.resampling is not None:
-        return metric.resampling(y, columns)
-    if metric.row_values is not None:
+        by_mass = metric.resampling(y, columns)
+    elif metric.row_values is not None:
         values_KN = metric.row_values(ScoredRows(y=y, score=columns))
-        return lambda counts: metric.of_mean(values_KN @ counts / counts.sum())
 
-    def values_of_counts(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        def by_mass(mass: NDArray[Any]) -> NDArray[np.float64]:
+            means: NDArray[np.float64] = metric.of_mean(values_KN @ mass / mass.sum())
+            return means
+
+    if by_mass is not None:
+        if weight is None:
+            return by_mass
+        return lambda counts: by_mass(counts * weight)
+
+    def values_of_counts(counts: NDArray[Any]) -> NDArray[np.float64]:
         drawn = np.repeat(np.arange(len(y)), counts)
-        values = [metric.of(ScoredRows(y=y[drawn], score=column[drawn])) for column in columns]
+        mass = None if weight is None else weight[drawn]
+        values = [
+            metric.of(ScoredRows(y=y[drawn], score=column[drawn], weight=mass))
+            for column in columns
+        ]
         return np.array(values, dtype=np.float64)
 
     return values_of_counts
@@ -180,7 +210,7 @@ def _drawn_counts(
 
 def resampled_groups(
     values: NDArray[np.float64],
-    weights: NDArray[np.int64],
+    weights: NDArray[Any],
     *,
     replicates: int = 1000,
     seed: int = 0,

@@ -62,43 +62,62 @@ class Reliability:
 
 
 def reliability(
-    y: ArrayLike, probability: ArrayLike, *, bins: int = BINS, binning: Binning = "count"
+    y: ArrayLike,
+    probability: ArrayLike,
+    *,
+    bins: int = BINS,
+    binning: Binning = "count",
+    weight: ArrayLike | None = None,
 ) -> Reliability:
     """The share of positive rows by predicted probability, in bins.
 
     Bins of equal `count` never split rows of equal probability, so there may be fewer; those of
-    equal `width` divide [0, 1] (Guo et al., ICML 2017).
+    equal `width` divide [0, 1] (Guo et al., ICML 2017). With row weights [N], shares and means are
+    weighted, bins have about equal weight, and intervals are those of as many equal rows as vary as
+    much (Kish's effective sample size).
     """
     positive, p = probability_column(y, probability)
     if bins < 1:
         raise DataError(f"bins must be at least 1, found {bins}")
-    rows, predicted, positives = _binned(positive, p, np.ones(len(p), np.int64), bins, binning)
-    low, high = wilson(positives, rows)
+    mass = weight_column(weight, len(p))
+    if mass is None:
+        mass = np.ones(len(p), np.int64)
+    bin_of_row = _bin_of_row(p, mass, bins, binning)
+    rows = np.bincount(bin_of_row)
+    in_bin = rows > 0
+    mass_of_bin, predicted, positives = _sums_of_bins(bin_of_row, positive, p, mass)
+    effective_rows = mass_of_bin**2 / np.bincount(bin_of_row, mass**2)[in_bin]
+    low, high = wilson(positives * (effective_rows / mass_of_bin), effective_rows)
     return Reliability(
-        rows=rows, predicted=predicted, observed=positives / rows, low=low, high=high
+        rows=rows[in_bin],
+        predicted=predicted,
+        observed=positives / mass_of_bin,
+        low=low,
+        high=high,
     )
 
 
-def _binned(
+def _bin_of_row(
+    p: NDArray[np.float64], weight: NDArray[Any], bins: int, binning: Binning
+) -> NDArray[np.int64]:
+    """The bin of each row, [N]: of equal width, or about equal weight without splitting rows of equal probability."""
+    if binning == "width":
+        return np.minimum((p * bins).astype(np.int64), bins - 1)
+    order = np.argsort(p, kind="stable")
+    ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
+    bin_of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
+    bin_of_row = np.empty(len(p), np.int64)
+    bin_of_row[order] = np.repeat(bin_of_tie, np.diff(ties, append=len(p)))
+    return bin_of_row
+
+
+def _sums_of_bins(
+    bin_of_row: NDArray[np.int64],
     positive: NDArray[np.bool_],
     p: NDArray[np.float64],
     weight: NDArray[Any],
-    bins: int,
-    binning: Binning,
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """Weight, mean probability and weight of positives of each bin with rows [B].
-
-    Bins have equal width, or about equal weight without splitting rows of equal probability.
-    """
-    if binning == "width":
-        bin_of_row = np.minimum((p * bins).astype(np.int64), bins - 1)
-    else:
-        order = np.argsort(p, kind="stable")
-        ties = np.flatnonzero(np.concatenate([[True], np.diff(p[order]) > 0]))
-        bin_of_tie = mass_bins(np.add.reduceat(weight[order], ties), bins)
-        bin_of_row = np.empty(len(p), np.int64)
-        bin_of_row[order] = np.repeat(bin_of_tie, np.diff(ties, append=len(p)))
-
+    """Weight, mean probability and weight of positives of each bin with rows [B]."""
     mass = np.bincount(bin_of_row, weight * 1)
     total = np.bincount(bin_of_row, weight * p)
     positives = np.bincount(bin_of_row, weight * positive)
@@ -139,7 +158,8 @@ def calibration_error(
     positive, p = probability_column(y, probability)
     w = weight_column(weight, len(p))
     weights: NDArray[Any] = np.ones(len(p), np.int64) if w is None else w
-    mass, predicted, positives = _binned(positive, p, weights, bins, binning)
+    bin_of_row = _bin_of_row(p, weights, bins, binning)
+    mass, predicted, positives = _sums_of_bins(bin_of_row, positive, p, weights)
     return float((mass * np.abs(predicted - positives / mass)).sum() / mass.sum())
 
 
@@ -228,13 +248,14 @@ def predictions(
     return sigmoid(score) if label.task == "binary" else score
 
 
-def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
+def fit_platt(y: ArrayLike, logit: ArrayLike, weight: ArrayLike | None = None) -> Platt:
     """The maximum-likelihood line over logits (Platt scaling).
 
     Platt, Probabilistic Outputs for Support Vector Machines, 1999, with his targets (P + 1) / (P +
     2) for the P positives and 1 / (M + 2) for the M negatives, which keep the line finite if scores
     separate the classes; fitted by scikit-learn's logistic regression on both classes of every row,
-    weighted by its target. The rows must be others than those of training.
+    weighted by its target, and by the rows' weights if there are some: P and M are then sums of
+    weights. The rows must be others than those of training.
 
     Errors:
         DataError: one class only, one score only, scores that decrease with the label, lengths that
@@ -243,13 +264,13 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     # here, since metrics do not need scikit-learn
     from sklearn.linear_model import LogisticRegression
 
-    z, target = _rows_to_fit(y, logit)
+    z, target, mass = _rows_to_fit(y, logit, weight)
     center = float(z.mean())
     scale = float(z.std())
     x = np.tile((z - center) / scale, 2)[:, None]
     labels = np.repeat([1, 0], len(z))
     fitted = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10)
-    fitted.fit(x, labels, np.concatenate([target, 1 - target]))
+    fitted.fit(x, labels, np.concatenate([mass * target, mass * (1 - target)]))
     slope = float(fitted.coef_[0, 0]) / scale
     if slope <= 0:
         raise DataError(
@@ -259,7 +280,7 @@ def fit_platt(y: ArrayLike, logit: ArrayLike) -> Platt:
     return Platt(slope=slope, intercept=float(fitted.intercept_[0]) - slope * center)
 
 
-def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
+def fit_isotonic(y: ArrayLike, logit: ArrayLike, weight: ArrayLike | None = None) -> Isotonic:
     """Isotonic regression of the labels on the logit, with linear interpolation between its steps.
 
     Zadrozny and Elkan, KDD 2002, by pool adjacent violators (scikit-learn). Labels are Platt's
@@ -271,26 +292,33 @@ def fit_isotonic(y: ArrayLike, logit: ArrayLike) -> Isotonic:
     """
     from sklearn.isotonic import IsotonicRegression  # here, since metrics do not need scikit-learn
 
-    fitted = IsotonicRegression(out_of_bounds="clip").fit(*_rows_to_fit(y, logit))
+    z, target, mass = _rows_to_fit(y, logit, weight)
+    fitted = IsotonicRegression(out_of_bounds="clip").fit(z, target, mass)
     return Isotonic(
         at=tuple(np.asarray(fitted.X_thresholds_, np.float64).tolist()),
         probability=tuple(np.asarray(fitted.y_thresholds_, np.float64).tolist()),
     )
 
 
-METHODS: dict[Method, Callable[[ArrayLike, ArrayLike], Calibration]] = {
+METHODS: dict[Method, Callable[[ArrayLike, ArrayLike, ArrayLike | None], Calibration]] = {
     "platt": fit_platt,
     "isotonic": fit_isotonic,
 }
 
 
-def _rows_to_fit(y: ArrayLike, logit: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The logits, and Platt's targets in place of labels 1 and 0."""
+def _rows_to_fit(
+    y: ArrayLike, logit: ArrayLike, weight: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """The logits, Platt's targets in place of labels 1 and 0, and the weights, 1 if there are none."""
     positive, z = labelled_column(y, logit, "logits")
     require_both_classes(positive, "a calibration")
     if z.min() == z.max():
         raise DataError(
             f"a calibration needs scores that differ, but all {len(z):,} rows have {z[0]:g}"
         )
-    ones = int(positive.sum())
-    return z, np.where(positive, (ones + 1) / (ones + 2), 1 / (len(positive) - ones + 2))
+    mass = weight_column(weight, len(positive))
+    if mass is None:
+        mass = np.ones(len(positive))
+    ones = float(mass[positive].sum())
+    zeros = float(mass[~positive].sum())
+    return z, np.where(positive, (ones + 1) / (ones + 2), 1 / (zeros + 2)), mass

@@ -114,8 +114,8 @@ class Metric:
             them. Without either function it is computed elsewhere, of all labels together.
         resampling: its value by how often each row is drawn, where that is quicker than `measure`
             of the drawn rows.
-        group_values: the values [G] of groups and their weights [G], of labels, scores and groups,
-            where the metric is their mean: it needs groups, and the bootstrap draws them whole.
+        group_values: the values [G] of groups and their weights [G], of labels, scores, groups
+            and row weights, where the metric is their mean: it needs groups, and the bootstrap draws them whole.
         both_classes: whether it needs rows of both classes.
         least: its lower bound, which also bounds its interval.
         most: its upper bound, likewise.
@@ -136,7 +136,10 @@ class Metric:
     measure: Callable[[ScoredRows], float | None] | None = None
     resampling: Resampling | None = None
     group_values: (
-        Callable[[ArrayLike, ArrayLike, ArrayLike], tuple[NDArray[np.float64], NDArray[np.int64]]]
+        Callable[
+            [ArrayLike, ArrayLike, ArrayLike, ArrayLike | None],
+            tuple[NDArray[np.float64], NDArray[Any]],
+        ]
         | None
     ) = None
     both_classes: bool = False
@@ -183,8 +186,8 @@ def _ndcg(rows: ScoredRows) -> float | None:
     """The mean NDCG@10 of groups, of labels that are grades."""
     if rows.group is None or not is_grade(rows.y).all():
         return None
-    values, _ = ndcg_values(rows.y, rows.score, rows.group)
-    return float(values.mean()) if len(values) else None
+    values, mass = ndcg_values(rows.y, rows.score, rows.group, rows.weight)
+    return float(np.average(values, weights=mass)) if len(values) else None
 
 
 def _average_precision(rows: ScoredRows) -> float:
@@ -520,12 +523,12 @@ def regression_metrics(
 
 
 def before_and_after(
-    y: ArrayLike, logit: ArrayLike, calibration: Calibration
+    y: ArrayLike, logit: ArrayLike, calibration: Calibration, weight: ArrayLike | None = None
 ) -> dict[str, dict[str, float]]:
     """Metrics of a model's probabilities `before` and `after` calibration."""
     figures = {}
     for when, score in {"before": logit, "after": calibration.logit(logit)}.items():
-        rows = scored_rows(y, score, "binary")
+        rows = scored_rows(y, score, "binary", weight=weight)
         figures[when] = values_of([METRICS[name] for name in ("logloss", "brier", "ece")], rows)
         figures[when]["mean_prediction"] = rows.mean(rows.probability)
         figures[when]["positive_rate"] = rows.mean(rows.positive)

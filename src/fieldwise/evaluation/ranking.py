@@ -185,20 +185,22 @@ def values_by_group(
 
 
 def mixed_group_values(
-    y: ArrayLike, score: ArrayLike, group: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """AUC and rows of each group with both classes, [G] each: the values and weights of which group AUC is the mean.
+    y: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """AUC and mass of each group with both classes, [G] each: the values and weights of which group AUC is the mean.
+
+    A group's mass is its number of rows, or the sum of their weights.
 
     Errors:
         DataError: as for `group_auc`.
     """
-    _, rows, positives, _, values = values_by_group(y, score, group)
+    _, rows, positives, mass, values = values_by_group(y, score, group, weight)
     mixed = (positives > 0) & (positives < rows)
     if not mixed.any():
         raise NoMixedGroupError(
             "group AUC needs a group with rows of both classes, found none; omit the group"
         )
-    return values[mixed], rows[mixed]
+    return values[mixed], mass[mixed]
 
 
 NDCG_ROWS = 10
@@ -213,9 +215,9 @@ def is_grade(y: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def ndcg_values(
-    grade: ArrayLike, score: ArrayLike, group: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """NDCG@10 of each group with a grade above 0, and its weight 1, [G] each.
+    grade: ArrayLike, score: ArrayLike, group: ArrayLike, weight: ArrayLike | None = None
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """NDCG@10 of each group with a grade above 0, and its weight, [G] each: 1, or the mean of its rows' weights.
 
     The sum of (2^grade - 1) / log2(1 + rank) over the first ten rows by score, divided by its
     maximum (Järvelin and Kekäläinen, TOIS 20(4), 2002; the gains of Burges et al., ICML 2005). Rows
@@ -240,7 +242,11 @@ def ndcg_values(
     best = np.add.reduceat(gain[np.lexsort((-gain, code))] * discount, starts)
     is_relevant = best > 0
     values = reached[is_relevant] / best[is_relevant]
-    return values, np.ones(len(values), np.int64)
+    mass = weight_column(weight, len(code))
+    if mass is None:
+        return values, np.ones(len(values), np.int64)
+    mean_weight = np.bincount(code, mass) / np.bincount(code)
+    return values, mean_weight[is_relevant]
 
 
 def _twice_wins(

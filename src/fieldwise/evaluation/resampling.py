@@ -1,6 +1,7 @@
 """Metrics of resamples, by how often each row is drawn, without sorting each of them.
 
-Letters: N rows, K columns of scores, T runs of ties. A form takes labels [N] and finite scores [K, N].
+Letters: N rows, K columns of scores, T runs of ties. A form takes labels [N] and finite scores [K, N]. A
+count is multiplied by the row's weight, if it has one.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from fieldwise.evaluation.binary import sigmoid
 from fieldwise.evaluation.calibration import BINS, mass_bins
 
-MetricOfCounts = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+MetricOfCounts = Callable[[NDArray[Any]], NDArray[np.float64]]
 """A function from each row's count [N] to the metric of each column [K]."""
 Resampling = Callable[[NDArray[np.float64], NDArray[np.float64]], MetricOfCounts]
 """A function from labels [N] and scores [K, N] to their metric by counts."""
@@ -60,29 +61,31 @@ class _SortedRows:
         ties = np.flatnonzero(np.diff(score[order], prepend=np.nan))
         return cls(order, ties, values[order])
 
-    def _sums(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def _sums(self, counts: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The number of drawn rows in each run, and the sum of their values, [T] each."""
         drawn = counts[self.order]
         return np.add.reduceat(drawn, self.ties), np.add.reduceat(drawn * self.values, self.ties)
 
-    def calibration_error(self, counts: NDArray[np.int64]) -> float:
+    def calibration_error(self, counts: NDArray[Any]) -> float:
         """ECE, of values that are each row's probability minus its label."""
         rows, gaps = self._sums(counts)
         gap_of_bin = np.bincount(mass_bins(rows, BINS), gaps)
         return float(np.abs(gap_of_bin).sum() / counts.sum())
 
-    def auc(self, counts: NDArray[np.int64]) -> float:
+    def auc(self, counts: NDArray[Any]) -> float:
         """AUC, of values that say which rows are positive; pairs are counted in integers, as in `ranking.auc`."""
         rows, positives = self._sums(counts)
         negatives = rows - positives
         below = np.cumsum(negatives) - negatives
-        wins = int((positives * (2 * below + negatives)).sum())
-        return wins / (2 * int(positives.sum()) * int(negatives.sum()))
+        wins: float = (positives * (2 * below + negatives)).sum().item()
+        pairs: float = positives.sum().item() * negatives.sum().item()
+        return wins / (2 * pairs)
 
-    def average_precision(self, counts: NDArray[np.int64]) -> float:
+    def average_precision(self, counts: NDArray[Any]) -> float:
         """The mean over positives of the precision among rows with at least their score."""
         rows, positives = self._sums(counts)
         positives = positives[::-1]
         rows = rows[::-1]
-        precision = np.cumsum(positives) / np.maximum(np.cumsum(rows), 1)
+        rows_above = np.cumsum(rows)
+        precision = np.cumsum(positives) / np.where(rows_above > 0, rows_above, 1)
         return float((positives * precision).sum() / positives.sum())

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fieldwise.evaluation.binary import labelled_column, paired_columns, row_losses, sigmoid
+from fieldwise.evaluation.binary import (
+    labelled_column,
+    paired_columns,
+    row_losses,
+    sigmoid,
+    weight_column,
+)
 from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.interval import NORMAL_975, Interval, normal_interval
 from fieldwise.evaluation.ranking import auc_parts
@@ -97,8 +103,13 @@ def by_quantile(
     return slices
 
 
-def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> list[SliceMetrics]:
-    """Metrics of each slice for a binary label.
+def binary_slices(
+    y: ArrayLike,
+    logit: ArrayLike,
+    slices: Sequence[Slice],
+    weight: ArrayLike | None = None,
+) -> list[SliceMetrics]:
+    """Metrics of each slice for a binary label, by row weights [N] if there are some.
 
     `positive_rate` (Wilson's interval); with at least 30 rows `mean_prediction`, `logloss` and
     `off`, the mean prediction minus the positive rate (normal intervals of means); with at least 10
@@ -108,47 +119,51 @@ def binary_slices(y: ArrayLike, logit: ArrayLike, slices: Sequence[Slice]) -> li
     positive, z = labelled_column(y, logit, "logits")
     p = sigmoid(z)
     loss = row_losses(positive, z)
+    all_weights = weight_column(weight, len(p))
     results = []
     for part in slices:
         rows = len(part.rows)
         is_positive = positive[part.rows]
         positives = int(is_positive.sum())
+        mass = None if all_weights is None else all_weights[part.rows]
         metrics: dict[str, Interval] = {}
         if rows:
-            low, high = wilson(positives, rows)
-            metrics["positive_rate"] = Interval(
-                value=positives / rows, low=float(low), high=float(high)
-            )
+            metrics["positive_rate"] = _rate(is_positive, mass)
         if rows >= LEAST_ROWS:
-            metrics["mean_prediction"] = _mean(p[part.rows])
-            metrics["logloss"] = _mean(loss[part.rows])
-            metrics["off"] = _mean(p[part.rows] - is_positive)
+            metrics["mean_prediction"] = _mean(p[part.rows], mass)
+            metrics["logloss"] = _mean(loss[part.rows], mass)
+            metrics["off"] = _mean(p[part.rows] - is_positive, mass)
         if min(positives, rows - positives) >= LEAST_OF_A_CLASS:
-            metrics["auc"] = _auc(is_positive, z[part.rows])
+            metrics["auc"] = _auc(is_positive, z[part.rows], mass)
         results.append(SliceMetrics(name=part.name, rows=rows, metrics=metrics))
     return results
 
 
 def regression_slices(
-    y: ArrayLike, prediction: ArrayLike, slices: Sequence[Slice]
+    y: ArrayLike,
+    prediction: ArrayLike,
+    slices: Sequence[Slice],
+    weight: ArrayLike | None = None,
 ) -> list[SliceMetrics]:
-    """Metrics of each slice with at least 30 rows for a regression label.
+    """Metrics of each slice with at least 30 rows for a regression label, by row weights [N] if there are some.
 
     `mean_target`, `mean_prediction`, `off` (the mean prediction minus the mean target), `mae` and
     `rmse`, in the targets' unit, with normal intervals of means; that of `rmse` is the root of the
     interval of its square.
     """
     target, predicted = paired_columns(y, prediction, "predictions")
+    all_weights = weight_column(weight, len(target))
     results = []
     for part in slices:
         metrics: dict[str, Interval] = {}
         if len(part.rows) >= LEAST_ROWS:
+            mass = None if all_weights is None else all_weights[part.rows]
             error = predicted[part.rows] - target[part.rows]
-            square = _mean(error**2)
-            metrics["mean_target"] = _mean(target[part.rows])
-            metrics["mean_prediction"] = _mean(predicted[part.rows])
-            metrics["off"] = _mean(error)
-            metrics["mae"] = _mean(np.abs(error))
+            square = _mean(error**2, mass)
+            metrics["mean_target"] = _mean(target[part.rows], mass)
+            metrics["mean_prediction"] = _mean(predicted[part.rows], mass)
+            metrics["off"] = _mean(error, mass)
+            metrics["mae"] = _mean(np.abs(error), mass)
             metrics["rmse"] = Interval(
                 value=math.sqrt(square.value),
                 low=math.sqrt(max(0.0, square.low)),
@@ -158,20 +173,66 @@ def regression_slices(
     return results
 
 
-def _mean(values: NDArray[np.float64]) -> Interval:
-    error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    return normal_interval(float(values.mean()), error)
+def _rate(positive: NDArray[np.bool_], weight: NDArray[np.float64] | None) -> Interval:
+    """The share of positive rows with Wilson's interval, of Kish's effective number of rows if they have weights."""
+    rows = float(len(positive))
+    rate = float(positive.sum()) / rows
+    if weight is not None:
+        rows = float(weight.sum()) ** 2 / float((weight**2).sum())
+        rate = float(np.average(positive, weights=weight))
+    low, high = wilson(rate * rows, rows)
+    return Interval(value=rate, low=float(low), high=float(high))
 
 
-def _auc(positive: NDArray[np.bool_], z: NDArray[np.float64]) -> Interval:
+def _mean(values: NDArray[np.float64], weight: NDArray[np.float64] | None) -> Interval:
+    """The mean with its normal interval, and with weights that of a ratio of two sums."""
+    if weight is None:
+        error = float(values.std(ddof=1)) / math.sqrt(len(values))
+        return normal_interval(float(values.mean()), error)
+    mean = float(np.average(values, weights=weight))
+    return normal_interval(mean, _error_of_mean(values, weight))
+
+
+def _error_of_mean(values: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
+    """The standard error of a weighted mean (the linearization of a ratio, Cochran, Sampling Techniques, 6.5)."""
+    residual = weight * (values - np.average(values, weights=weight))
+    rows = len(values)
+    return math.sqrt(rows / (rows - 1) * float((residual**2).sum())) / float(weight.sum())
+
+
+def _weighted_auc(
+    positive: NDArray[np.bool_], z: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[float, float]:
+    """AUC by row weights, and its standard error by each row's part in it (DeLong's, with weights)."""
+    mass = {True: weight[positive], False: weight[~positive]}
+    score = {True: z[positive], False: z[~positive]}
+    variance = 0.0
+    for of_positives in (True, False):
+        order = np.argsort(score[not of_positives], kind="stable")
+        others = score[not of_positives][order]
+        upto = np.concatenate([[0.0], np.cumsum(mass[not of_positives][order])])
+        below = upto[np.searchsorted(others, score[of_positives], "left")]
+        not_above = upto[np.searchsorted(others, score[of_positives], "right")]
+        parts = (below + not_above) / (2 * upto[-1])
+        variance += _error_of_mean(parts, mass[of_positives]) ** 2
+        if of_positives:
+            value = float(np.average(parts, weights=mass[of_positives]))
+    return value, math.sqrt(variance)
+
+
+def _auc(
+    positive: NDArray[np.bool_], z: NDArray[np.float64], weight: NDArray[np.float64] | None
+) -> Interval:
     """AUC with DeLong's variance; the interval on the logit scale stays within 0 and 1."""
     wins, losses = auc_parts(positive, z)
     value = float(wins.mean())
+    error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))
+    if weight is not None:
+        value, error = _weighted_auc(positive, z, weight)
     if not 0 < value < 1:
         # If no pair or every pair is in order: the rule of three over the smaller class.
         reach = 3 / min(len(wins), len(losses))
         return Interval(value=value, low=max(0.0, value - reach), high=min(1.0, value + reach))
-    error = math.sqrt(float(wins.var(ddof=1)) / len(wins) + float(losses.var(ddof=1)) / len(losses))
     middle = math.log(value / (1 - value))
     reach = NORMAL_975 * error / (value * (1 - value))
     low = 1 / (1 + math.exp(-(middle - reach)))

@@ -185,8 +185,9 @@ class TreeSettings(Settings):
 class TreesNetwork(nn.Module, ABC):
     """A network whose logit is the sum of the leaves that a row falls into, of trees that a library has fitted.
 
-    Buffer: `text` [bytes] uint8, the trees in their library's text format; empty before training,
-    and the logit is then 0. There are no parameters and no gradients.
+    Buffers: `text` [bytes] uint8, the trees in their library's text format; empty before training,
+    and the logit is then 0. `shift`, float64, is added to the trees' logit (`Sampled`). There are no
+    parameters and no gradients.
 
     Shape:
         forward: Batch of B rows -> [B], float64.
@@ -205,6 +206,7 @@ class TreesNetwork(nn.Module, ABC):
                 "field: add one to the schema"
             )
         self.text = nn.Buffer(torch.empty(0, dtype=torch.uint8))
+        self.shift = nn.Buffer(torch.zeros((), dtype=torch.float64))
         self._trees: Any = None
 
     @abstractmethod
@@ -264,7 +266,7 @@ class TreesNetwork(nn.Module, ABC):
     def forward(self, batch: Batch) -> Tensor:
         scores = np.zeros(batch.size)
         if batch.size and len(self.text):
-            scores = self._scores(self.model(), self.features.matrix(batch))
+            scores = self._scores(self.model(), self.features.matrix(batch)) + self.shift.item()
         return torch.from_numpy(scores).to(batch.ids.device)
 
     def contributions(self, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
@@ -278,7 +280,7 @@ class TreesNetwork(nn.Module, ABC):
         of_columns = self._contributions(self.model(), self.features.matrix(batch))
         for column, field in enumerate(self.features.fields):
             result[:, field] += of_columns[:, column]
-        return result, of_columns[:, -1]
+        return result, of_columns[:, -1] + self.shift.item()
 
     def _set_text(self, text: bytes) -> None:
         """Replace the trees by those of a text, which must read as many columns as there are."""

@@ -178,7 +178,7 @@ def _label_sections(
     is_binary = label.task == "binary"
     best = None
     if is_binary and label is schema.label:
-        best = best_possible(run.prepared.test)
+        best = best_possible(run.prepared.test, label)
     calibration = None
     meaning = None
     if run.bundle is not None:

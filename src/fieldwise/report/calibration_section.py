@@ -53,7 +53,7 @@ def calibration_section(
     if valid is not None:
         for method, fit in METHODS.items():
             try:
-                calibrations[method] = fit(valid.y, valid.score)
+                calibrations[method] = fit(valid.y, valid.score, valid.weight)
             except DataError as e:
                 blocks.append(Caution(f"{CALIBRATION_WORDS[method]} is skipped: {e}."))
     else:
@@ -95,10 +95,13 @@ def _calibrations_table(
         test.y,
         np.stack(list(logits.values())),
         "logloss",
+        weight=test.weight,
         replicates=replicates_for(len(test.y)),
         seed=seed,
     )
-    scored = {name: scored_rows(test.y, z, "binary") for name, z in logits.items()}
+    scored = {
+        name: scored_rows(test.y, z, "binary", weight=test.weight) for name, z in logits.items()
+    }
     uncalibrated_loss = METRICS["logloss"].value(scored["none"])
     rows: list[list[str | Markup]] = []
     for k, (name, calibrated) in enumerate(scored.items()):
@@ -118,10 +121,10 @@ def _calibrations_table(
                 measured(estimate([loss], replicates[:, k])),
                 change,
                 number(METRICS["brier"].value(calibrated)),
-                number(calibration_error(test.y, p)),
-                number(calibration_error(test.y, p, binning="width")),
-                number(float(p.mean())),
-                number(float(test.y.mean())),
+                number(METRICS["ece"].value(calibrated)),
+                number(calibration_error(test.y, p, binning="width", weight=test.weight)),
+                number(calibrated.mean(p)),
+                number(calibrated.mean(calibrated.y)),
             ]
         )
 
@@ -151,7 +154,9 @@ def _calibrations_table(
 
 def _reliability_figures(test: Scored, logits: Mapping[str, np.ndarray]) -> list[Figure]:
     """A reliability diagram for each calibration, all on one scale."""
-    bins_by_name = {name: reliability(test.y, sigmoid(z)) for name, z in logits.items()}
+    bins_by_name = {
+        name: reliability(test.y, sigmoid(z), weight=test.weight) for name, z in logits.items()
+    }
     edge = max(bins.edge() for bins in bins_by_name.values())
     figures = []
     for colour, (name, bins) in enumerate(bins_by_name.items()):
@@ -187,12 +192,13 @@ LEAST_STEPS_OF_PICTURE = 4
 """With fewer non-empty bins of 10 %, bins of equal count are used."""
 
 
-def picture(y: np.ndarray, p: np.ndarray) -> Figure:
+def picture(rows: Scored) -> Figure:
     """A chart of predicted and observed shares, for rows with similar predictions."""
-    bins = reliability(y, p, bins=STEPS_OF_PICTURE, binning="width")
+    p = sigmoid(rows.score)
+    bins = reliability(rows.y, p, bins=STEPS_OF_PICTURE, binning="width", weight=rows.weight)
     grouping = "Rows are grouped in steps of 10 %"
     if len(bins.rows) < LEAST_STEPS_OF_PICTURE:
-        bins = reliability(y, p, bins=STEPS_OF_PICTURE)
+        bins = reliability(rows.y, p, bins=STEPS_OF_PICTURE, weight=rows.weight)
         grouping = "Rows are grouped by prediction, equally many each"
 
     # A sentence about the bin with the most rows, if possible not the first or last.
@@ -225,7 +231,9 @@ def numbers_section(test: Scored) -> Section:
     """A regression's targets by prediction, with a note on the sections that do not apply."""
     omitted = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     slices = by_quantile(test.score, bins=BINS)
-    bins = [part for part in regression_slices(test.y, test.score, slices) if part.metrics]
+    bins = [
+        part for part in regression_slices(test.y, test.score, slices, test.weight) if part.metrics
+    ]
     if not bins:
         return Section("Calibration", [f"Too few rows for bins. {omitted}"])
 

@@ -8,7 +8,7 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 
 from fieldwise.charts import Axis, Line, line_chart
 from fieldwise.display import Table, number
-from fieldwise.evaluation import binary_metrics, regression_metrics, sigmoid
+from fieldwise.evaluation import binary_metrics, regression_metrics
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
 from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.metrics import (
@@ -54,7 +54,7 @@ def words_section(
     """
     blocks: list[Block] = []
     if label.task == "binary":
-        metrics = binary_metrics(rows.y, rows.score, group=group)
+        metrics = binary_metrics(rows.y, rows.score, group=group, weight=rows.weight)
         sentences = binary_words(metrics, label)
         blocks.append(
             f"Predicted is the {meaning or label.meaning}; such rows are called positive."
@@ -63,7 +63,7 @@ def words_section(
             text = "These probabilities are worse than always predicting the share of positives: do not use them yet."
             blocks.append(Caution(text))
     else:
-        metrics = regression_metrics(rows.y, rows.score)
+        metrics = regression_metrics(rows.y, rows.score, weight=rows.weight)
         sentences = regression_words(metrics, label, spread=float(np.std(rows.y)))
 
     explained: dict[str, str] = {}
@@ -74,7 +74,7 @@ def words_section(
     blocks += [explained, INTERVALS]
 
     if label.task == "binary":
-        blocks.append(picture(rows.y, sigmoid(rows.score)))
+        blocks.append(picture(rows))
     return Section("In plain words", blocks)
 
 
@@ -140,12 +140,12 @@ def metrics_section(
 def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, float]:
     """All metrics of a label, and the figures of its rows."""
     if task == "binary":
-        values = binary_metrics(rows.y, rows.score, group=group)
+        values = binary_metrics(rows.y, rows.score, group=group, weight=rows.weight)
     else:
-        values = regression_metrics(rows.y, rows.score, group=group)
-        values["mean_target"] = float(rows.y.mean())
-        values["mean_prediction"] = float(rows.score.mean())
-    checked_rows = scored_rows(rows.y, rows.score, task, group=group)
+        values = regression_metrics(rows.y, rows.score, group=group, weight=rows.weight)
+        values["mean_target"] = float(np.average(rows.y, weights=rows.weight))
+        values["mean_prediction"] = float(np.average(rows.score, weights=rows.weight))
+    checked_rows = scored_rows(rows.y, rows.score, task, group=group, weight=rows.weight)
     others = [metric for metric in metrics_of(task) if not metric.evaluated]
     return values | values_of(others, checked_rows)
 
@@ -155,10 +155,17 @@ def _replicates(
 ) -> np.ndarray:
     """Bootstrap replicates of a metric, over rows or over groups, [R]."""
     if metric.group_values is None:
-        draws = resampled(rows.y, rows.score[None], metric.name, replicates=replicates, seed=seed)
+        draws = resampled(
+            rows.y,
+            rows.score[None],
+            metric.name,
+            weight=rows.weight,
+            replicates=replicates,
+            seed=seed,
+        )
         return draws[:, 0]
     assert group is not None
-    values, weights = metric.group_values(rows.y, rows.score, group)
+    values, weights = metric.group_values(rows.y, rows.score, group, rows.weight)
     return resampled_groups(values, weights, replicates=replicates, seed=seed)
 
 

@@ -66,10 +66,14 @@ class Chapter:
 
 
 class Scored(NamedTuple):
-    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range."""
+    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range.
+
+    Rows may have weights [N].
+    """
 
     y: np.ndarray
     score: np.ndarray
+    weight: np.ndarray | None = None
 
 
 def count(value: float) -> str:

@@ -120,8 +120,8 @@ def _auc_sentence(run: ReportedRun, task: RankingTask, item: str, label: Label) 
     rows = run.test[label.name]
     likes = dict(zip(as_text(task.items.get_column(item)), task.likes.tolist(), strict=True))
     popularity = [likes.get(name, 0) for name in as_text(run.prepared.test.frame.get_column(item))]
-    of_model = auc(rows.y, rows.score)
-    of_popular = auc(rows.y, popularity)
+    of_model = auc(rows.y, rows.score, weight=rows.weight)
+    of_popular = auc(rows.y, popularity, weight=rows.weight)
     return (
         "Of a positive and a negative test row sampled at random, the model scores the "
         f"positive one higher {of_100(of_model)} times of 100, and popularity {of_100(of_popular)} times."

@@ -77,17 +77,19 @@ class ReportedRun:
         self.test = dict(self.raw)
         for name, rows in self.raw.items():
             if name in bundle.calibration:
-                self.test[name] = Scored(rows.y, bundle.calibration[name].logit(rows.score))
+                self.test[name] = rows._replace(score=bundle.calibration[name].logit(rows.score))
 
     def _take_stored_scores(self, stored: RunRecord) -> None:
-        y, score = stored.test_rows
+        y, score, _ = stored.test_rows
         is_same_digest = stored["test_digest"] == scored_rows_digest(self.frame, self.recipe)
         if not is_same_digest or not np.array_equal(self.prepared.test.main, y):
             raise DataError(
                 f"the test rows must be those of the run {self.folder}, but the data of {self.recipe.name} have "
                 f"changed since: {REMEDY}"
             )
-        self.raw = {self.recipe.schema.label.name: Scored(y, score)}
+        label = self.recipe.schema.label
+        weight = label.log_weights(y, self.prepared.test.table.weight)
+        self.raw = {label.name: Scored(y, score, weight)}
         self.test = self.raw
 
     @property
@@ -127,5 +129,6 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
 
     by_label = {}
     for k, label in enumerate(bundle.schema.labels):
-        by_label[label.name] = Scored(y[:, k], score[:, k])
+        weight = label.log_weights(y[:, k], rows.table.weight)
+        by_label[label.name] = Scored(y[:, k], score[:, k], weight)
     return by_label

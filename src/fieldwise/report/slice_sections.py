@@ -235,7 +235,7 @@ def _slices_table(
     titles = BINARY_COLUMNS if binary else REGRESSION_COLUMNS
     mean_label = "positive_rate" if binary else "mean_target"
     all_rows = Slice("", np.arange(len(rows.y)))
-    *by_slice, of_all_rows = metrics_of(rows.y, rows.score, [*slices, all_rows])
+    *by_slice, of_all_rows = metrics_of(rows.y, rows.score, [*slices, all_rows], rows.weight)
 
     scales = _scales(by_slice, of_all_rows, titles)
     columns = [what, "rows", mean_label.replace("_", " ")]

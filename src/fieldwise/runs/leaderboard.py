@@ -330,7 +330,7 @@ def leaderboards(
 def _table_key(record: RunRecord) -> tuple[str, ...]:
     """What the runs of one leaderboard have in common."""
     facts = [str(record[fact]) for fact in ("benchmark", "protocol", "task", "test_digest")]
-    labels, _ = record.test_rows
+    labels = record.test_rows.y
     return (*facts, hashlib.sha256(labels.tobytes()).hexdigest())
 
 
@@ -400,14 +400,18 @@ def compare_scores(
     values: Values,
     metrics: Sequence[str],
     *,
+    weight: np.ndarray | None = None,
     replicates: int,
     seed: int,
 ) -> Comparison:
-    """The comparison of models by scores of the same rows [S, N] and values of metrics [S], by model."""
+    """The comparison of models by scores of the same rows [S, N] and values of metrics [S], by model.
+
+    Rows may have weights [N].
+    """
     all_scores = np.concatenate(list(scores.values()))
     draws: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores}
     for metric in metrics:
-        drawn = resampled(y, all_scores, metric, replicates=replicates, seed=seed)
+        drawn = resampled(y, all_scores, metric, weight=weight, replicates=replicates, seed=seed)
         means = drawn.reshape(replicates, len(scores), -1).mean(2)
         for number, name in enumerate(scores):
             draws[name][metric] = means[:, number]
@@ -448,19 +452,26 @@ def _board(
             f"{metric!r}, which is newer than these runs: train them again"
         )
     main_metric = metric if metric in metrics else metrics[0]
-    y, _ = first.test_rows
+    y, _, weight = first.test_rows
     scores = {
-        name: np.stack([record.test_rows[1] for record in records])
+        name: np.stack([record.test_rows.score for record in records])
         for name, records in runs.items()
     }
     values = {name: _values_by_seed(records, metrics) for name, records in runs.items()}
-    comparison = compare_scores(y, scores, values, metrics, replicates=replicates, seed=seed)
+    comparison = compare_scores(
+        y, scores, values, metrics, weight=weight, replicates=replicates, seed=seed
+    )
+    has_test_of_auc = weight is None and has_delong(y)
 
     lines = []
     for name, records in runs.items():
         against = None
         if name != base:
-            against = _differences(comparison.gains(name, base), y, scores[name], scores[base])
+            gains = comparison.gains(name, base)
+            against = {m: Difference(estimate=gain) for m, gain in gains.items()}
+            if has_test_of_auc and "auc" in gains:
+                p = delong(y, scores[name], scores[base]).p
+                against["auc"] = Difference(estimate=gains["auc"], delong_p=p)
         lines.append(_recipe_line(name, records, comparison, against))
     lines.sort(key=lambda line: _sort_value(line, main_metric))
     return Board(
@@ -483,17 +494,6 @@ def _values_by_seed(records: Sequence[RunRecord], metrics: Sequence[str]) -> dic
         if None not in by_seed:
             values[metric] = np.array(by_seed)
     return values
-
-
-def _differences(
-    gains: Mapping[str, Estimate], y: np.ndarray, score: np.ndarray, score_of_base: np.ndarray
-) -> dict[str, Difference]:
-    """The gains of a recipe over the baseline by metric, that of AUC with DeLong's test where it applies."""
-    differences = {metric: Difference(estimate=gain) for metric, gain in gains.items()}
-    if "auc" in gains and has_delong(y):
-        p = delong(y, score, score_of_base).p
-        differences["auc"] = Difference(estimate=gains["auc"], delong_p=p)
-    return differences
 
 
 def _sort_value(line: RecipeLine, metric: str) -> float:

@@ -345,7 +345,7 @@ def evaluate_on_test(
     )
     best_metrics = None
     if recipe.schema.label.task == "binary":
-        best_metrics = best_possible(prepared.test)
+        best_metrics = best_possible(prepared.test, recipe.schema.label)
     evaluated = dataclasses.replace(
         trained,
         warm_start=_with_rows_compared(trained, digests),
@@ -393,7 +393,7 @@ def _about(result: TrainingResult, prepared: Prepared, digests: Mapping[str, str
     )
 
 
-def best_possible(part: SplitPart) -> dict[str, float] | None:
+def best_possible(part: SplitPart, label: Label) -> dict[str, float] | None:
     """Metrics of the true probabilities of a part's main label, if the rows have them."""
     if TRUE_PROBABILITY_COLUMN not in part.frame.columns:
         return None
@@ -403,7 +403,9 @@ def best_possible(part: SplitPart) -> dict[str, float] | None:
         return None
     p = column.to_numpy()
     logit = np.log(p) - np.log1p(-p)
-    return binary_metrics(part.main.astype(np.float64), logit, group=part.group)
+    y = part.main.astype(np.float64)
+    weight = label.log_weights(y, part.table.weight)
+    return binary_metrics(y, logit, group=part.group, weight=weight)
 
 
 def _fit(

@@ -27,7 +27,7 @@ from fieldwise.runs.ranking import (
     rank_items,
 )
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunRecord, Store, run_key
+from fieldwise.runs.records import RunRecord, ScoredTestRows, Store, run_key
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.outputs import keep_elsewhere
@@ -233,7 +233,8 @@ class _Runs:
         about = _about(trained, recipe, prepared)
         ranked = None if task is None else rank_items(bundle, task)
         y = prepared.test.main.astype(np.float64)
-        record = self._put(run.key, about, y, score, ranked)
+        weight = recipe.schema.label.log_weights(y, prepared.test.table.weight)
+        record = self._put(run.key, about, ScoredTestRows(y, score, weight), ranked)
         unfinished.remove()
         return record
 
@@ -252,17 +253,18 @@ class _Runs:
         self,
         key: str,
         about: Mapping[str, Any],
-        y: np.ndarray,
-        score: np.ndarray,
+        rows: ScoredTestRows,
         ranked: Ranked | None,
     ) -> RunRecord:
         """Store a run; if the store cannot take it, save it elsewhere and raise a DataError that says where."""
+
+        def put(store: Store) -> RunRecord:
+            return store.put(key, about, rows.y, rows.score, ranked, rows.weight)
+
         try:
-            return self.store.put(key, about, y, score, ranked)
+            return put(self.store)
         except DataError as e:
-            saved_in = keep_elsewhere(
-                lambda folder: Store(folder).put(key, about, y, score, ranked), e
-            )
+            saved_in = keep_elsewhere(lambda folder: put(Store(folder)), e)
             raise DataError(
                 f"{e}. The run was saved as {saved_in / key}: move that folder into {self.store.folder}"
             ) from e

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,14 @@ RUN = ArtifactKind(
 )
 
 
+class ScoredTestRows(NamedTuple):
+    """Labels and scores of a run's test rows, and their weights in metrics if they have some, all [N]."""
+
+    y: np.ndarray
+    score: np.ndarray
+    weight: np.ndarray | None = None
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """One finished run.
@@ -58,13 +66,13 @@ class RunRecord:
             and `finished` (seconds since 1970); from `with_words` `benchmark` (the recipe's name of
             the task, or its source of data) and `protocol` (the recipe's name of the split, or the
             kind of split).
-        rows: its test rows' labels and scores, if in memory; else they are read when needed.
+        rows: its scored test rows, if in memory; else they are read when needed.
         saved: the artifact in the store.
     """
 
     folder: Path
     about: Mapping[str, Any]
-    rows: tuple[np.ndarray, np.ndarray] | None = None
+    rows: ScoredTestRows | None = None
     saved: Artifact | None = None
 
     def __getitem__(self, fact: str) -> Any:
@@ -75,12 +83,15 @@ class RunRecord:
         raise RUN.damaged(self.folder, f"its record has no {fact!r}")
 
     @cached_property
-    def test_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Labels and scores of the test rows, both [N]; a DataError if the file is damaged."""
+    def test_rows(self) -> ScoredTestRows:
+        """The scored test rows; a DataError if the file is damaged."""
         if self.rows is not None:
             return self.rows
-        y, score = self._arrays("test", ("y", "score"))
-        return y, score
+        assert self.saved is not None, "a record without its rows was read"
+        arrays = ["y", "score"]
+        if self.about.get("weighted", False):
+            arrays.append("weight")
+        return ScoredTestRows(*self._arrays("test", arrays))
 
     @cached_property
     def ranked(self) -> Ranked | None:
@@ -171,11 +182,16 @@ class Store:
         y: np.ndarray,
         score: np.ndarray,
         ranked: Ranked | None = None,
+        weight: np.ndarray | None = None,
     ) -> RunRecord:
         """Store a run, replacing one with the same key; a DataError if the disk does not let it."""
         facts = dict(about)
         with writing(RUN, self.folder / key) as writer:
-            writer.add("test", _packed(y=y, score=score))
+            arrays = {"y": y, "score": score}
+            if weight is not None:
+                arrays["weight"] = weight
+                facts["weighted"] = True
+            writer.add("test", _packed(**arrays))
             if ranked is not None:
                 writer.add(
                     "ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user)

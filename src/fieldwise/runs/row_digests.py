@@ -15,7 +15,9 @@ from fieldwise.storage.machine import each
 def rows_digest(frame: pl.DataFrame, schema: Schema) -> str:
     """SHA-256 over the columns that a schema reads of a table's rows, in order."""
     label_columns = [label.column for label in schema.labels]
-    columns = dict.fromkeys([*schema.row_keys, *schema.columns, *label_columns])
+    columns = dict.fromkeys(
+        [*schema.row_keys, *schema.columns, *label_columns, *schema.weight_columns]
+    )
     return digest_rows(frame.select([c for c in columns if c in frame.columns]))
 
 
@@ -30,13 +32,18 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
 
     candidates = frame.columns
     if schema.row_keys:
-        candidates = [*schema.row_keys, *(label.column for label in schema.labels)]
+        label_columns = [label.column for label in schema.labels]
+        candidates = [*schema.row_keys, *label_columns, *schema.weight_columns]
     raw_columns = [
         column
         for column in dict.fromkeys(candidates)
         if column in frame.columns and column not in derived_columns
     ]
-    return digest_rows(frame.select(raw_columns))
+    digest = digest_rows(frame.select(raw_columns))
+    samples = [label.sampled for label in schema.labels if label.sampled is not None]
+    for sampled in samples:  # whose rows have other weights
+        digest += f" {sampled.positives:g} {sampled.negatives:g}"
+    return digest
 
 
 ROWS_VERSION = "rows2:"

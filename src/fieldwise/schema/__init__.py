@@ -2,8 +2,8 @@
 
 from fieldwise.schema import fields
 from fieldwise.schema.fields import *  # noqa: F403  # every kind of field
-from fieldwise.schema.label import Label
+from fieldwise.schema.label import Label, Sampled
 from fieldwise.schema.schema import Schema
 
-__all__ = ["Label", "Schema"]
+__all__ = ["Label", "Sampled", "Schema"]
 __all__ += fields.__all__

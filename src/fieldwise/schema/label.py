@@ -15,6 +15,52 @@ Task = Literal["binary", "regression"]
 Scalar = bool | int | float | str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """The shares of positive and of negative rows that a log kept, such as a tenth of the negatives.
+
+    A sample changes the odds of a positive by `positives / negatives`. Training corrects for that
+    exactly (`log_odds`), so that predictions are probabilities of the whole log; metrics weight
+    each row by 1 over its class's share, so that they estimate those of the whole log.
+
+    King and Zeng, Logistic Regression in Rare Events Data, Political Analysis 9(2), 2001, 4.1.
+
+    Errors:
+        SchemaError: a share that is not above 0 and at most 1.
+
+    >>> round(Sampled(negatives=0.1).log_odds, 4)
+    2.3026
+    """
+
+    positives: float = 1.0
+    negatives: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_types(self, "sampled")
+        for name in ("positives", "negatives"):
+            share = getattr(self, name)
+            if not 0 < share <= 1:
+                raise SchemaError(
+                    f"sampled.{name} is the share of these rows that the log kept, above 0 and at most 1, found "
+                    f"{share:g}: correct it"
+                )
+
+    @property
+    def log_odds(self) -> float:
+        """What the log odds of a row in the sample exceed those in the whole log by."""
+        return math.log(self.positives / self.negatives)
+
+    def log_weights(self, y: "np.ndarray", weight: "np.ndarray | None") -> "np.ndarray":
+        """The weights [N] that rows of the sample, with targets 0 and 1 [N], have in the whole log.
+
+        >>> import numpy as np
+        >>> Sampled(negatives=0.25).log_weights(np.array([1.0, 0.0]), None).tolist()
+        [1.0, 4.0]
+        """
+        rows_of_log = 1.0 / (y * self.positives + (1.0 - y) * self.negatives)
+        return rows_of_log if weight is None else weight * rows_of_log
+
+
 @dataclass(frozen=True)
 class Label:
     """A label to predict.
@@ -34,6 +80,10 @@ class Label:
             (docs/defaults.md), or is 1 with fixed defaults.
         weight: weight of this label's loss in the sum over labels.
         number_format: format of numbers in text, as for a Numeric field.
+        trials: binary: column of the number of trials of each row, such as impressions; the label's
+            column then has the number of positive ones among them, such as clicks. A row counts as
+            many positive and negative rows. It is for a schema's only label.
+        sampled: binary: the shares of positive and negative rows that the log kept.
 
     Errors:
         SchemaError: contradictory settings, a number that is not finite.
@@ -53,6 +103,8 @@ class Label:
     scale: float | None = None
     weight: float = 1.0
     number_format: NumberFormat | None = None
+    trials: str | None = None
+    sampled: Sampled | None = None
 
     def __post_init__(self) -> None:
         check_types(self, "label")
@@ -67,13 +119,10 @@ class Label:
                 object.__setattr__(self, name, tuple(values))
 
         self._check_rule()
+        self._check_task()
         _check_positive("weight", self.weight)
-        if self.task == "binary":
-            for name in ("range", "scale"):
-                if getattr(self, name) is not None:
-                    raise SchemaError(
-                        f"a binary label takes no {name}: it is for task = 'regression'"
-                    )
+        if self.trials is not None:
+            self._check_trials(self.trials)
         if self.scale is not None:
             _check_positive("scale", self.scale)
         if self.range is not None:
@@ -100,6 +149,30 @@ class Label:
                 "a regression label takes no positive rule: remove positive_above and positive_values"
             )
 
+    def _check_task(self) -> None:
+        """Check that no setting is for the other task."""
+        others = ("trials", "sampled")
+        task = "binary"
+        if self.task == "binary":
+            others = ("range", "scale")
+            task = "regression"
+        for name in others:
+            if getattr(self, name) is not None:
+                raise SchemaError(f"a {self.task} label takes no {name}: it is for task = '{task}'")
+
+    def _check_trials(self, trials: str) -> None:
+        """Check that nothing else says which of the trials are positive."""
+        if trials in ("", self.column):
+            raise SchemaError(
+                f"a label's trials must be another column than the label's {self.column!r}, found {trials!r}"
+            )
+        if self.positive_above is not None or self.positive_values is not None:
+            raise SchemaError(
+                "a label with trials counts the positive ones itself: remove positive_above and positive_values"
+            )
+        if self.sampled is not None:
+            raise SchemaError("a label with trials has all its rows: leave out sampled, or trials")
+
     @staticmethod
     def _check_range(bounds: tuple[float, float]) -> None:
         is_finite = len(bounds) == 2 and all(math.isfinite(bound) for bound in bounds)
@@ -122,6 +195,12 @@ class Label:
             return number
         return number.clip(*self.range)
 
+    def log_weights(
+        self, y: "np.ndarray", weight: "np.ndarray | None" = None
+    ) -> "np.ndarray | None":
+        """The weights [N] by which metrics count rows with targets y [N]: those of a sample stand for the whole log."""
+        return weight if self.sampled is None else self.sampled.log_weights(y, weight)
+
     @property
     def rule(self) -> str | None:
         """A description of the rule for positive rows; None for a regression.
@@ -133,6 +212,8 @@ class Label:
         """
         if self.task == "regression":
             return None
+        if self.trials is not None:
+            return f"one of “{self.trials}” counted in “{self.column}”"
         if self.positive_above is not None:
             article = "an" if self.column[0].lower() in "aeio" else "a"
             return f"{article} {self.column.replace('_', ' ')} above {self.positive_above:g}"

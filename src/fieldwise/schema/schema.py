@@ -31,6 +31,8 @@ class Schema:
         time_format: format of a time column of text, such as `%d.%m.%Y %H:%M`, if it is not a
             supported format or day and month are ambiguous.
         group: column of groups for group AUC; `user` if omitted.
+        weight: column of row weights, positive numbers, which the loss, metrics, calibrations and
+            early stopping use: a row of weight 2 counts as two equal rows.
         keys: columns that identify a row in predictions and reports; `user` and `item` if omitted.
         missing: texts that mark a missing value where a number is read, in upper or lower case,
             such as `NULL`, or numbers as text, such as `-999`; an empty list if every text is an
@@ -57,6 +59,7 @@ class Schema:
     keys: tuple[str, ...] = field(default=())
     time_format: str | None = None
     missing: tuple[str, ...] = MISSING_MARKS
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         self._check_lists()
@@ -140,13 +143,27 @@ class Schema:
                 f"labels' names must be unique, found {repeated!r} more than once: give each a name"
             )
         for label in self.labels:
-            leaking = [f.name for f in self.fields if f.column == label.column]
+            if label.trials is not None and self.more_labels:
+                raise SchemaError(
+                    f"a label with trials must be the only one, found {len(self.labels)} labels: remove trials of "
+                    f"{label.name!r}, or the others"
+                )
+        columns_of_targets = [("label's", label.column) for label in self.labels]
+        columns_of_targets += [("weights'", column) for column in self.weight_columns]
+        for whose, target_column in columns_of_targets:
+            leaking = [f.name for f in self.fields if f.column == target_column]
             if leaking:
                 raise SchemaError(
-                    f"field {leaking[0]!r} reads the label's column {label.column!r}: remove the field"
+                    f"field {leaking[0]!r} reads the {whose} column {target_column!r}: remove the field"
                 )
         label_columns = [label.column for label in self.labels]
-        columns = {"time": self.time, "group": self.group, "user": self.user, "item": self.item}
+        columns = {
+            "time": self.time,
+            "group": self.group,
+            "user": self.user,
+            "item": self.item,
+            "weight": self.weight,
+        }
         for what, column in columns.items():
             if column in label_columns:
                 raise SchemaError(
@@ -221,7 +238,13 @@ class Schema:
             *self.columns,
             *(label.column for label in self.labels),
             *(c for c in others if c is not None),
+            *self.weight_columns,
         }
+
+    @property
+    def weight_columns(self) -> tuple[str, ...]:
+        """The columns that say how much a row counts: its weight, and its label's trials."""
+        return tuple(c for c in (self.weight, self.label.trials) if c is not None)
 
     @property
     def grouping(self) -> str | None:
@@ -248,7 +271,9 @@ class Schema:
 
     def _repr_html_(self) -> str:
         rows = [[f.name, f.kind, f.role, f.column, _changed_settings(f)] for f in self.fields]
-        columns = {name: getattr(self, name) for name in ("user", "item", "time", "group")}
+        columns = {
+            name: getattr(self, name) for name in ("user", "item", "time", "group", "weight")
+        }
         columns["keys"] = ", ".join(self.keys)
         notes = ["label " + ", ".join(_label_words(label) for label in self.labels)]
         notes += [f"{what} {column}" for what, column in columns.items() if column]
@@ -341,6 +366,8 @@ def _label_words(label: Label) -> str:
         rule = f" where {', '.join(map(str, label.positive_values))}"
     elif label.positive_above is not None:
         rule = f" above {label.positive_above:g}"
+    elif label.trials is not None:
+        rule = f" of {label.trials}"
     return f"{label.name} ({label.task}: {label.column}{rule})"
 
 

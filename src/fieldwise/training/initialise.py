@@ -55,6 +55,8 @@ def start_at_base_rate(network: nn.Module, train: EncodedTable, objective: Objec
     network.eval()
     for (prefix, head), y, label in zip(heads.items(), train.targets.T, labels, strict=True):
         start = base_score(y, train.weight, binary=label.task == "binary", scale=label.scale)
+        if label.sampled is not None:
+            start -= label.sampled.log_odds
         for name, bias in _output_biases(head, batch):
             if not bool(bias.count_nonzero()):  # else from a warm start
                 bias.fill_(start)

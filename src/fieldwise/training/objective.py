@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +17,12 @@ from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation import binary_metrics, logloss_from_logits, regression_metrics
 from fieldwise.evaluation.metrics import GROUP_METRICS, METRICS, metrics_of
 from fieldwise.layout import Batch
-from fieldwise.schema import Label
+from fieldwise.schema import Label, Sampled
 from fieldwise.schema.label import Task
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 from fieldwise.training.settings import TrainingSettings
+
+Score = TypeVar("Score", Tensor, np.ndarray)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +40,8 @@ class Objective:
     # the loss of a regression divides the targets by it; metrics are in the targets' unit
     scale: float = 1.0
     weight: float = 1.0  # of this label's loss in the sum over labels
+    # of a binary label: scores are log odds in the whole log, and rows are a sample of it
+    sampled: Sampled | None = None
     # Of further labels by name; scores and targets are then [N, T], the main label's first.
     more: Mapping[str, "Objective"] = field(default_factory=dict)
 
@@ -48,6 +53,7 @@ class Objective:
             prediction_range=label.range,
             scale=label.scale or 1.0,
             weight=label.weight,
+            sampled=label.sampled,
             more={other.name: cls.of(other) for other in more},
         )
 
@@ -66,7 +72,8 @@ class Objective:
         targets_by_label = y.reshape(-1, len(self.labels)).unbind(1)
         for label, z, target in zip(self.labels, logits_by_label, targets_by_label, strict=True):
             if label.task == "binary":
-                loss = F.binary_cross_entropy_with_logits(z, target, weight=weight)
+                log_odds = label.in_sample(z)
+                loss = F.binary_cross_entropy_with_logits(log_odds, target, weight=weight)
             elif weight is None:
                 loss = F.mse_loss(z, target / label.scale)
             else:
@@ -77,6 +84,10 @@ class Objective:
     def relevance(self, y: Tensor) -> Tensor:
         """The relevance of rows to losses that rank: of a binary label 0 and 1, of a regression's grade y 2^y - 1."""
         return y if self.task == "binary" else torch.exp2(y) - 1
+
+    def in_sample(self, score: Score) -> Score:
+        """The log odds of rows of the sample, of those in the whole log (King and Zeng 2001)."""
+        return score if self.sampled is None else score + self.sampled.log_odds
 
     def weighted(self, losses: Tensor) -> Tensor:
         """The weighted sum of the labels' losses ([T], or a scalar for one label): a scalar."""
@@ -95,7 +106,7 @@ class Objective:
         scores = score.reshape(-1, len(self.labels)).T
         for label, target, z in zip(self.labels, targets, scores, strict=True):
             if label.task == "binary":
-                loss = logloss_from_logits(target, z, weight=weight)
+                loss = logloss_from_logits(target, label.in_sample(z), weight=weight)
             else:
                 loss = float(np.average((z - target / label.scale) ** 2, weights=weight))
             total += label.weight * loss
@@ -139,6 +150,8 @@ class Objective:
         one_class: bool,
     ) -> dict[str, float]:
         """The metrics of this label alone."""
+        if self.sampled is not None:
+            weight = self.sampled.log_weights(y, weight)
         if self.task == "binary":
             return binary_metrics(y, score, group=group, weight=weight, one_class=one_class)
         prediction = score * self.scale

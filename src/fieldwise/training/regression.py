@@ -268,7 +268,7 @@ class Regression:
                 likelihood = rows.likelihood(scores)
                 self.likelihoods[prior] = likelihood
                 if self.on_solution is not None:
-                    self.on_solution(scores)
+                    self.on_solution(scores - self._log_odds_of_sample)
                 best = max(best, likelihood)
                 if likelihood < best - NEGLIGIBLE_LOG_LIKELIHOOD:
                     break
@@ -285,10 +285,20 @@ class Regression:
 
     def _mean(self, shares: Mapping[str, float]) -> LRSolution:
         """The mean of solutions in these shares; without any, the best constant."""
-        if not shares:
-            return LRSolution(shares, self.start())
-        parts = [share * self._solution_of(name, self.start()) for name, share in shares.items()]
-        return LRSolution(shares, np.asarray(np.sum(parts, axis=0)))
+        mean = self.start()
+        if shares:
+            parts = [
+                share * self._solution_of(name, self.start()) for name, share in shares.items()
+            ]
+            mean = np.asarray(np.sum(parts, axis=0))
+        mean[-1] -= self._log_odds_of_sample
+        return LRSolution(shares, mean)
+
+    @property
+    def _log_odds_of_sample(self) -> float:
+        """What a solution's scores, which are of the training rows, exceed those of the whole log by."""
+        sampled = self.objective.sampled
+        return 0.0 if sampled is None else sampled.log_odds
 
     @property
     def shares(self) -> dict[str, float]:

@@ -127,7 +127,8 @@ class Step:
             data_loss = self.objective.loss(logit, y, weight)
         else:
             relevance = self.objective.relevance(y)
-            data_loss = RANKING_LOSSES[self.loss](logit, relevance, group, weight)
+            log_odds = self.objective.in_sample(logit)
+            data_loss = RANKING_LOSSES[self.loss](log_odds, relevance, group, weight)
         total = data_loss
         if auxiliary is not None:
             total = data_loss + self.objective.weighted(auxiliary)

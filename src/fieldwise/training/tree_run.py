@@ -200,6 +200,8 @@ class TreeRun:
         model = self.network.fit(self._rows(self.train), valid, boosting, self)
         self.learning_rate = self.network.learning_rate_of(model)
         self.network.keep(model, self.best_trees)
+        if self.objective.sampled is not None:
+            self.network.shift.fill_(-self.objective.sampled.log_odds)
         self.network.eval()
         best = self._evaluation(self.best_trees, self.schedule.metrics(self.network))
         others = []

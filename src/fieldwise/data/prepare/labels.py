@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -12,10 +12,11 @@ import polars as pl
 from fieldwise.data.encode.columns import as_number, as_text
 from fieldwise.data.encode.numbers import is_mark, without_marked_numbers
 from fieldwise.data.encode.portable import cell_text
+from fieldwise.data.prepare.row_weights import TRIALS, WEIGHT, read_weights, rows_of_both_classes
 from fieldwise.data.read.mapped_rows import take_rows
 from fieldwise.data.read.row_numbers import counting_from
 from fieldwise.data.read.text_types import PLAIN_OR_THOUSANDS
-from fieldwise.errors import DataError, Row
+from fieldwise.errors import ConfigError, DataError, Row
 from fieldwise.schema import Label, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
@@ -48,6 +49,15 @@ class LabelledRows:
         """Some of the rows, by ascending number, with `dropped` 0."""
         weight = None if self.weight is None else self.weight[rows]
         return LabelledRows(self.frame[rows], self.y[rows], weight=weight)
+
+    def of_one_class(self, schema: Schema, *, budget: MemoryBudget) -> "LabelledRows":
+        """The rows, of which those of several trials become rows of one class each (`rows_of_both_classes`)."""
+        if schema.label.trials is None:
+            return self
+        assert self.weight is not None, "trials are weights"
+        rows, targets, weight = rows_of_both_classes(self.main, self.weight)
+        frame = take_rows(self.frame, rows, budget=budget)
+        return replace(self, frame=frame, y=targets[:, None], weight=weight, kept=None)
 
 
 def read_label(
@@ -105,8 +115,9 @@ def read_labels(
     """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
     `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives);
-    `weight` are row weights of the table; `missing` are the schema's marks of missing numbers.
-    Errors count rows from 0 in `frame`.
+    `weight` are row weights of the table; `missing` are the schema's marks of missing numbers. The
+    target of a label with trials is the share of positive ones, and the row's weight is multiplied
+    by the trials (`trials_as_rows`). Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> table = pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]})
@@ -117,6 +128,10 @@ def read_labels(
     keep = budget.empty(frame.height, np.bool_)
     y = budget.empty((frame.height, len(labels)), np.float32)
     readers = [_LabelReader.of(frame, label, missing, budget=budget) for label in labels]
+    trials = None
+    if labels[0].trials is not None:
+        trials = read_weights(frame, labels[0].trials, TRIALS, missing, budget=budget)
+        weight = _products(weight, trials, budget=budget)
     # how many rows have no label, and the first of them
     absent_rows: dict[str, tuple[int, int]] = {}
     lacks_positives = {
@@ -135,16 +150,12 @@ def read_labels(
             keep[chunk] = is_kept.to_numpy()
 
             for number, label in enumerate(labels):
-                is_absent = texts[number].is_null() & is_kept
-                if is_absent.any():
-                    first_here = chunk.start + int(is_absent.arg_max() or 0)
-                    count, first = absent_rows.get(label.name, (0, first_here))
-                    absent_rows[label.name] = count + int(is_absent.sum()), first
+                _count_absent(absent_rows, label, texts[number].is_null() & is_kept, chunk.start)
                 # Dropped labels become null instead of being removed, so that errors count the
                 # table's rows.
                 column = columns[number]
-                target = _target(column.zip_with(is_kept, column.clear(len(column))), label)
-                y[chunk, number] = target.cast(pl.Float32).to_numpy()
+                column = column.zip_with(is_kept, column.clear(len(column)))
+                y[chunk, number] = _targets(column, label, trials, chunk)
 
     for reader in readers:
         name = reader.label.name
@@ -168,6 +179,49 @@ def read_labels(
     )
 
 
+def labelled_rows(
+    frame: pl.DataFrame,
+    schema: Schema,
+    *,
+    weight: np.ndarray | None = None,
+    budget: MemoryBudget,
+) -> LabelledRows:
+    """Rows with the targets of a schema's labels and their weights; each row has one class of a binary label.
+
+    Weights are those of the schema's columns, or `weight` [N].
+
+    Errors:
+        ConfigError: both the schema and `weight` have weights.
+        DataError: as of `read_labels`, or a weight is missing or not above 0.
+    """
+    weights = schema_weights(frame, schema, budget=budget)
+    if weight is not None:
+        if weights is not None:
+            raise ConfigError(
+                f"the schema names the rows' weights, column {schema.weight!r}: leave out sample_weight, or the "
+                "schema's weight"
+            )
+        weights = weight
+    rows = read_labels(frame, schema.labels, weight=weights, missing=schema.missing, budget=budget)
+    return rows.of_one_class(schema, budget=budget)
+
+
+def schema_weights(
+    frame: pl.DataFrame, schema: Schema, *, budget: MemoryBudget
+) -> np.ndarray | None:
+    """The weights in the schema's column of them, [N]; None if it names none."""
+    if schema.weight is None:
+        return None
+    return read_weights(frame, schema.weight, WEIGHT, schema.missing, budget=budget)
+
+
+def _products(weight: np.ndarray | None, trials: np.ndarray, *, budget: MemoryBudget) -> np.ndarray:
+    """The product of each row's weight, if it has one, and its trials, [N]."""
+    if weight is None:
+        return trials
+    return budget.fill(len(trials), np.float64, lambda chunk: weight[chunk] * trials[chunk])
+
+
 def _check_label_columns(frame: pl.DataFrame, labels: Sequence[Label]) -> None:
     """Check that a table has rows, and the columns of all labels."""
     for label in labels:
@@ -180,6 +234,17 @@ def _check_label_columns(frame: pl.DataFrame, labels: Sequence[Label]) -> None:
         raise DataError(
             f"a table needs rows, found none below its columns {', '.join(frame.columns)}"
         )
+
+
+def _count_absent(
+    absent_rows: dict[str, tuple[int, int]], label: Label, is_absent: pl.Series, first_row: int
+) -> None:
+    """Add the rows of a chunk without a label to how many there are, and which is the first."""
+    if not is_absent.any():
+        return
+    first_here = first_row + int(is_absent.arg_max() or 0)
+    count, first = absent_rows.get(label.name, (0, first_here))
+    absent_rows[label.name] = count + int(is_absent.sum()), first
 
 
 def _is_dropped(label: Label, column: pl.Series, text: pl.Series, raw: pl.Series) -> pl.Series:
@@ -326,6 +391,32 @@ def _target(column: pl.Series, label: Label) -> pl.Series:
             "; give positive_above or positive_values, and drop_values for rows to drop",
         )
     return text == "1"
+
+
+def _targets(
+    column: pl.Series, label: Label, trials: np.ndarray | None, chunk: slice
+) -> np.ndarray:
+    """The targets of a chunk of rows, [N]."""
+    if trials is not None:
+        return _share_of_trials(column, trials[chunk], label)
+    targets: np.ndarray = _target(column, label).cast(pl.Float32).to_numpy()
+    return targets
+
+
+def _share_of_trials(column: pl.Series, trials: np.ndarray, label: Label) -> np.ndarray:
+    """The share of positive ones among each row's trials [N]; NaN where the label is missing."""
+    positives = as_number(column, f"label column {label.column!r}").to_numpy()
+    is_outside = (positives < 0) | (positives > trials)
+    if is_outside.any():
+        row = int(is_outside.argmax())
+        raise DataError(
+            f"a label must lie between 0 and its trials: column {label.column!r} holds {column[row]!r} of "
+            f"{trials[row]:g} in column {label.trials!r} in ",
+            Row(row),
+            "; correct or remove the row",
+        )
+    share: np.ndarray = positives / trials
+    return share
 
 
 def _number_in_range(column: pl.Series, label: Label) -> pl.Series:

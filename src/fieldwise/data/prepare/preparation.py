@@ -23,7 +23,12 @@ from fieldwise.config import nearest
 from fieldwise.data.encode.encoder import Encoder, check_table, missing_marks
 from fieldwise.data.prepare.file_tasks import counted_files, encoded_files
 from fieldwise.data.prepare.histories import add_histories, check_history
-from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
+from fieldwise.data.prepare.labels import (
+    LabelledRows,
+    read_labels,
+    schema_weights,
+    with_event_label,
+)
 from fieldwise.data.prepare.negatives import with_negatives
 from fieldwise.data.prepare.prepared import (
     ENCODER,
@@ -63,6 +68,7 @@ from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 DONE = "{}.done"
 """Facts of a finished stage, as JSON."""
 TARGETS = "{}.targets.npy"
+WEIGHTS = "{}.weights.npy"
 SCRATCH = "scratch"
 SOURCE = "source"
 
@@ -124,8 +130,7 @@ class Preparation:
                 facts = self._write_rows(source)
                 # while the rows are used
                 flushed = thread.submit(self._finish, "rows", flush=True, **facts)
-            targets = {name: map_array(folder / TARGETS.format(name)) for name in PARTS}
-            rows = {name: LabelledRows(self._mapped(name).frame, y) for name, y in targets.items()}
+            rows = {name: self._written_rows(name, folder) for name in PARTS}
             encoder, encoded, unseen = self.encode(rows)
             self.reports.begin("finishing the preparation")
             if flushed is not None:
@@ -134,6 +139,15 @@ class Preparation:
         marks = facts["marks"]
         write_facts(folder, counts, unseen, marks)
         return Prepared(encoder=encoder, counts=counts, unseen=unseen, marks=marks, **encoded)
+
+    def _written_rows(self, name: str, folder: Path) -> LabelledRows:
+        """The rows of a part that `_write_rows` has written."""
+        weights = folder / WEIGHTS.format(name)
+        return LabelledRows(
+            self._mapped(name).frame,
+            map_array(folder / TARGETS.format(name)),
+            weight=map_array(weights) if weights.exists() else None,
+        )
 
     def encode(
         self, rows: Mapping[str, LabelledRows]
@@ -210,12 +224,16 @@ class Preparation:
                     join_rows(chunks, self._path(ROWS_FOLDER.format(name)), budget=budget)
                 with new_file(self._path(TARGETS.format(name))) as file:
                     write_array(file, part.y)
+                if part.weight is not None:
+                    with new_file(self._path(WEIGHTS.format(name))) as file:
+                        write_array(file, part.weight)
         return {"counts": {**dropped, **counts}, "marks": marks}
 
     @property
     def _adds_to_rows(self) -> bool:
         """Whether rows or columns are added to the parts after the split."""
-        additions = (self.negatives, self.history, self.target_encoding)
+        trials = self.schema.label.trials
+        additions = (self.negatives, self.history, self.target_encoding, trials)
         return any(settings is not None for settings in additions)
 
     def _split_rows(
@@ -230,7 +248,10 @@ class Preparation:
         schema = self.schema
         self._check(table.frame, budget=budget)
         frame = with_event_label(table.frame, schema, self.negatives is not None)
-        rows = read_labels(frame, schema.labels, missing=schema.missing, budget=budget)
+        weight = schema_weights(frame, schema, budget=budget)
+        rows = read_labels(
+            frame, schema.labels, weight=weight, missing=schema.missing, budget=budget
+        )
         with renumbering_rows(rows.kept):
             split = split_table(
                 rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0], budget=budget
@@ -252,7 +273,8 @@ class Preparation:
             part = take_rows(
                 rows.frame, numbers, folders.get(name), files, self.reports.add, budget=budget
             )
-            parts[name] = LabelledRows(part, budget.take(rows.y, numbers))
+            part_weight = None if rows.weight is None else budget.take(rows.weight, numbers)
+            parts[name] = LabelledRows(part, budget.take(rows.y, numbers), weight=part_weight)
         dropped = {"dropped_by_label": rows.dropped}
         if split.dropped:
             dropped["dropped_by_split"] = split.dropped
@@ -261,6 +283,14 @@ class Preparation:
     def _check(self, frame: pl.DataFrame, *, budget: MemoryBudget) -> None:
         """Check that a table has what the schema and the settings name."""
         check_columns(frame.columns, self.schema)
+        if self.schema.weight_columns and self.negatives is not None:
+            raise ConfigError(
+                "a sampled negative has no weight: omit weight and trials in the schema, or the negatives"
+            )
+        if self.schema.label.sampled is not None and self.negatives is not None:
+            raise ConfigError(
+                "[negatives] are drawn, and sampled says which share of a log's own rows was kept: omit one of them"
+            )
         new_columns: list[str] = []
         if self.history is not None:
             check_history(frame, self.schema, self.history, budget=budget)
@@ -315,13 +345,14 @@ class Preparation:
             counts |= sampled
 
         _check_weights(weights)
-        for name, y in targets.items():
-            _check_classes(name, y[weights[name] > 0] if name in weights else y, schema)
-        counts |= {f"{name}_rows": frame.height for name, frame in frames.items()}
-        complete = {
-            name: LabelledRows(frame, targets[name], weight=weights.get(name))
-            for name, frame in frames.items()
-        }
+        complete = {}
+        for name, frame in frames.items():
+            part = LabelledRows(frame, targets[name], weight=weights.get(name))
+            complete[name] = part.of_one_class(schema, budget=budget)
+        for name, part in complete.items():
+            y = part.y if part.weight is None else part.y[part.weight > 0]
+            _check_classes(name, y, schema)
+            counts[f"{name}_rows"] = part.frame.height
         return complete, counts
 
     def _path(self, name: str = "") -> Path:
@@ -433,7 +464,7 @@ def link_results(folder: Path, to: Path) -> None:
 
     File systems without links have them moved.
     """
-    unfinished = (DONE.format("*"), TARGETS.format("*"), LOCK)
+    unfinished = (DONE.format("*"), TARGETS.format("*"), WEIGHTS.format("*"), LOCK)
     for path in sorted(folder.rglob("*")):
         new = to / path.relative_to(folder)
         if path.is_dir():

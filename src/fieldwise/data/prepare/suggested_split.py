@@ -47,9 +47,8 @@ def suggest_split(
             )
         why_not = f"a split by {schema.time!r} is not possible: {why_not}"
     least = int(np.unique(rows.main, return_counts=True)[1].min())
-    stratify = (
-        schema.label.task == "binary" and least >= _LEAST_ROWS_TO_STRATIFY and not only_positives
-    )
+    has_classes = schema.label.task == "binary" and schema.label.trials is None
+    stratify = has_classes and least >= _LEAST_ROWS_TO_STRATIFY and not only_positives
     split = RandomSplit(stratify=stratify)
     fault = _fault(rows, schema, split, only_positives)
     if fault:
