@@ -95,7 +95,7 @@ def main() -> None:
             for seed in SEEDS:
                 training = TrainingSettings(loss=loss, refit=True)
                 recommender = Recommender(schema, model, training=training, seed=seed)
-                recommender.fit(table.filter(~is_held_out), valid=table.filter(is_held_out))
+                recommender.fit(table.filter(~is_held_out), eval_set=table.filter(is_held_out))
                 scores = recommender.bundle_.score(test)
                 by_seed.append([ndcg(test_grades, scores, test_query, k) for k in CUTOFFS])
             values = np.mean(by_seed, axis=0)

@@ -134,7 +134,7 @@ def test_fit_checks_parameters(subtests):
         ({"model": 3}, "not a built-in model"),
         ({"training": None}, "training must be TrainingSettings"),
         ({"negatives": {"per_positive": 2}}, "negatives must be NegativeSampling, or None"),
-        ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one, found 3"),
+        ({"schema": 3}, "schema must be a fieldwise Schema, or None to infer one .*, found 3"),
         ({"schema": REGRESSION, "valid_by": "time"}, "needs the schema's time column"),
     ]:
         with (
@@ -261,7 +261,7 @@ def test_validation_rows_choose_the_epoch_and_teach_nothing() -> None:
     by_time = Recommender(SCHEMA, MODEL, training=QUICK, valid_by="time").fit(
         pl.concat([PAST.head(2160), strangers])
     )
-    given = clone(by_time).fit(PAST.head(2160), valid=strangers)
+    given = clone(by_time).fit(PAST.head(2160), eval_set=strangers)
     for recommender in (by_time, given):
         assert "only in validation" not in recommender.bundle_.encoder.fitted[0].values
     np.testing.assert_array_equal(

@@ -14,6 +14,7 @@ from sklearn.datasets import make_classification
 from sklearn.inspection import partial_dependence, permutation_importance
 from sklearn.metrics import accuracy_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
@@ -22,6 +23,7 @@ from fieldwise import (
     FM,
     LR,
     Categorical,
+    ConfigError,
     DataError,
     Label,
     Numeric,
@@ -321,7 +323,7 @@ def test_rows_without_an_inferable_label_are_errors(subtests):
             X,
             X[:, 0],
             DataError,
-            "Only binary classification is supported without a schema, found continuous labels",
+            "Only binary classification is supported without a label's rule, found continuous labels",
         ),
         (X, np.arange(600) % 3, DataError, "found multiclass labels of 3 values in 'y'"),
         (
@@ -364,3 +366,107 @@ def test_a_later_schema_counts() -> None:
         warnings.simplefilter("error")
         assert fitted.fit(LOG).predict(LOG).dtype == np.float64
     assert not is_classifier(fitted)
+
+
+def text_rows(words=("no", "yes")):
+    """A table with a text label that its user and device explain."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"user": rng.integers(0, 8, 600), "device": rng.integers(0, 3, 600)})
+    classes = (frame.user + frame.device) % len(words)
+    return frame, np.array(words)[classes]
+
+
+TEXT_SCHEMA = Schema(
+    fields=(Categorical("user", role="user"), Categorical("device")), label=Label("bought")
+)
+TEXT_TRAINING = TrainingSettings(epochs=20, batch_size=32, learning_rate=0.05)
+
+
+def test_text_labels_need_no_rule_in_the_schema():
+    frame, y = text_rows()
+    given = Recommender(TEXT_SCHEMA, FM(embedding_dim=8), training=TEXT_TRAINING).fit(frame, y)
+    assert given.schema_.label == Label("bought", positive_values=("yes",))
+    assert given.classes_.tolist() == ["no", "yes"]
+    rule = dataclasses.replace(TEXT_SCHEMA, label=given.schema_.label)
+    ruled = clone(given).set_params(schema=rule).fit(frame.assign(bought=y))
+    np.testing.assert_array_equal(given.predict_proba(frame), ruled.predict_proba(frame))
+    assert accuracy_score(y, given.predict(frame)) > 0.9
+    assert given.score(frame, y) == roc_auc_score(y == "yes", given.predict_proba(frame)[:, 1])
+    table = clone(given).fit(
+        pl.from_pandas(frame).with_columns(bought=pl.Series(y).cast(pl.Categorical))
+    )
+    np.testing.assert_array_equal(given.predict(frame), table.predict(frame))
+
+
+def test_which_of_two_unknown_words_is_positive_is_a_warning():
+    frame, y = text_rows(("cat", "dog"))
+    y[:40] = "dog"
+    model = Recommender(TEXT_SCHEMA, FM(embedding_dim=8), training=TEXT_TRAINING)
+    with pytest.warns(UserWarning, match="unknown which of 'cat' and 'dog' in column 'bought'"):
+        model.fit(frame, y)
+    assert model.schema_.label.positive_values == ("cat",)
+    assert accuracy_score(y, model.predict(frame)) > 0.85
+
+
+def test_several_classes_are_one_sentence_that_says_what_to_do(subtests):
+    """Which works: a recommender for each class."""
+    frame, y = text_rows(("bus", "car", "train"))
+    numbers = np.unique(y, return_inverse=True)[1]
+    for schema, labels in [
+        (TEXT_SCHEMA, y),
+        (None, y),
+        (TEXT_SCHEMA, numbers),
+        (TEXT_SCHEMA, numbers + 5),
+    ]:
+        with (
+            subtests.test(schema=schema, labels=labels[:3]),
+            pytest.raises(
+                DataError,
+                match=r"found multiclass labels of 3 values in '\w+': give a Schema .*OneVsRestClassifier",
+            ),
+        ):
+            Recommender(schema, FM()).fit(frame, labels)
+    stray = np.where(np.arange(600) == 3, 7, numbers > 0)
+    with pytest.raises(DataError, match="must be 0 or 1: column 'bought' holds 7 in row 3"):
+        Recommender(TEXT_SCHEMA, FM()).fit(frame, stray)
+    model = Recommender(TEXT_SCHEMA, FM(embedding_dim=8), training=TEXT_TRAINING)
+    of_each = OneVsRestClassifier(model).fit(frame, y)
+    assert of_each.classes_.tolist() == ["bus", "car", "train"]
+    assert of_each.score(frame, y) > 0.8
+
+
+def test_an_evaluation_set_is_given_as_in_other_libraries(subtests):
+    frame, y = text_rows()
+    weights = np.linspace(0.5, 2, 200)
+    train, train_y = frame[:400], y[:400]
+    model = Recommender(TEXT_SCHEMA, FM(embedding_dim=8), training=TEXT_TRAINING)
+
+    def history(eval_set):
+        fitted = clone(model).fit(train, train_y, eval_set=eval_set)
+        metrics = [evaluation.metrics for evaluation in fitted.history_.evaluations]
+        return metrics, fitted.predict_proba(frame)
+
+    evaluations, expected = history(frame[400:].assign(bought=y[400:]))
+    for eval_set in [(frame[400:], y[400:]), [(frame[400:], y[400:])]]:
+        with subtests.test(kind=type(eval_set).__name__):
+            same, probabilities = history(eval_set)
+            assert same == evaluations
+            np.testing.assert_array_equal(probabilities, expected)
+    weighted, _ = history((frame[400:], y[400:], weights))
+    repeated, _ = history((pd.concat([frame[400:]] * 2), np.tile(y[400:], 2), np.tile(weights, 2)))
+    rate = np.average(y[400:] == "yes", weights=weights)
+    assert weighted[0]["positive_rate"] == pytest.approx(rate)
+    assert weighted[0]["auc"] == pytest.approx(repeated[0]["auc"])
+    assert weighted[0]["auc"] != evaluations[0]["auc"]
+    for wrong, found in [
+        ([], "found 0 of"),
+        ([(frame, y), (frame, y)], r"found 2 of \[2, 2\] parts"),
+        ((frame,), r"found 1 of \[1\] parts"),
+    ]:
+        with subtests.test(found=found), pytest.raises(ConfigError, match=found):
+            model.fit(train, train_y, eval_set=wrong)
+
+
+def test_a_model_in_the_place_of_the_schema_is_a_sentence():
+    with pytest.raises(ConfigError, match=r"\(a model is given as model=\), found FM\("):
+        Recommender(FM()).fit(LOG)

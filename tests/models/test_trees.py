@@ -82,7 +82,7 @@ def fitted(name, schema=SCHEMA, rows=None, **arguments) -> Recommender:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not read past")
         return Recommender(schema, settings_of(name), seed=1, **arguments).fit(
-            table() if rows is None else rows, valid=table(400, seed=1)
+            table() if rows is None else rows, eval_set=table(400, seed=1)
         )
 
 
@@ -234,7 +234,7 @@ def test_a_callback_ends_it_with_the_best_trees_so_far(name, error, stopped):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            model.fit(table(), valid=table(400, seed=1), callbacks=[Impatient()])
+            model.fit(table(), eval_set=table(400, seed=1), callbacks=[Impatient()])
         except KeyboardInterrupt:
             assert error is KeyboardInterrupt
     assert (model.history_.stopped, model.history_.epochs) == (stopped, 5)
@@ -257,13 +257,13 @@ def test_a_weight_of_two_is_the_row_twice(name):
     repeated = Recommender(SCHEMA, settings_of(name), seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        weighted.fit(rows, valid=table(400, seed=1), sample_weight=np.where(twice, 2.0, 1.0))
-        repeated.fit(pl.concat([rows, rows.filter(twice)]), valid=table(400, seed=1))
+        weighted.fit(rows, eval_set=table(400, seed=1), sample_weight=np.where(twice, 2.0, 1.0))
+        repeated.fit(pl.concat([rows, rows.filter(twice)]), eval_set=table(400, seed=1))
     fresh = table(300, seed=5)
     plain = Recommender(SCHEMA, settings_of(name), seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        plain.fit(rows, valid=table(400, seed=1))
+        plain.fit(rows, eval_set=table(400, seed=1))
     scores = [model.bundle_.score(fresh) for model in (weighted, repeated, plain)]
     # near only: leaves count rows, not weights, for their least size
     assert np.corrcoef(scores[0], scores[1])[0, 1] > np.corrcoef(scores[2], scores[1])[0, 1]

@@ -45,7 +45,7 @@ def bundle(request):
     rows = rows.with_columns(click=pl.Series(likes.to_numpy() ^ (rng.random(600) < 0.1)).cast(int))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not read history")
-        return Recommender(SCHEMA, settings, seed=1).fit(rows, valid=rows[:200]).bundle_
+        return Recommender(SCHEMA, settings, seed=1).fit(rows, eval_set=rows[:200]).bundle_
 
 
 def test_candidates_ranker_and_server_score_as_whole_rows(bundle, subtests):

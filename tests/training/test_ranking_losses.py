@@ -308,7 +308,9 @@ def test_grades_of_queries_from_the_recommender_on():
     schema = Schema(fields=(Numeric("quality"), Numeric("noise")), label=label, group="query")
     for loss in ("pairwise", "listwise"):
         settings = TrainingSettings(loss=loss, epochs=5)
-        model = Recommender(schema, LR(), training=settings).fit(table[:800], valid=table[800:1000])
+        model = Recommender(schema, LR(), training=settings).fit(
+            table[:800], eval_set=table[800:1000]
+        )
         assert model.history_.monitor == "ndcg"
         values, _ = ndcg_values(grade[1000:], quality[1000:], query[1000:])
         assert model.evaluate(table[1000:])["ndcg"] == pytest.approx(values.mean(), abs=0.02)

@@ -35,8 +35,14 @@ from fieldwise.data.prepare.settings import NegativeSampling, RandomSplit
 from fieldwise.data.prepare.splits import hold_out
 from fieldwise.data.read.tables import TableLike, as_table
 from fieldwise.errors import BundleError, ConfigError, DataError
-from fieldwise.estimator.inferred_schema import inferred_schema
-from fieldwise.estimator.tables import array_columns, estimator_table, is_array, labelled
+from fieldwise.estimator.inferred_schema import inferred_schema, with_label_rule
+from fieldwise.estimator.tables import (
+    array_columns,
+    estimator_table,
+    evaluation_rows,
+    is_array,
+    labelled,
+)
 from fieldwise.evaluation import auc, sigmoid
 from fieldwise.evaluation.calibration import reliability
 from fieldwise.evaluation.classes import LabelClasses, classes_of
@@ -116,7 +122,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         training: settings of the training run; those not given are chosen from the rows, see
             `bundle_.settings`.
         valid_share: share of the rows that `fit` holds out, within (0, 1); ignored if `fit` gets
-            `valid`.
+            `eval_set`.
         valid_by: `random` samples them (a binary label keeps its rate), `time` takes the latest by
             the schema's time.
         negatives: settings for sampling negatives for training and validation rows of an implicit
@@ -216,7 +222,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         y: Any = None,
         sample_weight: Any = None,
         *,
-        valid: TableLike | None = None,
+        eval_set: Any = None,
         callbacks: Sequence[Callback] = (),
     ) -> "Recommender":
         """Fit the encoder and the network.
@@ -231,8 +237,9 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             sample_weight: row weights of X, at least 0, [N], for the mean loss (as if the row were
                 repeated) and the metrics of held-out rows; vocabularies, scalers and auxiliary
                 losses do not use them.
-            valid: a table with the label's column for early stopping, instead of rows held out of
-                X; of equal weights.
+            eval_set: rows for early stopping, instead of rows held out of X: a table with the
+                label's column, or as in other libraries (X, y) or (X, y, sample_weight), also as
+                the one element of a list.
             callbacks: called at the start, after every step and evaluation, and at the end
                 (`fieldwise.Callback`).
 
@@ -242,7 +249,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             TrainingError: the loss is not finite.
         """
         self._check_params()
-        schema = self._inferred(X, y) if self.schema is None else self.schema
+        if self.schema is None:
+            schema = self._inferred(X, y)
+        else:
+            X = estimator_table(X, self.schema)
+            schema = with_label_rule(self.schema, X, y)
         if self.valid_by == "time" and schema.time is None:
             raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
         rows = labelled(X, y, schema, sample_weight)
@@ -250,10 +261,10 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             rule = "the inferred label rule (schema_.label): give a schema to change it"
             warnings.warn(f"{rows.dropped:,} rows dropped by {rule}", stacklevel=2)
         check_columns(rows.frame.columns, schema)
-        if valid is None:
+        if eval_set is None:
             parts = self._held_out(rows, schema)
         else:
-            parts = {"train": rows, "valid": labelled(valid, None, schema)}
+            parts = {"train": rows, "valid": evaluation_rows(eval_set, schema)}
 
         preparation = Preparation(
             schema=schema, split=RandomSplit(), seed=int(self.seed), negatives=self.negatives
@@ -668,7 +679,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         rules = {
             "schema": (
                 isinstance(self.schema, Schema | None),
-                "be a fieldwise Schema, or None to infer one",
+                "be a fieldwise Schema, or None to infer one (a model is given as model=)",
             ),
             "training": (isinstance(self.training, TrainingSettings), "be TrainingSettings"),
             "negatives": (

@@ -12,7 +12,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.encoder import check_table
 from fieldwise.data.prepare.labels import LabelledRows, labelled_rows
 from fieldwise.data.read.tables import as_table
-from fieldwise.errors import DataError, Row, first_line
+from fieldwise.errors import ConfigError, DataError, Row, first_line
 from fieldwise.evaluation.binary import weight_column
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import NO_LIMIT
@@ -86,6 +86,25 @@ def labelled(X: Any, y: Any, schema: Schema, weight: Any = None) -> LabelledRows
     except DataError as e:
         raise DataError("sample_weight: ", *e.args) from None
     return labelled_rows(frame, schema, weight=weights, budget=NO_LIMIT)
+
+
+def evaluation_rows(eval_set: Any, schema: Schema) -> LabelledRows:
+    """The labelled rows of `eval_set`: a table with the label, (X, y), (X, y, sample_weight), or a list of one tuple.
+
+    Errors:
+        ConfigError: several sets, or a tuple of another length.
+        DataError: as for `labelled`.
+    """
+    sets = eval_set if isinstance(eval_set, list) else [eval_set]
+    if not all(isinstance(one, tuple) for one in sets):
+        return labelled(eval_set, None, schema)
+    if len(sets) != 1 or len(sets[0]) not in (2, 3):
+        raise ConfigError(
+            f"eval_set must be a table, (X, y) or (X, y, sample_weight), as early stopping reads one set; found "
+            f"{len(sets)} of {[len(one) for one in sets]} parts: give one"
+        )
+    X, y, *weights = sets[0]
+    return labelled(X, y, schema, *weights)
 
 
 def _columns_of_several_labels(y: Any, schema: Schema, rows: int) -> list[pl.Series]:
