@@ -59,6 +59,7 @@ ROOMS = {
         "Evaluation",
         ("fieldwise.evaluation", "fieldwise.evaluation.bootstrap", "fieldwise.evaluation.lists"),
     ),
+    "features": ("Features", ("fieldwise.features", "fieldwise.features.definitions")),
     "explain": ("Explaining", ("fieldwise.explain",)),
     "serving": (
         "Serving",

@@ -6,11 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import fieldwise
-from fieldwise import models
+from fieldwise import features, models
 from fieldwise.models import MODELS
 
 PUBLIC = """
@@ -34,9 +35,16 @@ def test_the_public_names_are_pinned() -> None:
         _ = fieldwise.Recomender  # type: ignore[attr-defined]
 
 
+def test_the_names_of_features_are_pinned() -> None:
+    kinds = ["Age", "Count", "Distinct", "Last", "Mean", "Rate", "Sum", "TimeSince"]
+    assert sorted(features.__all__) == sorted([*kinds, "Feature", "compute"])
+    assert {kind.__name__ for kind in get_args(features.Feature)} == set(kinds)
+
+
 def test_importing_loads_no_heavy_package() -> None:
     heavy = "torch", "polars", "sklearn", "numpy", "pandas", "pyarrow", "rich"
-    code = f"import fieldwise, sys; dir(fieldwise); print([name for name in {heavy!r} if name in sys.modules])"
+    loaded = f"[name for name in {heavy!r} if name in sys.modules]"
+    code = f"import fieldwise, fieldwise.features, sys; dir(fieldwise); print({loaded})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[1] / "src"
 FROM_TOP_TO_BOTTOM = """
-errors version config display schema layout storage charts distributed data ops layers models scoring evaluation
-training bundle runs auditing explain serving report estimator testing automatic cli __main__
+errors version config display schema layout storage charts distributed data features ops layers models scoring
+evaluation training bundle runs auditing explain serving report estimator testing automatic cli __main__
 """
 ROOMS = FROM_TOP_TO_BOTTOM.split()
 # the package's own module, which imports lazily what it offers; TOML alone

@@ -23,11 +23,11 @@ from fieldwise.schema import Role, Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT, MemoryBudget
 
-_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+NUMBER_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 """Units of numbers that are times since 1970, with how many make a second."""
 _LEAST_SHARE_OF_TIMES = 0.99
-_SECOND_OF_1980 = 315_532_800
-_SECOND_OF_2100 = 4_102_444_800
+SECOND_OF_1980 = 315_532_800
+SECOND_OF_2100 = 4_102_444_800
 
 
 def mixed_units(values: np.ndarray, *, budget: MemoryBudget) -> tuple[str, Row] | None:
@@ -43,13 +43,13 @@ def mixed_units(values: np.ndarray, *, budget: MemoryBudget) -> tuple[str, Row] 
     >>> mixed_units(times, budget=MemoryBudget())[0]
     '1 of 3 rows is in milliseconds since 1970 and 2 in seconds, the first of the former is '
     """
-    counts = dict.fromkeys(_UNITS, 0)
+    counts = dict.fromkeys(NUMBER_UNITS, 0)
     first_rows: dict[str, int] = {}
     for chunk in budget.chunk_slices(len(values)):
         seconds = values[chunk].astype(np.float64)
-        for unit, per_second in _UNITS.items():
-            is_late = seconds >= _SECOND_OF_1980 * per_second
-            is_early = seconds < _SECOND_OF_2100 * per_second
+        for unit, per_second in NUMBER_UNITS.items():
+            is_late = seconds >= SECOND_OF_1980 * per_second
+            is_early = seconds < SECOND_OF_2100 * per_second
             in_unit = is_late & is_early
             if in_unit.any():
                 counts[unit] += int(in_unit.sum())

@@ -1,0 +1,485 @@
+"""Columns of features: each row's aggregates over the events of its key that were known before it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fieldwise.data.read.load_table import open_table
+from fieldwise.data.read.mapped_rows import join_rows
+from fieldwise.errors import ConfigError, DataError
+from fieldwise.features.definitions import Feature, Rate
+from fieldwise.features.known_events import MISSING, KnownEvents, dense_numbers
+from fieldwise.features.partitions import Partitions, partition_count
+from fieldwise.features.timed_rows import (
+    DAY_US,
+    MICROSECOND,
+    Decode,
+    TimedRows,
+    shared_codes,
+)
+from fieldwise.storage.scratch import MemoryBudget
+
+
+def feature_columns(
+    rows: TimedRows,
+    log: TimedRows,
+    features: Sequence[Feature],
+    *,
+    tables: Mapping[str, pl.DataFrame] | None = None,
+    budget: MemoryBudget,
+) -> list[pl.Series]:
+    """The columns of features for rows; `log` has the events of features without a table.
+
+    Each row sees the events of its key that were known strictly before its time.
+    """
+    check_names(features, rows.frame.columns)
+    columns: dict[str, pl.Series] = {}
+    by_events = sorted(range(len(features)), key=lambda n: (_source(features[n]), features[n].keys))
+    for (source, keys), numbers in groupby(
+        by_events, key=lambda n: (_source(features[n]), features[n].keys)
+    ):
+        asked = [features[number] for number in numbers]
+        events = _events(source, log, tables or {}, budget=budget)
+        columns |= _columns_of_key(rows, events, keys, asked, budget=budget)
+    return [columns[name] for feature in features for name in feature.columns]
+
+
+def check_names(features: Iterable[Feature], existing: Sequence[str]) -> None:
+    """Check that features make new columns, each once."""
+    taken = set(existing)
+    for feature in features:
+        for name in feature.columns:
+            if name in taken:
+                raise ConfigError(
+                    f"a feature makes a new column, but there is one named {name!r} already: give the feature "
+                    f"{feature.label!r} another name"
+                )
+            taken.add(name)
+
+
+Source = tuple[str, str, str]
+"""A table of events, its column of times and their format; empty texts for the log."""
+
+
+def _source(feature: Feature) -> Source:
+    return (feature.table or "", feature.time or "", feature.time_format or "")
+
+
+def _events(
+    source: Source,
+    log: TimedRows,
+    tables: Mapping[str, pl.DataFrame],
+    *,
+    budget: MemoryBudget,
+) -> TimedRows:
+    """The events of features with one source."""
+    name, time, time_format = source
+    if not name:
+        return log
+    frame = tables[name] if name in tables else open_table(Path(name))
+    where = f"the table {name}"
+    return TimedRows.of(frame, time, time_format or None, where=where, budget=budget)
+
+
+def _columns_of_key(
+    rows: TimedRows,
+    events: TimedRows,
+    keys: tuple[str, ...],
+    features: Sequence[Feature],
+    *,
+    budget: MemoryBudget,
+) -> dict[str, pl.Series]:
+    """The columns of features that have one key and one table of events."""
+    for key in keys:
+        for table in (rows, events):
+            table.check(key, f"the key of the feature {features[0].label!r}")
+    known = _known_times(events, features, budget=budget)
+    clock = _Clock.of(rows, events, known, features, budget=budget)
+    count = partition_count(max(len(rows.times), len(events.times)), clock.span)
+    codes = [shared_codes(key, rows, events, budget=budget) for key in keys]
+    by_key = _ByKey.of([code for code, _ in codes], rows, clock, count, budget=budget)
+    events_by_key = by_key
+    if events is not rows:
+        of_events = [code for _, code in codes]
+        events_by_key = _ByKey.of(of_events, events, clock, count, budget=budget)
+
+    asked = []
+    for feature in features:
+        known_times = known.get(feature.known or "")
+        if known_times is not None:
+            known_times = events_by_key.parts.arrange(clock.units(known_times, budget=budget))
+        value = _value_of(feature, rows, events, by_key, events_by_key, budget=budget)
+        asked.append(_Asked.of(feature, clock, known_times, value, by_key, budget=budget))
+    for number in range(count):
+        partition = _Partition.of(by_key, events_by_key, number, clock)
+        for one in asked:
+            partition.fill(one)
+    columns: dict[str, pl.Series] = {}
+    for one in asked:
+        columns |= one.columns(by_key, budget=budget)
+    return columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Clock:
+    """Times as whole numbers from the earliest one on.
+
+    Args:
+        origin: the earliest time, in microseconds.
+        unit: the microseconds of a unit, the largest of which all times are whole numbers.
+        span: more than any time.
+    """
+
+    origin: int
+    unit: int
+    span: int
+
+    @classmethod
+    def of(
+        cls,
+        rows: TimedRows,
+        events: TimedRows,
+        known: Mapping[str, np.ndarray],
+        features: Sequence[Feature],
+        *,
+        budget: MemoryBudget,
+    ) -> "_Clock":
+        """The clock of all times; a DataError if a delay is longer than they are apart."""
+        both = (rows.times, events.times)
+        latest = max((int(times.max()) for times in both if len(times)), default=0)
+        earliest = min((int(times.min()) for times in both if len(times)), default=0)
+        for feature in features:
+            if feature.delay_microseconds > latest - earliest:
+                raise DataError(
+                    f"a delay must be shorter than {events.where}, or nothing is ever known: the feature "
+                    f"{feature.label!r} has the delay {feature.delay!r}, and all times are within "
+                    f"{(latest - earliest) / DAY_US:.3g} days"
+                )
+        unit = MICROSECOND
+        for times in (*both, *known.values()):
+            for chunk in budget.chunk_slices(len(times)):
+                while (times[chunk] % unit).any():
+                    unit //= 1000
+        origin = earliest // MICROSECOND * MICROSECOND
+        return cls(origin=origin, unit=unit, span=(latest - origin) // unit + 2)
+
+    def units(self, times: np.ndarray, *, budget: MemoryBudget) -> np.ndarray:
+        """Times in microseconds as numbers of units."""
+        return budget.fill(
+            len(times), np.int64, lambda chunk: (times[chunk] - self.origin) // self.unit
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _ByKey:
+    """Keys and times of rows in the order of the partitions."""
+
+    parts: Partitions
+    keys: Sequence[np.ndarray]
+    times: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        codes: Sequence[np.ndarray],
+        rows: TimedRows,
+        clock: _Clock,
+        count: int,
+        *,
+        budget: MemoryBudget,
+    ) -> "_ByKey":
+        """The rows by the whole numbers of their key's columns."""
+        parts = Partitions.of(codes, count, budget=budget)
+        return cls(
+            parts=parts,
+            keys=[parts.arrange(code) for code in codes],
+            times=parts.arrange(clock.units(rows.times, budget=budget)),
+        )
+
+    def partition(self, number: int) -> slice:
+        """The rows of a partition."""
+        return slice(int(self.parts.bounds[number]), int(self.parts.bounds[number + 1]))
+
+    @property
+    def without_key(self) -> slice:
+        """The rows that have no key."""
+        return slice(int(self.parts.bounds[-1]), None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Value:
+    """A feature's values of the events, in the order of the partitions, and how its results become cells.
+
+    Args:
+        prior: for a smoothed mean, of the rows.
+        kind: the type of the results.
+    """
+
+    value: np.ndarray | None
+    prior: np.ndarray | None
+    kind: type[np.generic]
+    decode: Decode
+
+
+def _value_of(
+    feature: Feature,
+    rows: TimedRows,
+    events: TimedRows,
+    by_key: _ByKey,
+    events_by_key: _ByKey,
+    *,
+    budget: MemoryBudget,
+) -> _Value:
+    """What a feature reads of its events."""
+    what = f"the feature {feature.label!r}"
+    if feature.value is None:
+        if feature.kind == "count":
+            return _Value(value=None, prior=None, kind=np.int64, decode=_counts)
+        return _Value(value=None, prior=None, kind=np.float64, decode=_numbers)
+    events.check(feature.value, f"the value of {what}")
+    if not feature.needs_number:
+        value, decode = events.code(feature.value, budget=budget)
+        arranged = events_by_key.parts.arrange(value)
+        if feature.kind == "distinct":
+            return _Value(value=arranged, prior=None, kind=np.int64, decode=_counts)
+        return _Value(value=arranged, prior=None, kind=value.dtype.type, decode=decode)
+    value = events.number(feature.value, what, budget=budget)
+    prior = None
+    if isinstance(feature, Rate) and feature.prior is None:
+        prior = by_key.parts.arrange(_mean_before_day(feature, rows, events, value, budget=budget))
+    arranged = events_by_key.parts.arrange(value)
+    return _Value(value=arranged, prior=prior, kind=np.float64, decode=_numbers)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Asked:
+    """A feature with what it reads, and its results in the order of the partitions.
+
+    Args:
+        delay: in units of the clock, as `windows`, of which None is all earlier events.
+        known: known times of the events.
+        results: one for each window.
+    """
+
+    feature: Feature
+    delay: int
+    windows: Sequence[int | None]
+    known: np.ndarray | None
+    value: _Value
+    results: Sequence[np.ndarray]
+
+    @classmethod
+    def of(
+        cls,
+        feature: Feature,
+        clock: _Clock,
+        known: np.ndarray | None,
+        value: _Value,
+        by_key: _ByKey,
+        *,
+        budget: MemoryBudget,
+    ) -> "_Asked":
+        """A feature whose results are missing for rows without a key, and not computed for others."""
+        windows = []
+        for name in feature.windows:
+            window = feature.window_microseconds(name)
+            windows.append(None if window is None else window // clock.unit)
+        results = [budget.empty(len(by_key.times), value.kind) for _ in windows]
+        for result in results:
+            result[by_key.without_key] = np.nan if value.kind is np.float64 else MISSING
+        return cls(
+            feature=feature,
+            delay=feature.delay_microseconds // clock.unit,
+            windows=windows,
+            known=known,
+            value=value,
+            results=results,
+        )
+
+    def columns(self, by_key: _ByKey, *, budget: MemoryBudget) -> dict[str, pl.Series]:
+        """The results as columns, in the order of the rows."""
+        columns = {}
+        for name, result in zip(self.feature.columns, self.results, strict=True):
+            restored = by_key.parts.restore(result)
+            cells = (
+                self.value.decode(restored[chunk]).alias(name).to_frame()
+                for chunk in budget.chunk_slices(len(restored))
+            )
+            columns[name] = join_rows(cells, budget=budget).to_series()
+        return columns
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Partition:
+    """Rows and events of some keys, sorted by key and time.
+
+    Args:
+        rows, events: where they stand in the order of the partitions, and `row_order` and
+            `event_order` how they are sorted.
+        row_base, row_time, base, time, span: as of `KnownEvents`.
+        second: how many units of time a second has.
+        found: of `KnownEvents`, for features of all events.
+    """
+
+    rows: slice
+    events: slice
+    row_order: np.ndarray
+    event_order: np.ndarray
+    row_base: np.ndarray
+    row_time: np.ndarray
+    base: np.ndarray
+    time: np.ndarray
+    span: int
+    second: float
+    found: dict[int | None, np.ndarray]
+
+    @classmethod
+    def of(cls, by_key: _ByKey, events_by_key: _ByKey, number: int, clock: _Clock) -> "_Partition":
+        """The partition of a number."""
+        rows = by_key.partition(number)
+        events = events_by_key.partition(number)
+        row_time = by_key.times[rows]
+        time = events_by_key.times[events]
+        keys = [key[rows] for key in by_key.keys]
+        is_shared = events_by_key is by_key
+        if not is_shared:
+            of_events = [key[events] for key in events_by_key.keys]
+            keys = [np.concatenate(pair) for pair in zip(keys, of_events, strict=True)]
+        code = dense_numbers(keys[0])
+        for key in keys[1:]:
+            value = dense_numbers(key)
+            code = dense_numbers(code * (len(value) + 1) + value)
+        assert int(code.max(initial=0)) < (1 << 62) // clock.span, "a partition has few keys"
+
+        base = code * clock.span
+        row_base = base[: len(row_time)]
+        row_order = _sorted_order(row_base, row_time, clock.span)
+        event_order = row_order
+        event_base = row_base
+        if not is_shared:
+            event_base = base[len(row_time) :]
+            event_order = _sorted_order(event_base, time, clock.span)
+        return cls(
+            rows=rows,
+            events=events,
+            row_order=row_order,
+            event_order=event_order,
+            row_base=row_base[row_order],
+            row_time=row_time[row_order],
+            base=event_base[event_order],
+            time=time[event_order],
+            span=clock.span,
+            second=MICROSECOND / clock.unit,
+            found={},
+        )
+
+    def fill(self, asked: _Asked) -> None:
+        """Write the results of a feature."""
+        events = self._events(asked)
+        for window, result in zip(asked.windows, asked.results, strict=True):
+            result[self.rows][self.row_order] = asked.feature.values(events, window)
+
+    def _events(self, asked: _Asked) -> KnownEvents:
+        """The events of a feature: those that have a value."""
+        prior = asked.value.prior
+        known = asked.known
+        if known is not None:
+            known = known[self.events][self.event_order]
+        value = asked.value.value
+        events = KnownEvents(
+            row_base=self.row_base,
+            row_time=self.row_time,
+            base=self.base,
+            time=self.time,
+            known=known,
+            delay=asked.delay,
+            span=self.span,
+            second=self.second,
+            prior=None if prior is None else prior[self.rows][self.row_order],
+            found=self.found,
+        )
+        if value is None:
+            return events
+        value = value[self.events][self.event_order]
+        is_present = ~np.isnan(value) if value.dtype == np.float64 else value != MISSING
+        if is_present.all():
+            return replace(events, value=value)
+        return replace(
+            events,
+            base=self.base[is_present],
+            time=self.time[is_present],
+            known=None if known is None else known[is_present],
+            value=value[is_present],
+            found={},
+        )
+
+
+def _sorted_order(base: np.ndarray, time: np.ndarray, span: int) -> np.ndarray:
+    """The order of rows by key and time."""
+    codes = base // span
+    has_few_keys = int(codes.max(initial=0)) < 1 << 16
+    if has_few_keys and (time[1:] >= time[:-1]).all():
+        # a log by time: small numbers are sorted without comparing them
+        return np.argsort(codes.astype(np.uint16), kind="stable")
+    return np.argsort(base + time, kind="stable")
+
+
+def _numbers(values: np.ndarray) -> pl.Series:
+    return pl.Series(values).fill_nan(None)
+
+
+def _counts(values: np.ndarray) -> pl.Series:
+    counts = pl.Series(values)
+    return counts.set(counts == MISSING, None)
+
+
+def _known_times(
+    events: TimedRows, features: Sequence[Feature], *, budget: MemoryBudget
+) -> dict[str, np.ndarray]:
+    """The columns of known times that features name."""
+    known = {}
+    for feature in features:
+        if feature.known is not None and feature.known not in known:
+            what = f"the feature {feature.label!r}"
+            events.check(feature.known, f"the known time of {what}")
+            known[feature.known] = events.known(feature.known, what, budget=budget)
+    return known
+
+
+def _mean_before_day(
+    feature: Feature,
+    rows: TimedRows,
+    events: TimedRows,
+    value: np.ndarray,
+    *,
+    budget: MemoryBudget,
+) -> np.ndarray:
+    """The mean value of all events that were known before each row's day in UTC [N], NaN before there were any."""
+    known = events.times
+    if feature.known is not None:
+        known = events.known(feature.known, feature.label, budget=budget)
+    first_day = int(known.min(initial=int(rows.times.min()))) // DAY_US
+    days = int(known.max(initial=0)) // DAY_US - first_day + 1
+    counts = np.zeros(days + 1)
+    sums = np.zeros(days + 1)
+    for chunk in budget.chunk_slices(len(known)):
+        is_present = ~np.isnan(value[chunk])
+        moments = known[chunk][is_present] + feature.delay_microseconds
+        # a row of the last day sees those before it
+        day = np.minimum(moments // DAY_US - first_day, days)
+        counts += np.bincount(day, minlength=len(counts))
+        np.add.at(sums, day, value[chunk][is_present])
+    counts_before = np.append(0, np.cumsum(counts))
+    sums_before = np.append(0, np.cumsum(sums))
+
+    def means(chunk: slice) -> np.ndarray:
+        day = np.clip(rows.times[chunk] // DAY_US - first_day, 0, days)
+        count = counts_before[day]
+        empty = np.full(len(day), np.nan)
+        return np.asarray(np.divide(sums_before[day], count, out=empty, where=count > 0))
+
+    return budget.fill(len(rows.times), np.float64, means)

@@ -1,0 +1,267 @@
+"""The kinds of features as of their time, as settings; they need neither NumPy nor polars."""
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from fieldwise.config import convert_settings
+from fieldwise.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fieldwise.features.known_events import KnownEvents
+
+ALL = "all"
+"""The window of all earlier events."""
+MICROSECONDS = {"s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6}
+MICROSECONDS["w"] = 7 * MICROSECONDS["d"]
+DURATION = re.compile(rf"(\d{{1,6}})([{''.join(MICROSECONDS)}])")
+
+
+def microseconds(duration: str, what: str) -> int:
+    """The microseconds of a duration; errors name the setting by `what`.
+
+    >>> microseconds("2h", "delay")
+    7200000000
+    """
+    parts = DURATION.fullmatch(duration)
+    if parts is None:
+        raise ConfigError(
+            f"{what} must be a number with a unit of s, m, h, d or w, such as '7d', found {duration!r}"
+        )
+    return int(parts[1]) * MICROSECONDS[parts[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Feature:
+    """What every kind has: a key, windows, the events' table with its times, and when an event is known.
+
+    Args:
+        key: column of the key, or several: events count for the rows that have the same value.
+        windows: durations such as `1h` or `7d`, or `all`; each is a column. A window ends at the
+            row's time, which it excludes, and begins that much before it.
+        table: file of the events, or their name in `fieldwise.features.compute`; the log itself if
+            omitted. It has the key's columns.
+        time: the table's column of event times; needed with `table`.
+        time_format: format of the table's times in text.
+        known: column of the times at which events were known, not before their event times.
+        delay: known time less event time, if there is no column: an event counts for rows that are
+            more than this later. It must be given where the value is a label.
+        name: the column's name, with the window behind it if there are several; if omitted it is
+            made of key, value and kind.
+    """
+
+    key: str | tuple[str, ...]
+    windows: tuple[str, ...] = (ALL,)
+    table: str | None = None
+    time: str | None = None
+    time_format: str | None = None
+    known: str | None = None
+    delay: str | None = None
+    name: str = ""
+    needs_number: ClassVar[bool] = False
+    """Whether the value must be a number."""
+
+    def __post_init__(self: Any) -> None:
+        convert_settings(self)
+        if not self.keys or not all(self.keys):
+            raise ConfigError(f"a feature needs a key, the name of a column, found {self.key!r}")
+        if self.value == "":
+            raise ConfigError(
+                f"the feature {self.label!r} needs a value, the name of a column, found ''"
+            )
+        if not self.windows or len(set(self.windows)) != len(self.windows):
+            raise ConfigError(
+                f"the feature {self.label!r} needs different windows, found {list(self.windows)}"
+            )
+        if self.known is not None and self.delay is not None:
+            raise ConfigError(
+                f"the feature {self.label!r} takes known, a column, or delay, not both: remove one"
+            )
+        if (self.table is None) != (self.time is None):
+            raise ConfigError(
+                f"the feature {self.label!r} needs a table and the time column of its events together: give "
+                f"{'table' if self.table is None else 'time'}, or remove the other"
+            )
+        for window in self.windows:
+            size = self.window_microseconds(window)
+            if size is not None and size <= self.delay_microseconds:
+                raise ConfigError(
+                    f"a window must be longer than the delay, or no event in it is ever known: the feature "
+                    f"{self.label!r} has the window {window!r} and the delay {self.delay or '0s'!r}"
+                )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return (self.key,) if isinstance(self.key, str) else self.key
+
+    @property
+    def label(self: Any) -> str:
+        """The name, as it is given or made."""
+        values = () if self.value is None else (self.value,)
+        return self.name or "_".join([*self.keys, *values, self.kind])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The new columns, one for each window.
+
+        >>> Count(key=("user", "genre"), windows=("1h", "all")).columns
+        ('user_genre_count_1h', 'user_genre_count_all')
+        >>> Count(key="user").columns
+        ('user_count',)
+        """
+        if len(self.windows) == 1:
+            only = self.windows[0]
+            return (self.label if self.name or only == ALL else f"{self.label}_{only}",)
+        return tuple(f"{self.label}_{window}" for window in self.windows)
+
+    @property
+    def delay_microseconds(self) -> int:
+        """The delay; 0 if there is none, or a column of known times."""
+        return 0 if self.delay is None else microseconds(self.delay, f"{self.label}: delay")
+
+    def window_microseconds(self, window: str) -> int | None:
+        """The length of a window; None for all earlier events."""
+        if window == ALL:
+            return None
+        return microseconds(window, f"{self.label}: a window other than 'all'")
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """The feature's value for each row, by the events that it knew; missing where there is none."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count(_Feature):
+    """The number of events."""
+
+    kind: Literal["count"] = "count"
+    value: ClassVar[None] = None
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.count(window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeSince(_Feature):
+    """The seconds since the last event's time."""
+
+    kind: Literal["time_since"] = "time_since"
+    value: ClassVar[None] = None
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.seconds_since_last(window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Age(_Feature):
+    """The seconds since the first event's time, such as the age of an item.
+
+    Its window is `all`.
+    """
+
+    kind: Literal["age"] = "age"
+    value: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.windows != (ALL,):
+            raise ConfigError(
+                f"the feature {self.label!r} is the time since the first of all events: remove its windows "
+                f"{list(self.windows)}"
+            )
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.seconds_since_first()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Valued(_Feature):
+    """A feature of a column's values; an event without a value is none."""
+
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(_Valued):
+    """The sum of a number over the events; 0 without events."""
+
+    kind: Literal["sum"] = "sum"
+    needs_number: ClassVar[bool] = True
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.total(window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(_Valued):
+    """The mean of a number over the events."""
+
+    kind: Literal["mean"] = "mean"
+    needs_number: ClassVar[bool] = True
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.mean(window, 0.0, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate(_Valued):
+    """The smoothed mean of a number, such as a click rate: `prior_rows` events with the value `prior` are added.
+
+    Args:
+        prior_rows: number of added events.
+        prior: their value; if omitted, the mean over all keys of what was known before the row's
+            day (UTC), and no event is added before anything was.
+    """
+
+    prior_rows: float = 10.0
+    prior: float | None = None
+    kind: Literal["rate"] = "rate"
+    needs_number: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prior_rows <= 0:
+            raise ConfigError(
+                f"the feature {self.label!r} needs prior_rows above 0, found {self.prior_rows:g}: a mean has none"
+            )
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.mean(window, self.prior_rows, self.prior)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Last(_Valued):
+    """The value of the last event, of several at one time the greatest.
+
+    With `table` it is the as-of join of a table that changes slowly, and its window is the time to
+    live: an older value is missing.
+    """
+
+    kind: Literal["last"] = "last"
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.last(window)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distinct(_Valued):
+    """The number of different values of the events."""
+
+    kind: Literal["distinct"] = "distinct"
+
+    def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
+        """As in the base class."""
+        return events.distinct(window)
+
+
+Feature = Count | Sum | Mean | Rate | Last | TimeSince | Age | Distinct

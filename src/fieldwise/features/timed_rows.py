@@ -1,0 +1,211 @@
+"""Rows with times, and their columns as numbers: what features are computed from."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import nearest
+from fieldwise.data.encode.columns import as_number, as_text
+from fieldwise.data.prepare.ordering import (
+    NUMBER_UNITS,
+    SECOND_OF_1980,
+    SECOND_OF_2100,
+    order_values,
+)
+from fieldwise.data.prepare.rows_by_value import rank_texts
+from fieldwise.data.read.mapped_rows import join_rows
+from fieldwise.data.read.row_numbers import counting_from
+from fieldwise.errors import ConfigError, DataError, Row
+from fieldwise.features.known_events import MISSING
+from fieldwise.storage.scratch import MemoryBudget
+
+MICROSECOND = 10**6
+DAY_US = 86_400 * MICROSECOND
+PER_SECOND_OF_DAYS = 1 / 86_400
+Decode = Callable[[np.ndarray], pl.Series]
+"""A column of a chunk of its numbers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TimedRows:
+    """Rows and their times.
+
+    Args:
+        frame: the rows [N].
+        times: microseconds since 1970 [N] int64.
+        where: what the rows are called in errors: the log, or a table's name.
+        labels: targets [N] of labels by their names and columns, in place of the columns.
+    """
+
+    frame: pl.DataFrame
+    times: np.ndarray
+    where: str = "the log"
+    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        frame: pl.DataFrame,
+        time: str,
+        time_format: str | None,
+        *,
+        where: str = "the log",
+        labels: Mapping[str, np.ndarray] | None = None,
+        budget: MemoryBudget,
+    ) -> Self:
+        """The rows of a table with a column of times."""
+        if time not in frame.columns:
+            raise ConfigError(
+                f"features need a column of times: {where} has no {time!r}; {nearest(time, frame.columns)}"
+            )
+        times = _microseconds(frame, time, time_format, budget=budget)
+        return cls(frame=frame, times=times, where=where, labels=labels or {})
+
+    def check(self, column: str, what: str) -> None:
+        """Check that the rows have a column; errors say `what` it is of which feature."""
+        if column not in self.frame.columns and column not in self.labels:
+            hint = nearest(column, [*self.frame.columns, *self.labels])
+            raise ConfigError(f"{what} must be in {self.where}: {column!r} is not; {hint}")
+
+    def number(self, column: str, what: str, *, budget: MemoryBudget) -> np.ndarray:
+        """A column as numbers [N] float64, NaN where missing."""
+        if column in self.labels:
+            return self.labels[column].astype(np.float64)
+        cells = self.frame.get_column(column)
+        if not (cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.String)):
+            raise DataError(
+                f"{what} needs numbers: column {column!r} of {self.where} is of type {cells.dtype}; count it, take "
+                "its last value, or convert it"
+            )
+
+        def numbers(chunk: slice) -> np.ndarray:
+            with counting_from(chunk.start):
+                return as_number(cells[chunk], f"{what}, column {column!r},").to_numpy()
+
+        return budget.fill(len(cells), np.float64, numbers)
+
+    def code(self, column: str, *, budget: MemoryBudget) -> tuple[np.ndarray, Decode]:
+        """A column as values that sort and compare as its own [N], and the way back.
+
+        They are the numbers of a column of numbers, `MISSING` or NaN where missing, else the texts'
+        ranks.
+        """
+        if column in self.labels:
+            return self.labels[column].astype(np.float64), pl.Series
+        cells = self.frame.get_column(column)
+        dtype = cells.dtype
+        if dtype.is_float():
+            floats = budget.fill(
+                len(cells),
+                np.float64,
+                lambda chunk: cells[chunk].cast(pl.Float64).fill_null(np.nan).to_numpy(),
+            )
+            return floats, lambda values: pl.Series(values).fill_nan(None).cast(dtype)
+        if is_whole(dtype):
+            whole = whole_numbers(cells, budget=budget)
+            return whole, lambda values: _with_nulls(values).cast(dtype)
+        ranks, counts = rank_texts(cells, budget=budget)
+        row_of_rank = np.zeros(len(counts), np.int64)
+        codes = budget.empty(len(cells), np.int64)
+        for chunk in budget.chunk_slices(len(cells)):
+            row_of_rank[ranks[chunk]] = np.arange(chunk.start, chunk.stop)
+            codes[chunk] = np.where(ranks[chunk] > 0, ranks[chunk], MISSING)
+        values = cells.gather(row_of_rank)
+        return codes, lambda ranks: values.gather(_with_nulls(ranks))
+
+    def known(self, column: str, what: str, *, budget: MemoryBudget) -> np.ndarray:
+        """A column of known times [N], in microseconds, none of which lies before the row's time."""
+        known = _microseconds(self.frame, column, None, budget=budget)
+        for chunk in budget.chunk_slices(len(known)):
+            is_early = known[chunk] < self.times[chunk]
+            if is_early.any():
+                row = chunk.start + int(is_early.argmax())
+                raise DataError(
+                    f"nothing is known before it happens: {what} has the known time {self.frame[column][row]!s} in ",
+                    Row(row),
+                    f" of {self.where}, before its event time; correct the column {column!r}",
+                )
+        return known
+
+
+def is_whole(dtype: pl.DataType) -> bool:
+    """Whether a column's cells are 64-bit whole numbers."""
+    return dtype == pl.Boolean or (dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128))
+
+
+def whole_numbers(cells: pl.Series, *, budget: MemoryBudget) -> np.ndarray:
+    """The numbers of a column for which `is_whole` [N] int64, `MISSING` where missing."""
+    return budget.fill(
+        len(cells),
+        np.int64,
+        lambda chunk: cells[chunk].cast(pl.Int64).fill_null(MISSING).to_numpy(),
+    )
+
+
+def shared_codes(
+    column: str, rows: TimedRows, events: TimedRows, *, budget: MemoryBudget
+) -> tuple[np.ndarray, np.ndarray]:
+    """A key's column of rows and of events as whole numbers, equal where the values are, `MISSING` where missing."""
+    of_rows = rows.frame.get_column(column)
+    of_events = events.frame.get_column(column)
+    if is_whole(of_rows.dtype) and is_whole(of_events.dtype):
+        codes = whole_numbers(of_rows, budget=budget)
+        if rows is events:
+            return codes, codes
+        return codes, whole_numbers(of_events, budget=budget)
+    tables = [of_rows] if rows is events else [of_rows, of_events]
+    # as text, the cells of tables of other types are equal
+    texts = (
+        as_text(cells[chunk]).to_frame("key")
+        for cells in tables
+        for chunk in budget.chunk_slices(len(cells))
+    )
+    ranks, _ = rank_texts(join_rows(texts, budget=budget).to_series(), budget=budget)
+    codes = budget.fill(
+        len(ranks), np.int64, lambda chunk: np.where(ranks[chunk] > 0, ranks[chunk], MISSING)
+    )
+    return codes[: len(of_rows)], codes if rows is events else codes[len(of_rows) :]
+
+
+def _with_nulls(values: np.ndarray) -> pl.Series:
+    numbers = pl.Series(values)
+    return numbers.set(numbers == MISSING, None)
+
+
+def _microseconds(
+    frame: pl.DataFrame, column: str, form: str | None, *, budget: MemoryBudget
+) -> np.ndarray:
+    """A column of dates, times or numbers since 1970 as microseconds [N] int64."""
+    values = order_values(frame, column, "time", form, budget=budget)
+    per_second = _units_per_second(frame.schema[column], column, values)
+
+    def converted(chunk: slice) -> np.ndarray:
+        if per_second == PER_SECOND_OF_DAYS:
+            return values[chunk].astype(np.int64) * DAY_US
+        if per_second > MICROSECOND:
+            return values[chunk].astype(np.int64) // (int(per_second) // MICROSECOND)
+        times_in_microseconds = values[chunk] * (MICROSECOND // int(per_second))
+        return np.round(times_in_microseconds).astype(np.int64)
+
+    return budget.fill(frame.height, np.int64, converted)
+
+
+def _units_per_second(dtype: pl.DataType, column: str, values: np.ndarray) -> float:
+    """How many units of a column's sortable values a second has."""
+    if dtype == pl.Date:
+        return PER_SECOND_OF_DAYS
+    if isinstance(dtype, pl.Datetime):
+        return {"ms": 10**3, "us": 10**6, "ns": 10**9}[dtype.time_unit]
+    if dtype == pl.String and values.dtype == np.int64:
+        return MICROSECOND
+    latest = float(values.max()) if len(values) else SECOND_OF_1980
+    for per_second in NUMBER_UNITS.values():
+        if SECOND_OF_1980 * per_second <= latest < SECOND_OF_2100 * per_second:
+            return per_second
+    raise DataError(
+        "features need dates, or seconds, milliseconds, microseconds or nanoseconds since 1970: the time column "
+        f"{column!r} is of type {dtype} and ends at {latest:g}; convert it"
+    )
