@@ -91,8 +91,8 @@ def test_rows_of_trials_train_as_the_log_of_single_trials_does():
     assert rows.weight.sum() == pytest.approx(len(LOG), abs=1e-4)
     # a whole-table optimizer sees the same loss
     exact = TrainingSettings(optimizer="lbfgs", l2={"first_order.embedding.weight": 1e-3})
-    counted = Recommender(schema, LR(), training=exact).fit(clicks, valid=clicks)
-    single = Recommender(PLAIN, LR(), training=exact).fit(LOG, valid=LOG)
+    counted = Recommender(schema, LR(), training=exact).fit(clicks, eval_set=clicks)
+    single = Recommender(PLAIN, LR(), training=exact).fit(LOG, eval_set=LOG)
     assert counted.decision_function(LOG) == pytest.approx(single.decision_function(LOG), abs=2e-3)
 
 
