@@ -32,6 +32,9 @@ class FieldLayout:
         shares: the field whose rows this one uses (offset and rows are then that field's).
         unknown: whether its second row is for values not seen in training (fields with a
             vocabulary).
+        piecewise: whether a value is a position on a piecewise linear curve: k + r on piece k, a
+            share r of which is behind it. The field's rows are those of a missing number, of the
+            curve's start, and of its pieces.
         width: how many numbers a vector has.
         scale: what a vector is multiplied by, if it is not normalised.
         projection: how a vector is projected.
@@ -54,6 +57,7 @@ class FieldLayout:
     ordered: bool = False
     shares: str | None = None
     unknown: bool = False
+    piecewise: bool = False
     width: int = 0
     scale: float = 1.0
     projection: Projection = "linear"
@@ -73,6 +77,22 @@ class FieldLayout:
             if self.extents
             else np.arange(self.offset, self.offset + self.rows, dtype=np.int32)
         )
+
+    def piece_rows(self) -> np.ndarray:
+        """The rows in the shared table of a piecewise linear number's pieces, int32; none for another field."""
+        return self.all_rows()[2:] if self.piecewise else np.empty(0, np.int32)
+
+    def piece_entries(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The shares of pieces behind positions [N], of those above 0: the position's number, the piece's row, the share.
+
+        >>> field = FieldLayout(name="age", kind="value", role="user", offset=4, rows=5, piecewise=True)
+        >>> [part.tolist() for part in field.piece_entries(np.array([0.0, 1.25]))]
+        [[1, 1], [6, 7], [1.0, 0.25]]
+        """
+        rows = self.piece_rows()
+        shares = np.clip(positions[:, None] - np.arange(len(rows)), 0.0, 1.0)
+        numbers, pieces = np.nonzero(shares)
+        return numbers, rows[pieces], shares[numbers, pieces]
 
     def row(self, local: int) -> int:
         """The row in the shared table of a row within the field."""
@@ -150,6 +170,11 @@ class Layout:
         """The columns of a batch's `values` that are each field's [F]."""
         ends = list(accumulate(f.numbers for f in self.fields))
         return tuple(slice(end - f.numbers, end) for f, end in zip(self.fields, ends, strict=True))
+
+    @property
+    def factors(self) -> list[int]:
+        """Positions of the fields whose number multiplies their row: not those of pieces."""
+        return [i for i in self.positions(kind="value") if not self.fields[i].piecewise]
 
     @property
     def is_linear_in_rows(self) -> bool:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -145,6 +146,50 @@ class VectorProjections(nn.Module):
         return torch.stack(projected, dim=1)
 
 
+class PiecewiseLinear(nn.Module):
+    """`sum_k clip(t - k, 0, 1) v_k` of the position t of each piecewise linear number, v_k the vector of piece k.
+
+    It is the product of a matrix with the piecewise linear encoding of Gorishniy et al. (2022,
+    Equation 1). The row of a field's start is added to it, as its bias.
+
+    Args:
+        layout: the encoded fields.
+        singles: positions in the layout of the fields with one id that are read.
+
+    `positions` has the places of the piecewise linear fields among `singles`; `rows` the rows of
+    the table [Q] that their pieces have, one field after another.
+
+    Shape:
+        forward: the vectors of these rows [Q, D], and Batch of B rows -> [B, C, D].
+    """
+
+    def __init__(self, layout: Layout, singles: Sequence[int]) -> None:
+        super().__init__()
+        places = [k for k, i in enumerate(singles) if layout.fields[i].piecewise]
+        rows = [layout.fields[singles[k]].piece_rows() for k in places]
+        first_pieces = np.cumsum([0, *map(len, rows)])
+        numbers = np.arange(max(map(len, rows)))
+        pieces = [
+            # A field with fewer pieces repeats its last one, which no position reaches again.
+            first + numbers.clip(max=len(own) - 1)
+            for first, own in zip(first_pieces, rows, strict=False)
+        ]
+        self.positions = _indices(places)
+        self.columns = _indices([layout.number_columns[singles[k]].start for k in places])
+        self.rows = _indices(np.concatenate(rows))
+        self.pieces = _indices(np.stack(pieces))
+        self.numbers = _indices(numbers)
+
+    def forward(self, v_QD: Tensor, batch: Batch) -> Tensor:
+        t_BC = batch.values.index_select(1, self.columns)
+        shares_BCK = (t_BC.unsqueeze(2) - self.numbers).clamp(0.0, 1.0)
+        return torch.einsum("bck,ckd->bcd", shares_BCK.to(v_QD.dtype), v_QD[self.pieces])
+
+
+def _indices(numbers: Sequence[int] | np.ndarray) -> nn.Buffer:
+    return nn.Buffer(torch.as_tensor(numbers, dtype=torch.int64), persistent=False)
+
+
 class Assembled(ABC):
     """Interface of batches whose rows share fields, which compute their vectors without a lookup per row."""
 
@@ -156,7 +201,8 @@ class Assembled(ABC):
 class FieldEmbedding(nn.Module):
     """One table for all fields; every field of a row becomes one vector, in the layout's order.
 
-    A category is a row of the table, a number its field's row times the number, a bag its values'
+    A category is a row of the table, a number its field's row times the number, a piecewise linear
+    one the row of its start plus the sum over its pieces (`PiecewiseLinear`), a bag its values'
     rows pooled by mean, sum or max (zeros for an empty bag), a vector its field's row plus the
     vector's projection (`VectorProjection`). With categorical fields only, this is one lookup.
 
@@ -199,7 +245,8 @@ class FieldEmbedding(nn.Module):
         self.sparse = False
         bags = layout.positions(kind="bag")
         singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
-        value_positions = [s for s, i in enumerate(singles) if layout.fields[i].kind == "value"]
+        factors = layout.factors
+        value_positions = [s for s, i in enumerate(singles) if i in factors]
         self.num_bags = len(bags)
         self.has_values = bool(value_positions)
         self.pooling = BagPooling([layout.fields[i].pooling == "max" for i in bags])
@@ -213,7 +260,10 @@ class FieldEmbedding(nn.Module):
         if layout.positions(kind="vector"):
             make = projection or partial(VectorProjection, dim=dim, std=std)
             self.vectors = VectorProjections(layout, singles, make)
-        value_columns = [layout.number_columns[i].start for i in layout.positions(kind="value")]
+        self.curves: PiecewiseLinear | None = None
+        if any(f.piecewise for f in layout.fields):
+            self.curves = PiecewiseLinear(layout, singles)
+        value_columns = [layout.number_columns[i].start for i in factors]
         self.value_columns = nn.Buffer(
             torch.tensor(value_columns, dtype=torch.int64), persistent=False
         )
@@ -235,11 +285,14 @@ class FieldEmbedding(nn.Module):
         x_BSD = self.rows(batch.ids)
         if self.has_values:
             values_BV = batch.values
-            if self.vectors is not None:
+            if self.vectors is not None or self.curves is not None:
                 values_BV = values_BV.index_select(1, self.value_columns)
             factors_BS = x_BSD.new_ones(batch.ids.shape)
             factors_BS = factors_BS.index_copy(1, self.value_positions, values_BV.to(x_BSD.dtype))
             x_BSD = x_BSD * factors_BS.unsqueeze(2)
+        if self.curves is not None:
+            sums_BCD = self.curves(self.rows(self.curves.rows), batch)
+            x_BSD = x_BSD.index_add(1, self.curves.positions, sums_BCD)
         if self.vectors is not None:
             x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
         if self.num_bags == 0:
@@ -332,11 +385,14 @@ class SubsetEmbedding(nn.Module):
             make = partial(VectorProjection, dim=dim, std=std)
             self.vectors = VectorProjections(layout, own_singles, make)
         columns = [singles.index(i) for i in own_singles]
-        value_columns = [layout.number_columns[i].start for i in layout.positions(kind="value")]
+        self.curves: PiecewiseLinear | None = None
+        if any(fields[i].piecewise for i in own_singles):
+            self.curves = PiecewiseLinear(layout, own_singles)
+        value_columns = [layout.number_columns[i].start for i in layout.factors]
         self.value_columns = nn.Buffer(
             torch.tensor(value_columns, dtype=torch.int64), persistent=False
         )
-        values = [s for s, i in enumerate(singles) if fields[i].kind == "value"]
+        values = [s for s, i in enumerate(singles) if i in layout.factors]
         order = [(own_singles + bags).index(i) for i in chosen]
         self.own_rows = nn.Buffer(own_rows, persistent=False)
         self.columns = nn.Buffer(torch.tensor(columns, dtype=torch.int64), persistent=False)
@@ -353,6 +409,10 @@ class SubsetEmbedding(nn.Module):
             values_BV = batch.values.index_select(1, self.value_columns)
             factors = ones.index_copy(1, self.value_positions, values_BV.to(x_BSD.dtype))
             x_BSD = x_BSD * factors.index_select(1, self.columns).unsqueeze(2)
+            if self.curves is not None:
+                v_QD = gather_rows(self.weight, self.own_rows[self.curves.rows])
+                sums_BCD = self.curves(v_QD, batch)
+                x_BSD = x_BSD.index_add(1, self.curves.positions, sums_BCD)
             if self.vectors is not None:
                 x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
             parts.append(x_BSD)

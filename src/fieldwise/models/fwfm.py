@@ -81,7 +81,9 @@ class FwFMNetwork(nn.Module):
             self.field_vectors = nn.Parameter(torch.randn(fields, settings.embedding_dim) * start)
         self.bias = nn.Parameter(torch.zeros(())) if self.first_order is None else None
         without_numbers = [
-            float(f.kind == "value") for f in layout.fields for _ in range(f.numbers)
+            float(f.kind == "value" and not f.piecewise)
+            for f in layout.fields
+            for _ in range(f.numbers)
         ]
         self.without_numbers = nn.Buffer(torch.tensor(without_numbers), persistent=False)
         left_P, right_P = pair_indices(fields)
@@ -103,8 +105,8 @@ class FwFMNetwork(nn.Module):
             return pairs_B + self.first_order(batch)
         second = self.field_vectors
         if self.feature_vectors is not None:
-            # A number's value, or a vector, is already in x: the second vector comes without it,
-            # so that it counts once.
+            # A number's value, its pieces or a vector is already in x: the second vector comes
+            # without it, so that it counts once.
             ones_BV = self.without_numbers.expand(batch.values.shape)
             second = self.feature_vectors(batch._replace(values=ones_BV))
         assert second is not None

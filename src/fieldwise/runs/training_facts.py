@@ -131,8 +131,13 @@ def _entries_by_field(
     for column, field in enumerate(single_fields):
         x = np.ones(len(rows))
         if field.kind == "value":
-            x = values[:, value_column].astype(np.float64)
+            numbers = values[:, value_column].astype(np.float64)
             value_column += 1
+            if field.piecewise:
+                number_positions, piece_rows, shares = field.piece_entries(numbers)
+                yield piece_rows, number_positions, shares
+            else:
+                x = numbers
         yield ids[:, column], positions, x
 
     bag_fields = [field for field in train.layout.fields if field.kind == "bag"]

@@ -118,7 +118,7 @@ class Numeric(Column):
             number, or be left out.
     """
 
-    encoding: Literal["value", "uniform", "quantile"] = "value"
+    encoding: Literal["value", "uniform", "quantile", "piecewise"] = "value"
     transform: Literal["none", "minmax", "standard", "log"] = "standard"
     bins: int = 10
     closed: Literal["left", "right"] = "left"
@@ -135,12 +135,14 @@ class Numeric(Column):
         check_number_format(self.number_format, f"field {self.name!r}")
         if self.bins < 2:
             raise SchemaError(f"field {self.name!r}: bins must be at least 2, found {self.bins}")
-        if self.point_masses and self.encoding != "quantile":
+        if self.point_masses and self.encoding not in ("quantile", "piecewise"):
             raise SchemaError(
-                f"field {self.name!r}: point_masses belongs to encoding 'quantile', found {self.encoding!r}"
+                f"field {self.name!r}: point_masses belongs to encoding 'quantile' or 'piecewise', found "
+                f"{self.encoding!r}"
             )
-        if self.closed == "right" and (self.encoding == "value" or self.point_masses):
-            found = "point_masses" if self.point_masses else "encoding 'value'"
+        has_edges = self.encoding in ("uniform", "quantile") and not self.point_masses
+        if self.closed == "right" and not has_edges:
+            found = "point_masses" if self.point_masses else f"encoding {self.encoding!r}"
             raise SchemaError(
                 f"field {self.name!r}: closed = 'right' belongs to encoding 'uniform', or 'quantile' without "
                 f"point_masses, found {found}"

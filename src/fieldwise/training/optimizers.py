@@ -221,6 +221,8 @@ class RunOptimizer:
         self._l2_of_all = [item for item in strengths_of_dense if item[0] not in touched_tables]
         self._l2_of_touched = [item for item in strengths_of_dense if item[0] in touched_tables]
 
+        curves = [embedding.curves for embedding in field_embeddings(network) if embedding.curves]
+        self._curves = curves[:1]  # of all tables
         self.parameters = [p for p in network.parameters() if p not in lazy_tables]
         self.parts = dict[str, torch.optim.Optimizer]()
         self.dense: torch.optim.Optimizer | None = None
@@ -252,7 +254,7 @@ class RunOptimizer:
     def add_l2(self, batch: Batch) -> None:
         """Add L2's gradient to the parameters' gradients, in place, as autograd would; lazy tables do so in `step`."""
         if self.lazy is not None and self.lazy.spreads_l2:
-            self.lazy.batch_ids = _ids_of_all_processes(batch)
+            self.lazy.batch_ids = self._rows_read(batch)
         for p, strength in self._l2_of_all:
             if p.grad is None:
                 p.grad = strength * p
@@ -260,11 +262,16 @@ class RunOptimizer:
                 p.grad.add_(p, alpha=strength)
         # the distinct rows that a batch reads, of which other processes may have a part
         if self._l2_of_touched:
-            rows = torch.unique(_ids_of_all_processes(batch)).long()
+            rows = torch.unique(self._rows_read(batch)).long()
             for p, strength in self._l2_of_touched:
                 if p.grad is None:
                     p.grad = torch.zeros_like(p)
                 p.grad.index_add_(0, rows, p[rows], alpha=strength)
+
+    def _rows_read(self, batch: Batch) -> Tensor:
+        """The rows of the embedding tables that the whole batch reads: its ids, and once those of pieces."""
+        ids = _ids_of_all_processes(batch)
+        return torch.cat([ids, *(curves.rows.to(ids.dtype) for curves in self._curves)])
 
     def step(self) -> None:
         """Clip the gradients, if `clip_norm` is set, and update all parameters."""

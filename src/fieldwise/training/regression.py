@@ -54,8 +54,8 @@ OnProgress = Callable[[float | Tensor | None], None]
 def design_matrix(table: EncodedTable) -> Any:
     """The rows as a sparse matrix [N, R], whose product with first-order weights is the sum over the fields.
 
-    A category is a 1, a number its value, and a bag's values share a 1 (`mean`) or have one each
-    (`sum`).
+    A category is a 1, a number its value, a piecewise linear number a 1 for its start and its share
+    of each piece, and a bag's values share a 1 (`mean`) or have one each (`sum`).
 
     >>> ids, none = np.array([[0, 3], [1, 2]]), np.zeros(1, np.int64)
     >>> table = EncodedTable(Layout.of_sizes([2, 2]), ids, np.zeros((2, 0)), none[:0], none)
@@ -66,10 +66,18 @@ def design_matrix(table: EncodedTable) -> Any:
     singles = [f for f in table.layout.fields if f.kind != "bag"]
     factors = np.ones((num_rows, num_singles))
     factors[:, [f.kind == "value" for f in singles]] = table.values
+    factors[:, [f.piecewise for f in singles]] = 1.0
 
     rows = [np.repeat(np.arange(num_rows), num_singles)]
     columns = [table.ids.ravel()]
     values = [factors.ravel()]
+    number_fields = [f for f in singles if f.kind == "value"]
+    for f, numbers in zip(number_fields, table.values.T, strict=True):
+        if f.piecewise:
+            numbers_rows, ids, shares = f.piece_entries(numbers)
+            rows.append(numbers_rows)
+            columns.append(ids)
+            values.append(shares)
     if table.bags_per_row:
         bag_fields = [f for f in table.layout.fields if f.kind == "bag"]
         is_mean = torch.tensor([f.pooling == "mean" for f in bag_fields])

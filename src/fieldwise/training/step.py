@@ -85,9 +85,8 @@ class Step:
 
         occurrences = None
         if counts is not None and has_spread_l2(settings):
-            rows_per_batch = min(settings.batch_size, len(train))
-            in_a_batch = counts * (rows_per_batch / len(train))
-            occurrences = torch.from_numpy(in_a_batch.astype(np.float32)).to(device_of(network))
+            in_a_batch = _occurrences(train, counts, settings.batch_size)
+            occurrences = torch.from_numpy(in_a_batch).to(device_of(network))
         self.optimizer = RunOptimizer(network, settings, occurrences)
         self.sync = None if group is None else GradientSync(group, self.optimizer, seed)
 
@@ -191,6 +190,14 @@ class Step:
             f"training.compile = true needs {compiler} and a network that torch.compile supports, but it failed with "
             f"{type(error).__name__} ({reason}): {remedy}, or set compile = false"
         )
+
+
+def _occurrences(train: EncodedTable, counts: np.ndarray, batch_size: int) -> np.ndarray:
+    """The expected number of each row of the embedding table in a batch [R], from that in the training rows."""
+    occurrences: np.ndarray = (counts * (min(batch_size, len(train)) / len(train))).astype(np.float32)
+    for field in train.layout.fields:
+        occurrences[field.piece_rows()] = 1.0  # every batch reads them once
+    return occurrences
 
 
 def _check_batch_norm(network: nn.Module, rows: int, batch_size: int) -> None:

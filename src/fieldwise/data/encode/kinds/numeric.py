@@ -1,7 +1,7 @@
-"""Numbers: a cell is one number, which is scaled and multiplies a vector, or falls into a bin.
+"""Numbers: a cell is one number, which is scaled and multiplies a vector, or has a bin, or a position on a curve.
 
 Local row ids of a field: bins 0 missing, 1.. the bins; a number times a vector 0 missing, 1 the
-field's vector.
+field's vector; a piecewise linear number 0 missing, 1 the start, 2.. the pieces.
 """
 
 import math
@@ -87,8 +87,36 @@ class Bins:
         return np.where(is_missing, MISSING, bins + 1).astype(np.int32)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """A piecewise linear curve (Gorishniy et al., NeurIPS 2022, Section 3.2): piece k from edges[k] to edges[k + 1].
+
+    NOTE[DIFF]: beyond the training range the paper goes on along the first or the last piece; here
+    a number there is at its end.
+
+    Args:
+        edges: at least two, increasing, after an optional logarithm; the first and the last are the
+            range of the training rows.
+    """
+
+    edges: tuple[float, ...]
+    logarithm: bool = False
+    kind: Literal["pieces"] = "pieces"
+
+    @property
+    def rows(self) -> int:
+        """Rows of the field in the shared table."""
+        return len(self.edges) + 1
+
+    def positions(self, numbers: np.ndarray) -> np.ndarray:
+        """The positions [N] of numbers, k + r for one that has a share r of piece k behind it; NaN is missing."""
+        if self.logarithm:
+            numbers = signed_log(numbers)
+        return np.interp(numbers, self.edges, range(len(self.edges)))
+
+
 def number_cell(encoder: CellEncoder, value: Any) -> Cell:
-    """The row of a number's bin; or the row of the field's vector and the scaled number."""
+    """The row of a number's bin; or the field's row and a number: the scaled one, or the position on a curve."""
     field = encoder.field
     fitted = encoder.fitted
     number = cell_number(value, field.number_format, encoder.marks)
@@ -97,6 +125,10 @@ def number_cell(encoder: CellEncoder, value: Any) -> Cell:
         number = math.copysign(float(np.log1p(abs(number))), number)
     if fitted.kind == "bins":
         return [MISSING if is_missing else 1 + bin_of(number, fitted.edges, fitted.closed)], []
+    if fitted.kind == "pieces":
+        if is_missing:
+            return [MISSING], [0.0]
+        return [1], [float(np.interp(number, fitted.edges, range(len(fitted.edges))))]
     if is_missing:
         return [MISSING], [1.0 if field.missing == "vector" else 0.0]
     low, high = fitted.clip or (-FLOAT32_MAX, FLOAT32_MAX)
@@ -110,7 +142,7 @@ class NumericKind(Kind[Numeric]):
     The counted values are the numbers, in order, as `number`, or those of them that fitting needs.
     """
 
-    forms = (Scaling, Bins)
+    forms = (Scaling, Bins, Pieces)
     plain_types = frozenset({type(None), int, float})
     cell = staticmethod(number_cell)
 
@@ -128,8 +160,8 @@ class NumericKind(Kind[Numeric]):
 
     def fit(
         self, f: Numeric, values: Iterator[pl.DataFrame], *, budget: MemoryBudget
-    ) -> Scaling | Bins:
-        """Fit a scaler or bins.
+    ) -> Scaling | Bins | Pieces:
+        """Fit a scaler, bins or pieces.
 
         A logarithm alone needs no numbers; a field that is neither transformed nor binned only
         their least and greatest.
@@ -164,22 +196,31 @@ class NumericKind(Kind[Numeric]):
     def column(
         self,
         f: Numeric,
-        fitted: Scaling | Bins,
+        fitted: Scaling | Bins | Pieces,
         cells: pl.Series,
         missing: Sequence[str],
     ) -> Cells:
-        """Scale the numbers, or find their bins."""
+        """Scale the numbers, or find their bins or positions."""
         numbers = field_numbers(f, cells, missing).fill_null(float("nan")).to_numpy()
         if isinstance(fitted, Bins):
             return Cells(fitted.ids(numbers))
         is_missing = np.isnan(numbers)
-        number_if_missing = 1.0 if f.missing == "vector" else 0.0
-        scaled = np.where(is_missing, number_if_missing, fitted.apply(numbers)).astype(np.float32)
+        if isinstance(fitted, Pieces):
+            number_if_missing = 0.0
+            encoded = fitted.positions(numbers)
+        else:
+            number_if_missing = 1.0 if f.missing == "vector" else 0.0
+            encoded = fitted.apply(numbers)
+        encoded = np.where(is_missing, number_if_missing, encoded).astype(np.float32)
         ids = np.where(is_missing, np.int32(MISSING), np.int32(1))
-        return Cells(ids, numbers=scaled[:, None])
+        return Cells(ids, numbers=encoded[:, None])
 
-    def layout(self, f: Numeric, fitted: Scaling | Bins, layout: FieldLayout) -> FieldLayout:
-        """Scaled numbers are a number times a vector, bins are ids in their order."""
+    def layout(
+        self, f: Numeric, fitted: Scaling | Bins | Pieces, layout: FieldLayout
+    ) -> FieldLayout:
+        """Scaled numbers are a number times a vector, positions sums over pieces, bins ids in their order."""
+        if isinstance(fitted, Pieces):
+            return replace(layout, kind="value", piecewise=True)
         if isinstance(fitted, Scaling):
             return replace(layout, kind="value")
         return replace(layout, ordered=True)
@@ -192,11 +233,14 @@ def signed_log(numbers: np.ndarray) -> np.ndarray:
 
 def _fit_bins(
     f: Numeric, numbers: np.ndarray, low: float, high: float, *, budget: MemoryBudget
-) -> Bins:
+) -> Bins | Pieces:
     if f.encoding == "uniform":
         edges = np.linspace(low, high, f.bins + 1)[1:-1]
     else:
         edges = quantile_edges(numbers, f.bins, f.point_masses, budget=budget)
+    if f.encoding == "piecewise" and low < high:
+        all_edges = np.unique([low, *edges, high])
+        return Pieces(edges=tuple(all_edges.tolist()), logarithm=f.transform == "log")
     distinct_edges = tuple(np.unique(edges).tolist())
     return Bins(edges=distinct_edges, logarithm=f.transform == "log", closed=f.closed)
 
