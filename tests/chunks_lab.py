@@ -65,6 +65,7 @@ SCHEMA = Schema(
         Numeric("scaled", column="price", transform="standard"),
         Numeric("logged", column="text_price", transform="log"),
         Numeric("even", column="text_price", encoding="uniform", bins=3),
+        Numeric("pieces", column="price", encoding="piecewise", bins=6, point_masses=True),
     ),
     label=Label("rating", positive_above=3, drop_values=(3,)),
     more_labels=(Label("minutes", task="regression"),),

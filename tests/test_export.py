@@ -164,6 +164,7 @@ ODD = Schema(
         Numeric("price", role="item", transform="log", missing="vector"),
         Numeric("amount", number_format="1.234,5"),
         Numeric("age", encoding="quantile", bins=4),
+        Numeric("years", column="age", encoding="piecewise", bins=4),
         Numeric("weight", number_format="1,234.5 Kg"),
     ),
     label=Label("click"),

@@ -210,6 +210,8 @@ VARIANTS = {
         {"encoding": "quantile"},
         {"encoding": "quantile", "transform": "log"},
         {"encoding": "uniform", "closed": "right", "bins": 3},
+        {"encoding": "piecewise", "bins": 3},
+        {"encoding": "piecewise", "bins": 4, "transform": "log", "point_masses": True},
         {"number_format": "1.234,5"},
     ],
     Bag: [{}, {"pooling": "sum"}, {"hash_buckets": 9, "separator": "a"}],

@@ -83,7 +83,7 @@ class FieldLayout:
         return self.all_rows()[2:] if self.piecewise else np.empty(0, np.int32)
 
     def piece_entries(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The shares of pieces behind positions [N], of those above 0: the position's number, the piece's row, the share.
+        """The shares of pieces behind positions [N] that are not 0: the position's number, the piece's row, the share.
 
         >>> field = FieldLayout(name="age", kind="value", role="user", offset=4, rows=5, piecewise=True)
         >>> [part.tolist() for part in field.piece_entries(np.array([0.0, 1.25]))]

@@ -144,7 +144,7 @@ def random_batch(
     rng = np.random.default_rng(seed)
     singles = [f for f in layout.fields if f.kind != "bag"]
     bags = [f for f in layout.fields if f.kind == "bag"]
-    single_ids = [f.to_table(rng.integers(0, f.rows, rows)) for f in singles]
+    single_ids = [f.to_table(rng.integers(0, f.rows - len(f.piece_rows()), rows)) for f in singles]
     values = [rng.normal(size=rows) for f in layout.fields for _ in range(f.numbers)]
     bag_ids, segments, weights = _random_bags(bags, rows, rng)
     return Batch(

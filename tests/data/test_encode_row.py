@@ -22,6 +22,7 @@ SCHEMA = Schema(
         Numeric("price"),
         Numeric("cost", missing="vector", transform="log"),
         Numeric("hour", encoding="quantile", bins=3),
+        Numeric("time", column="hour", encoding="piecewise", bins=3, transform="log"),
     ),
     label=Label("y"),
 )

@@ -8,7 +8,10 @@ from fieldwise.layout import FieldLayout
 
 
 def make_layout(*fields):
-    """A layout of (kind, role, rows[, pooling]) fields; `("history", role, k)` is a history with field k's rows."""
+    """A layout of (kind, role, rows[, pooling]) fields.
+
+    `("history", role, k)` is a history with field k's rows, `piecewise` a piecewise linear number.
+    """
     built, offset = [], 0
     for i, (kind, role, rows, *pooling) in enumerate(fields):
         name, pool = f"f{i}", pooling[0] if pooling else "mean"
@@ -28,7 +31,15 @@ def make_layout(*fields):
             )
             continue
         built.append(
-            FieldLayout(name=name, kind=kind, role=role, offset=offset, rows=rows, pooling=pool)
+            FieldLayout(
+                name=name,
+                kind="value" if kind == "piecewise" else kind,
+                role=role,
+                offset=offset,
+                rows=rows,
+                pooling=pool,
+                piecewise=kind == "piecewise",
+            )
         )
         offset += rows
     return Layout(tuple(built))
@@ -37,6 +48,13 @@ def make_layout(*fields):
 LAYOUTS = {
     "categorical": testing.small_layout("categorical"),
     "numeric": make_layout(("value", "user", 1), ("value", "item", 2), ("value", "context", 1)),
+    "piecewise": make_layout(
+        ("piecewise", "item", 5),
+        ("value", "user", 2),
+        ("piecewise", "user", 4),
+        ("bag", "item", 5, "mean"),
+        ("id", "context", 3),
+    ),
     "bags": make_layout(
         ("bag", "user", 5, "mean"), ("bag", "item", 4, "sum"), ("bag", "context", 4, "max")
     ),
@@ -108,8 +126,14 @@ def field_vectors(layout, batch, table):
             out[b, i] = table[int(batch.ids[b, single])]
             single += 1
             if f.kind == "value":
-                out[b, i] *= float(batch.values[b, value])
+                number = float(batch.values[b, value])
                 value += 1
+                if not f.piecewise:
+                    out[b, i] *= number
+                    continue
+                for piece in range(f.rows - 2):
+                    share = min(max(number - piece, 0.0), 1.0)
+                    out[b, i] += share * table[f.offset + 2 + piece]
     return out
 
 

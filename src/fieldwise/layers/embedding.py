@@ -190,6 +190,15 @@ def _indices(numbers: Sequence[int] | np.ndarray) -> nn.Buffer:
     return nn.Buffer(torch.as_tensor(numbers, dtype=torch.int64), persistent=False)
 
 
+def _add_at(x_BSD: Tensor, positions: Tensor, terms_BCD: Tensor) -> Tensor:
+    """The vectors with terms added to those at some positions.
+
+    `index_add` at all positions would lose the vectors in an ONNX export, whose optimizer takes it
+    for a copy.
+    """
+    return x_BSD + torch.zeros_like(x_BSD).index_copy(1, positions, terms_BCD.to(x_BSD.dtype))
+
+
 class Assembled(ABC):
     """Interface of batches whose rows share fields, which compute their vectors without a lookup per row."""
 
@@ -292,9 +301,9 @@ class FieldEmbedding(nn.Module):
             x_BSD = x_BSD * factors_BS.unsqueeze(2)
         if self.curves is not None:
             sums_BCD = self.curves(self.rows(self.curves.rows), batch)
-            x_BSD = x_BSD.index_add(1, self.curves.positions, sums_BCD)
+            x_BSD = _add_at(x_BSD, self.curves.positions, sums_BCD)
         if self.vectors is not None:
-            x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
+            x_BSD = _add_at(x_BSD, self.vectors.positions, self.vectors(batch))
         if self.num_bags == 0:
             return x_BSD
         x_BFD = torch.cat([x_BSD, self.pooling(self.rows(batch.bag_ids), batch)], 1)
@@ -412,9 +421,9 @@ class SubsetEmbedding(nn.Module):
             if self.curves is not None:
                 v_QD = gather_rows(self.weight, self.own_rows[self.curves.rows])
                 sums_BCD = self.curves(v_QD, batch)
-                x_BSD = x_BSD.index_add(1, self.curves.positions, sums_BCD)
+                x_BSD = _add_at(x_BSD, self.curves.positions, sums_BCD)
             if self.vectors is not None:
-                x_BSD = x_BSD.index_add(1, self.vectors.positions, self.vectors(batch))
+                x_BSD = _add_at(x_BSD, self.vectors.positions, self.vectors(batch))
             parts.append(x_BSD)
         if self.num_bags:
             # All bags; the vectors of those that are not chosen are not used.

@@ -100,18 +100,21 @@ class Numeric(Column):
 
     Args:
         encoding: `value` multiplies one learned vector by the transformed number; `uniform` and
-            `quantile` divide the training range into `bins` bins, each of which is a category.
+            `quantile` divide the training range into `bins` bins, each of which is a category;
+            `piecewise` is a curve with quantile bins, linear in each (Gorishniy et al., NeurIPS
+            2022): a learned vector, plus a learned vector of each bin times the share of the bin
+            that is below the number.
         transform: applied first, with statistics of the training rows: `minmax` to [0, 1] (values
             beyond the training range are clipped), `standard` to mean 0 and standard deviation 1,
             `log` to sign(x) log(1 + |x|).
         bins: number of bins; values beyond the training range belong to the first or last one.
         closed: the side of a bin whose edge belongs to it: a number at the edge of two bins is in
             the upper one (`left`), or in the lower one (`right`, as in pandas' `cut`).
-        point_masses: for `quantile`: whether a number in more than 1 / bins of the rows gets its
+        point_masses: for `quantile` and `piecewise`: whether a number in more than 1 / bins of the rows gets its
             own bin, with the quantiles computed from the others. Without it, a column that is
             mostly 0 has one bin.
         missing: a missing number contributes nothing (`zero`) or a learned vector (`vector`). Bins
-            always have a row for it.
+            and curves always have a row for it.
         number_format: format of numbers in text: `1.234,5` and `1 234,5` with a decimal comma,
             `1,234.5` and `1'234.5` with thousands separators, which are optional in each; with a
             unit if cells have one, as `€ 1.234,5` and `1,234.5 %`: it may stand before or after the

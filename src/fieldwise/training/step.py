@@ -194,7 +194,9 @@ class Step:
 
 def _occurrences(train: EncodedTable, counts: np.ndarray, batch_size: int) -> np.ndarray:
     """The expected number of each row of the embedding table in a batch [R], from that in the training rows."""
-    occurrences: np.ndarray = (counts * (min(batch_size, len(train)) / len(train))).astype(np.float32)
+    occurrences: np.ndarray = (counts * (min(batch_size, len(train)) / len(train))).astype(
+        np.float32
+    )
     for field in train.layout.fields:
         occurrences[field.piece_rows()] = 1.0  # every batch reads them once
     return occurrences

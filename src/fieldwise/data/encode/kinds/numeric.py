@@ -112,7 +112,8 @@ class Pieces:
         """The positions [N] of numbers, k + r for one that has a share r of piece k behind it; NaN is missing."""
         if self.logarithm:
             numbers = signed_log(numbers)
-        return np.interp(numbers, self.edges, range(len(self.edges)))
+        positions: np.ndarray = np.interp(numbers, self.edges, range(len(self.edges)))
+        return positions
 
 
 def number_cell(encoder: CellEncoder, value: Any) -> Cell:
