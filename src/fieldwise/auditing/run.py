@@ -4,9 +4,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fieldwise.auditing.added import columns_that_add_most
 from fieldwise.auditing.columns import MOST_ROWS, columns_alone
+from fieldwise.auditing.drift import columns_that_tell_the_part
 from fieldwise.auditing.finding import AuditReport, Finding, worst_first
+from fieldwise.auditing.future import changed_copies, knows_later_labels, later_times
+from fieldwise.auditing.labels import contradicting_labels, groups_of_one_class, smallest_difference
+from fieldwise.auditing.negatives import context_of_drawn_negatives
+from fieldwise.auditing.own_labels import own_labels
+from fieldwise.auditing.prepared_elsewhere import learned_on_all_rows
 from fieldwise.auditing.purity import PURE, copies_of_label, pure_values
+from fieldwise.auditing.split_rows import equal_rows, identity_alone, sessions_on_both_sides
+from fieldwise.auditing.split_time import split_against_time
 from fieldwise.auditing.table import AuditedTable, of_schema, of_table
 from fieldwise.config import check_seed
 from fieldwise.data.prepare.settings import SplitSettings
@@ -18,7 +27,26 @@ from fieldwise.runs.recipe import Recipe
 from fieldwise.schema import Schema
 
 Detector = Callable[[AuditedTable], list[Finding]]
-DETECTORS: tuple[Detector, ...] = (columns_alone, pure_values, copies_of_label)
+DETECTORS: tuple[Detector, ...] = (
+    columns_alone,
+    pure_values,
+    copies_of_label,
+    columns_that_add_most,
+    own_labels,
+    later_times,
+    changed_copies,
+    knows_later_labels,
+    equal_rows,
+    sessions_on_both_sides,
+    identity_alone,
+    split_against_time,
+    columns_that_tell_the_part,
+    learned_on_all_rows,
+    context_of_drawn_negatives,
+    contradicting_labels,
+    groups_of_one_class,
+    smallest_difference,
+)
 """Functions from the audited rows to findings, the quick ones first."""
 
 

@@ -225,7 +225,8 @@ def of_table(
     if label is not None:
         check_column(frame, label, "the label's column")
     # A schema needs a field, also where inference leaves all columns out.
-    rows = frame.with_columns((pl.int_range(pl.len()) % 7).alias(ANY_FIELD))
+    any_field = (pl.int_range(pl.len()) % 7).alias(ANY_FIELD)
+    rows = frame.with_columns(pl.selectors.float().fill_nan(None)).with_columns(any_field)
     if label is None or positive or not _has_several_classes(frame.get_column(label)):
         inferred = infer_schema(rows, label=label, positive=positive)
         if inferred.only_positives:

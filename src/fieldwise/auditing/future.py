@@ -1,0 +1,194 @@
+"""Values that a row cannot have had at its time: later times, changed copies, and numbers that know later labels."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+
+from fieldwise.auditing.finding import Finding
+from fieldwise.auditing.readings import numbers_of
+from fieldwise.auditing.table import AuditedTable, is_epoch
+from fieldwise.data.infer.profile import looks_like_dates
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.errors import DataError
+from fieldwise.evaluation.calibration import wilson
+from fieldwise.evaluation.interval import Interval, normal_interval
+from fieldwise.storage.scratch import NO_LIMIT
+
+LEAST_LATE = 0.01
+LEAST_KEYS = 50
+LEAST_PARTIAL = 0.05
+SURE = 4.0
+"""Standard errors."""
+MOST_ROWS = 200_000
+
+
+def later_times(table: AuditedTable) -> list[Finding]:
+    """Findings on columns of times that lie after the row's own time."""
+    if table.time is None or table.times is None:
+        return []
+    findings = []
+    for column in table.columns:
+        times = None if column == table.time else _times(table, column)
+        if times is None:
+            continue
+        late = times > table.times
+        low, high = wilson(int(late.sum()), len(late))
+        if late.mean() < LEAST_LATE:
+            continue
+        findings.append(
+            Finding(
+                kind="later-time",
+                severity="high" if late.mean() >= 0.5 else "medium",
+                column=column,
+                what=f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows",
+                measure="share of rows",
+                strength=Interval(value=float(late.mean()), low=float(low), high=float(high)),
+                rows=tuple(table.rows[np.flatnonzero(late)[:5]].tolist()),
+                remedy="leave the column out, or take the row's time from the moment at which the score is needed",
+            )
+        )
+    return findings
+
+
+def _times(table: AuditedTable, column: str) -> np.ndarray | None:
+    """The times of a column [N] in the unit of the rows' times, -inf where missing; None if it has none."""
+    cells = table.frame.get_column(column)
+    is_text = cells.dtype == pl.String and looks_like_dates(cells)
+    assert table.time is not None
+    own_type = table.frame.schema[table.time]
+    are_numbers = own_type.is_numeric() and cells.dtype.is_numeric()
+    if not (are_numbers or own_type == cells.dtype) or not (
+        cells.dtype.is_temporal() or is_text or cells.dtype.is_numeric()
+    ):
+        return None
+    present = table.frame.select(column).with_row_index("row").drop_nulls()
+    if not present.height:
+        return None
+    try:
+        values = order_values(present, column, "time", budget=NO_LIMIT)
+    except DataError:
+        return None
+    assert table.times is not None
+    if cells.dtype.is_numeric() and not (is_epoch(values) and is_epoch(table.times)):
+        return None
+    times = np.full(len(table), -np.inf)
+    times[present.get_column("row").to_numpy()] = values
+    return times
+
+
+def changed_copies(table: AuditedTable) -> list[Finding]:
+    """Findings on columns whose value differs between copies of one event (the same user, item and time)."""
+    if table.time is None or len(table.ids) < 2 or table.drawn_negatives:
+        return []
+    keys = [*table.ids, table.time]
+    copies = table.frame.with_columns(
+        pl.Series("fieldwise_y", table.y), pl.Series("fieldwise_at", table.rows)
+    )
+    copies = copies.filter(pl.struct(keys).is_duplicated())
+    if copies.height < 20:
+        return []
+    findings = []
+    for column in table.columns:
+        if column in keys:
+            continue
+        values = copies.group_by(keys).agg(
+            pl.col(column).n_unique(), pl.col("fieldwise_at").first()
+        )
+        changed = values.filter(pl.col(column) > 1)
+        share = changed.height / values.height
+        if share < LEAST_LATE:
+            continue
+        low, high = wilson(changed.height, values.height)
+        findings.append(
+            Finding(
+                kind="changed-copies",
+                severity="medium",
+                column=column,
+                what=f"column {column!r} differs between copies of one event: later snapshots changed it",
+                measure="share of events with copies",
+                strength=Interval(value=share, low=float(low), high=float(high)),
+                rows=tuple(changed.get_column("fieldwise_at").head(5).to_list()),
+                remedy="keep the first copy of each event, with the values as of its time",
+            )
+        )
+    return findings
+
+
+def knows_later_labels(table: AuditedTable) -> list[Finding]:
+    """Findings on numbers that follow a user's or item's later labels more than its earlier ones.
+
+    What describes a user follows both alike, given the other; what was made from the past follows
+    the past. The partial correlations with the mean label before and after the row are compared.
+    """
+    if table.times is None or table.task == "classes":
+        return []
+    findings: dict[str, Finding] = {}
+    for key in table.ids:
+        for finding in _of_key(table, key):
+            findings.setdefault(finding.column or "", finding)
+    return list(findings.values())
+
+
+def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
+    codes = table.codes(key)
+    past, future, rows = _around(table, codes)
+    keys = len(np.unique(codes[rows]))
+    if keys < LEAST_KEYS:
+        return
+    y = table.y[rows].astype(np.float64)
+    for column in table.columns:
+        if column in (*table.ids, table.time, *table.trusted):
+            continue
+        cells = numbers_of(table.frame.get_column(column))
+        if cells is None or cells.n_unique() < 3:
+            continue
+        values = cells.fill_null(cells.median()).to_numpy()[rows]
+        if float(values.std()) == 0:
+            continue
+        with_future = abs(_partial(values, future, [past, y]))
+        with_past = abs(_partial(values, past, [future, y]))
+        excess = with_future - with_past
+        error = (2 / keys) ** 0.5
+        if with_future < LEAST_PARTIAL or excess < SURE * error:
+            continue
+        yield Finding(
+            kind="later-labels",
+            severity="high",
+            column=column,
+            what=f"column {column!r} follows the later labels of a {key!r} (partial correlation {with_future:.3f}) "
+            f"more than the earlier ones ({with_past:.3f})",
+            measure="difference",
+            strength=normal_interval(excess, error, least=-1, most=1),
+            rows=tuple(table.rows[rows[:5]].tolist()),
+            remedy="make the column again from what was known before each row ([[features]] does that)",
+        )
+
+
+def _around(table: AuditedTable, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The mean labels before and after each row of its key, of rows with two or more on both sides, and these rows."""
+    assert table.times is not None
+    order = np.lexsort((table.times, codes))
+    y = table.y[order].astype(np.float64)
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    lengths = np.diff(starts, append=len(order))
+    place = np.arange(len(order)) - np.repeat(starts, lengths)
+    left = np.repeat(lengths, lengths) - place - 1
+    sums = np.cumsum(y)
+    before = sums - y - np.repeat(sums[starts] - y[starts], lengths)
+    whole = np.repeat(np.add.reduceat(y, starts), lengths)
+    inner = (place >= 2) & (left >= 2)
+    past = before[inner] / place[inner]
+    future = (whole - before - y)[inner] / left[inner]
+    return past, future, order[inner]
+
+
+def _partial(a: np.ndarray, b: np.ndarray, given: list[np.ndarray]) -> float:
+    """The correlation of two variables after what others explain is taken out."""
+    design = np.column_stack([np.ones(len(a)), *given])
+    residuals = []
+    for values in (a, b):
+        weights, *_ = np.linalg.lstsq(design, values, rcond=None)
+        residuals.append(values - design @ weights)
+    scale = float(residuals[0].std() * residuals[1].std())
+    return 0.0 if scale < 1e-12 else float((residuals[0] * residuals[1]).mean()) / scale

@@ -1,0 +1,250 @@
+"""Numbers that were made from labels which a row must not know: its own, later ones, those of the test rows.
+
+A mean of labels over the rows of one key (a user, an item, a category) is recognised by its
+equation c = (S + a m) / (n + a), where S and n are the sum and number of the labels that went into
+it, and a rows with the mean m may have smoothed it. Whose labels these are, is told by which sums
+fit to the last digit. Without the equation: within the rows of one key the number is a function of
+the row's own label.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from fieldwise.auditing.finding import Finding
+from fieldwise.auditing.readings import numbers_of
+from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
+from fieldwise.evaluation.interval import Interval
+
+LEAST_FIT = 0.9995
+"""Share of a column's variance that an equation must explain."""
+BETTER_THAN_HONEST = 5.0
+"""How many times less it must leave unexplained than labels that a row may know."""
+LEAST_ROWS = 100
+MOST_ROWS = 200_000
+MOST_KEYS = 12
+MOST_VALUES_OF_PAIR = 200
+LEAST_ROWS_PER_KEY = 2.0
+LEAST_TOLD = 0.95
+"""Share of rows of keys with both labels whose number tells the own label."""
+REMEDY = "make the column again from labels known strictly before the row: of training rows out of fold, or of the past"
+
+
+@dataclass(frozen=True, eq=False)
+class _Labels:
+    """Labels of a key that may have gone into a number: their sums and counts, row by row [N].
+
+    Args:
+        whose: whose labels, in words.
+        honest: whether a row may know them.
+        used: the rows whose numbers were made so [N].
+    """
+
+    whose: str
+    honest: bool
+    sums: np.ndarray
+    counts: np.ndarray
+    used: np.ndarray
+
+
+def own_labels(table: AuditedTable) -> list[Finding]:
+    """Findings on columns of numbers made from the row's own label, or from later or test labels."""
+    if table.task == "classes" or len(table) < LEAST_ROWS:
+        return []
+    table = _whole_keys(table)
+    numbers = {
+        column: numbers_of(table.frame.get_column(column))
+        for column in table.columns
+        if column not in (*table.ids, *table.trusted, table.time)
+    }
+    columns = {
+        column: cells.fill_null(float("nan")).to_numpy()
+        for column, cells in numbers.items()
+        if cells is not None and cells.n_unique() > 2
+    }
+    findings: dict[str, Finding] = {}
+    keys = {key: table.codes(key) for key in _keys(table, columns)}
+    for key, codes in {**keys, **_pairs(keys)}.items():
+        candidates = [*_labels_of(table, codes)]
+        for column, values in columns.items():
+            if column in key.split(", ") or column in findings:
+                continue
+            finding = _by_equation(table, key, column, values, candidates)
+            if finding is None and table.task == "binary":
+                finding = _told_within(table, key, column, codes, values)
+            if finding is not None:
+                findings[column] = finding
+    return list(findings.values())
+
+
+def _whole_keys(table: AuditedTable) -> AuditedTable:
+    """The rows, or of many those of random users (else items), of whom no row may be left out."""
+    if len(table) <= MOST_ROWS or not table.ids:
+        return table
+    codes = table.codes(table.ids[0])
+    order = np.random.default_rng(table.seed).permutation(int(codes.max()) + 1)
+    rows_up_to = np.cumsum(np.bincount(codes)[order])
+    chosen = order[: max(int(np.searchsorted(rows_up_to, MOST_ROWS)), 1)]
+    return table.take(np.flatnonzero(np.isin(codes, chosen)))
+
+
+def _keys(table: AuditedTable, numbers: Sequence[str] | dict[str, np.ndarray]) -> list[str]:
+    """Users, items and columns of categories whose values repeat."""
+    keys = list(table.ids)
+    for column in table.frame.columns:
+        is_audited = column in table.columns and column not in keys and column != table.time
+        if not is_audited or (column in numbers and table.frame.schema[column].is_float()):
+            continue
+        distinct = table.frame.get_column(column).n_unique()
+        if 2 < distinct <= len(table) / LEAST_ROWS_PER_KEY:
+            keys.append(column)
+    return keys[:MOST_KEYS]
+
+
+def _pairs(keys: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The pairs of keys of few values, by both names."""
+    few = {key: codes for key, codes in keys.items() if codes.max() < MOST_VALUES_OF_PAIR}
+    pairs = {}
+    for first, second in list(combinations(few, 2))[:MOST_KEYS]:
+        joined = few[first] * MOST_VALUES_OF_PAIR + few[second]
+        pairs[f"{first}, {second}"] = np.unique(joined, return_inverse=True)[1]
+    return pairs
+
+
+def _labels_of(table: AuditedTable, codes: np.ndarray) -> Iterator[_Labels]:
+    """The labels of a key that may have gone into a number, row by row."""
+    y = table.y.astype(np.float64)
+    size = int(codes.max()) + 1
+    everywhere = np.ones(len(y), dtype=bool)
+
+    def of_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sums = np.bincount(codes[rows], weights=y[rows], minlength=size)
+        return sums[codes], np.bincount(codes[rows], minlength=size)[codes].astype(np.float64)
+
+    sums, counts = of_rows(everywhere)
+    yield _Labels("all rows but its own", False, sums - y, counts - 1, everywhere)
+    whose = "all rows, its own among them"
+    if table.part is not None:
+        in_train = table.part == TRAIN
+        in_test = table.part == TEST
+        whose = "all rows, its own and those of the test among them"
+        of_train = of_rows(in_train)
+        yield _Labels("training rows, its own among them", False, *of_train, in_train)
+        own_left_out = (of_train[0] - y, of_train[1] - 1)
+        yield _Labels("the other training rows", False, *own_left_out, in_train)
+        yield _Labels("test rows", False, *of_rows(in_test), in_test)
+        yield _Labels("training rows", True, *of_train, in_test)
+    yield _Labels(whose, False, sums, counts, everywhere)
+    if table.times is not None:
+        order = np.lexsort((table.times, codes))
+        up_to = _running(codes[order], y[order])
+        past_sums = np.empty(len(y))
+        past_counts = np.empty(len(y))
+        past_sums[order] = up_to[0]
+        past_counts[order] = up_to[1]
+        yield _Labels("earlier rows and its own", False, past_sums, past_counts, everywhere)
+        yield _Labels("later rows", False, sums - past_sums, counts - past_counts, everywhere)
+        yield _Labels("earlier rows", True, past_sums - y, past_counts - 1, everywhere)
+
+
+def _running(codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and counts of the labels of each key up to and with each row, rows being sorted by key."""
+    starts = np.flatnonzero(np.diff(codes, prepend=-1))
+    lengths = np.diff(starts, append=len(codes))
+    sums = np.cumsum(y)
+    before = np.repeat(sums[starts] - y[starts], lengths)
+    counts = np.arange(len(codes)) - np.repeat(starts, lengths) + 1.0
+    return sums - before, counts
+
+
+def _by_equation(
+    table: AuditedTable,
+    key: str,
+    column: str,
+    values: np.ndarray,
+    candidates: Sequence[_Labels],
+) -> Finding | None:
+    """The finding that a column is a mean or a sum of labels that a row must not know."""
+    fits = []
+    for labels in candidates:
+        rows = labels.used & (labels.counts > 0) & np.isfinite(values)
+        if rows.sum() < LEAST_ROWS:
+            continue
+        fit = _fit(values[rows], labels.sums[rows], labels.counts[rows])
+        fits.append((fit, labels, rows))
+    honest = max((fit for fit, labels, _ in fits if labels.honest), default=0.0)
+    others = [one for one in fits if not one[1].honest]
+    if not others:
+        return None
+    fit, labels, rows = max(others, key=lambda one: one[0])
+    if fit < LEAST_FIT or (1 - honest) < BETTER_THAN_HONEST * (1 - fit):
+        return None
+    return Finding(
+        kind="own-label",
+        severity="high",
+        column=column,
+        what=f"column {column!r} is made from labels of {labels.whose}, over the rows of one {key!r}",
+        measure="variance explained by that",
+        strength=Interval(value=fit, low=fit, high=min(fit, 1.0)),
+        rows=tuple(table.rows[np.flatnonzero(rows)[:5]].tolist()),
+        remedy=REMEDY,
+    )
+
+
+def _fit(values: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> float:
+    """The share of the variance of values that (S + b) / (n + a) explains, or S itself, whichever is more."""
+    variance = float(values.var())
+    if variance == 0 or float(sums.var()) == 0:
+        return 0.0
+    design = np.column_stack([-values, np.ones(len(values))])
+    prior, *_ = np.linalg.lstsq(design, values * counts - sums, rcond=None)
+    rows = max(float(prior[0]), 0.0)
+    smoothed = (sums + (float(prior[1]) if rows else 0.0)) / (counts + rows)
+    of_mean = 1 - float(np.square(values - smoothed).mean()) / variance
+    of_sum = 0.0
+    are_counts = float(counts.var()) == 0 or float(np.corrcoef(sums, counts)[0, 1]) ** 2 > 0.99
+    if not are_counts:
+        of_sum = float(np.corrcoef(values, sums)[0, 1]) ** 2
+    return max(of_mean, of_sum)
+
+
+def _told_within(
+    table: AuditedTable, key: str, column: str, codes: np.ndarray, values: np.ndarray
+) -> Finding | None:
+    """The finding that within the rows of one key a column has one value for each label."""
+    cells = pl.DataFrame({"key": codes, "y": table.y, "cell": values, "row": table.rows})
+    by_label = cells.group_by("key", "y").agg(
+        pl.col("cell").n_unique().alias("values"),
+        pl.col("cell").first(),
+        pl.len(),
+        pl.col("row").first(),
+    )
+    by_key = by_label.group_by("key").agg(
+        pl.len().alias("labels"),
+        pl.col("cell").n_unique().alias("different"),
+        (pl.col("values") == 1).all().alias("one_each"),
+        pl.col("len").sum().alias("rows"),
+        pl.col("row").first(),
+    )
+    mixed = by_key.filter((pl.col("labels") == 2) & (pl.col("rows") >= 4))
+    total = int(mixed.get_column("rows").sum())
+    if total < LEAST_ROWS or mixed.height < 10:
+        return None
+    told = mixed.filter(pl.col("one_each") & (pl.col("different") == 2))
+    share = float(told.get_column("rows").sum()) / total
+    if share < LEAST_TOLD:
+        return None
+    return Finding(
+        kind="own-label",
+        severity="high",
+        column=column,
+        what=f"within the rows of one {key!r}, column {column!r} has one value where the label is 0 and another where "
+        "it is 1",
+        measure="share of rows of mixed keys",
+        strength=Interval(value=share, low=share, high=share),
+        rows=tuple(told.get_column("row").head(5).to_list()),
+        remedy=REMEDY,
+    )

@@ -1,0 +1,91 @@
+"""A model that is quick to train, to measure what columns or a split are worth: histogram trees on encoded columns."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fieldwise.auditing.association import PRIOR_ROWS, Target, random_folds
+from fieldwise.auditing.readings import numbers_of
+from fieldwise.auditing.table import AuditedTable
+from fieldwise.data.sampling import drawn_rows
+
+MOST_TRAINED_ROWS = 50_000
+MOST_SCORED_ROWS = 50_000
+TREES = 60
+FEW_VALUES = 12
+"""Numbers with at most so many values are categories too."""
+
+
+def drawn(rows: np.ndarray, most: int, seed: int) -> np.ndarray:
+    """At most so many of some rows, in order."""
+    return rows if len(rows) <= most else rows[drawn_rows(len(rows), most, seed)]
+
+
+def scores(
+    table: AuditedTable, columns: Sequence[str], train: np.ndarray, test: np.ndarray
+) -> np.ndarray:
+    """The scores of test rows, by their numbers [M], from a model of some columns trained on training rows [N]."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    target = main_target(table)
+    train_x = []
+    test_x = []
+    for column in columns:
+        for of_train, of_test in _encoded(table, column, target.values, train, test):
+            train_x.append(of_train)
+            test_x.append(of_test)
+    settings = {"max_iter": TREES, "random_state": table.seed, "early_stopping": False}
+    x = np.column_stack(train_x)
+    if target.is_binary:
+        classifier = HistGradientBoostingClassifier(**settings)
+        classifier.fit(x, target.values[train].astype(np.int64))
+        return np.asarray(classifier.predict_proba(np.column_stack(test_x))[:, 1])
+    regressor = HistGradientBoostingRegressor(**settings)
+    return np.asarray(regressor.fit(x, target.values[train]).predict(np.column_stack(test_x)))
+
+
+def main_target(table: AuditedTable) -> Target:
+    """The target, of several classes the one that is nearest to half of the rows."""
+    return min(table.targets, key=lambda one: abs(one.mean - 0.5) if one.is_binary else 0.0)
+
+
+def can_learn(table: AuditedTable, *parts: np.ndarray) -> bool:
+    """Whether each of some sets of rows has enough rows, of two classes at least ten of each."""
+    target = main_target(table)
+    for rows in parts:
+        values = target.values[rows]
+        if len(rows) < 50 or values.min() == values.max():
+            return False
+        if target.is_binary and min(values.sum(), len(values) - values.sum()) < 10:
+            return False
+    return True
+
+
+def _encoded(
+    table: AuditedTable, column: str, y: np.ndarray, train: np.ndarray, test: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """A column's numbers, and for categories the mean target of a value: of training rows out of fold."""
+    encoded = []
+    numbers = numbers_of(table.frame.get_column(column))
+    if numbers is not None:
+        values = numbers.fill_null(float("nan")).to_numpy()
+        encoded.append((values[train], values[test]))
+        if numbers.n_unique() > FEW_VALUES:
+            return encoded
+    codes = table.codes(column)
+    size = int(codes.max()) + 1
+    mean = float(y[train].mean())
+    rows = np.bincount(codes[train], minlength=size)
+    sums = np.bincount(codes[train], weights=y[train], minlength=size)
+    of_test = (sums + PRIOR_ROWS * mean) / (rows + PRIOR_ROWS)
+    folds = random_folds(len(train), table.seed)
+    of_train = np.empty(len(train))
+    for fold in np.unique(folds):
+        held = folds == fold
+        held_codes = codes[train[held]]
+        other_rows = rows - np.bincount(held_codes, minlength=size)
+        other_sums = sums - np.bincount(held_codes, weights=y[train[held]], minlength=size)
+        means = (other_sums + PRIOR_ROWS * mean) / (other_rows + PRIOR_ROWS)
+        of_train[held] = means[held_codes]
+    encoded.append((of_train, of_test[codes[test]]))
+    return encoded

@@ -1,0 +1,91 @@
+"""What a split that does not follow time hides: training rows that are later than test rows, and what that is worth."""
+
+import numpy as np
+
+from fieldwise.auditing.association import Target
+from fieldwise.auditing.finding import Finding, Severity
+from fieldwise.auditing.quick_model import (
+    MOST_SCORED_ROWS,
+    MOST_TRAINED_ROWS,
+    can_learn,
+    drawn,
+    main_target,
+    scores,
+)
+from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
+from fieldwise.data.prepare.settings import LeaveLastOutSplit
+from fieldwise.evaluation.interval import NORMAL_975, Interval, normal_interval
+
+LEAST_LATER = 0.05
+"""Test rows with later training rows, from which on the split does not follow time."""
+
+
+def split_against_time(table: AuditedTable) -> list[Finding]:
+    """A finding on a split whose training rows are later than test rows, with what a cut by time costs."""
+    if table.part is None or table.times is None:
+        return []
+    train = np.flatnonzero(table.part == TRAIN)
+    test = np.flatnonzero(table.part == TEST)
+    if not len(train) or not len(test):
+        return []
+    later = np.searchsorted(np.sort(table.times[train]), table.times[test], side="right") < len(
+        train
+    )
+    share = float(later.mean())
+    if share < LEAST_LATER:
+        return []
+    cost = cost_of_time(table, train, test)
+    severity: Severity = "medium"
+    what = f"{share:.0%} of the test rows are earlier than some training rows: the model learns from their future"
+    remedy = "split by time (kind = 'time'), and report that score"
+    if isinstance(table.split, LeaveLastOutSplit):
+        severity = "low"
+        what = f"leave-last-out lets the past of one user see the future of others: {what}"
+        remedy = "report a split by time beside it"
+    if cost is not None:
+        what += "; a quick model loses by a cut by time what the figure says"
+    return [
+        Finding(
+            kind="split-against-time",
+            severity=severity,
+            column=table.time,
+            what=what,
+            measure="loss of AUC" if main_target(table).is_binary else "loss of .5 + rho/2",
+            strength=cost,
+            rows=tuple(table.rows[test[later][:5]].tolist()),
+            remedy=remedy,
+        )
+    ]
+
+
+def cost_of_time(table: AuditedTable, train: np.ndarray, test: np.ndarray) -> Interval | None:
+    """What a quick model's separation loses if the latest rows are the test rows, as many as now.
+
+    Both are of different test rows, so that the interval is that of two independent values.
+    """
+    assert table.times is not None
+    used = np.sort(np.concatenate([train, test]))
+    by_time = used[np.argsort(table.times[used], kind="stable")]
+    cut_train = by_time[: len(train)]
+    cut_test = by_time[len(train) :]
+    columns = [column for column in table.columns if column != table.time]
+    if not columns or not can_learn(table, train, test, cut_train, cut_test):
+        return None
+    now = _separation(table, columns, train, test)
+    cut = _separation(table, columns, cut_train, cut_test)
+    error = float(np.hypot(now.high - now.low, cut.high - cut.low)) / (2 * NORMAL_975)
+    return normal_interval(now.value - cut.value, error)
+
+
+def _separation(
+    table: AuditedTable, columns: list[str], train: np.ndarray, test: np.ndarray
+) -> Interval:
+    """The separation that a quick model reaches on test rows."""
+    from scipy.stats import rankdata
+
+    train = np.sort(drawn(train, MOST_TRAINED_ROWS, table.seed))
+    test = np.sort(drawn(test, MOST_SCORED_ROWS, table.seed))
+    whole = main_target(table)
+    target = Target(whole.values[test], binary=whole.is_binary)
+    ranks = rankdata(scores(table, columns, train, test))
+    return target.interval(target.separation(float(ranks @ target.values), float(ranks.std())))

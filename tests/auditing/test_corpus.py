@@ -1,0 +1,97 @@
+"""Planted faults of the corpus are found by kind and column, and clean tables have no high finding."""
+
+import pytest
+from auditing.corpus import clean_tables, faults
+
+import fieldwise
+from fieldwise.auditing.added import columns_that_add_most
+from fieldwise.auditing.columns import columns_alone
+from fieldwise.auditing.drift import columns_that_tell_the_part
+from fieldwise.auditing.future import knows_later_labels, later_times
+from fieldwise.auditing.negatives import context_of_drawn_negatives
+from fieldwise.auditing.own_labels import own_labels
+from fieldwise.auditing.prepared_elsewhere import learned_on_all_rows
+from fieldwise.auditing.purity import pure_values
+from fieldwise.auditing.split_rows import equal_rows, identity_alone
+from fieldwise.auditing.split_time import split_against_time
+from fieldwise.auditing.table import of_table
+
+DETECTORS = {
+    "predicts-alone": columns_alone,
+    "absence": columns_alone,
+    "precision": columns_alone,
+    "length": columns_alone,
+    "row-order": columns_alone,
+    "pure-values": pure_values,
+    "adds-most": columns_that_add_most,
+    "own-label": own_labels,
+    "later-labels": knows_later_labels,
+    "later-time": later_times,
+    "equal-rows": equal_rows,
+    "near-equal-rows": equal_rows,
+    "identity": identity_alone,
+    "split-against-time": split_against_time,
+    "learned-on-all-rows": learned_on_all_rows,
+    "tells-the-part": columns_that_tell_the_part,
+    "drawn-negatives": context_of_drawn_negatives,
+}
+LEAST_FOUND = {True: 1.0, False: 0.8}
+"""By whether faults are strong, the share that must be found."""
+
+
+def label_of(frame):
+    return "liked" if "liked" in frame.columns else "clicked"
+
+
+def is_named(fault, findings):
+    return any(f.kind in fault.kinds and fault.column in (None, f.column) for f in findings)
+
+
+def found_by_detectors(fault):
+    table = of_table(fault.frame, label_of(fault.frame), (), fault.split, seed=0)
+    findings = []
+    for detector in {DETECTORS[kind] for kind in fault.kinds}:
+        findings += detector(table)
+    return findings
+
+
+def test_one_fault_of_each_kind_is_found(subtests):
+    planted = {fault.name: fault for fault in faults()}
+    assert len(planted) == 40
+    assert sum(fault.is_strong for fault in planted.values()) == 20
+    for name in (
+        "mean of the user's labels",
+        "mean of the user's other labels",
+        "smoothed mean",
+        "mean up to and with the row",
+        "shipped after the order",
+        "copied test rows",
+        "nearly copied",
+        "scaled over all rows",
+        "filled by the mean of all rows",
+        "other scale in test",
+        "context of a few negatives",
+    ):
+        with subtests.test(name):
+            assert is_named(planted[name], found_by_detectors(planted[name]))
+
+
+@pytest.mark.slow
+def test_faults_of_another_seed_are_found_by_the_whole_audit():
+    missed = {True: [], False: []}
+    for fault in faults(1):
+        report = fieldwise.audit(fault.frame, label_of(fault.frame), split=fault.split)
+        if not is_named(fault, report.findings):
+            missed[fault.is_strong].append(fault.name)
+    for is_strong, least in LEAST_FOUND.items():
+        assert len(missed[is_strong]) <= 20 * (1 - least), missed
+
+
+@pytest.mark.slow
+def test_clean_tables_have_no_finding_to_look_at(subtests):
+    tables = clean_tables()
+    assert len(tables) == 8
+    for name, frame, split in tables:
+        with subtests.test(name):
+            report = fieldwise.audit(frame, label_of(frame), split=split)
+            assert report.failing("medium") == []
