@@ -23,6 +23,10 @@ HIDDEN_PER_DIM = 4
 """Hidden units of a vector's MLP for each number of its embedding."""
 
 
+LEAST_LENGTH = 1e-12
+"""By which a vector of zeros is divided."""
+
+
 class BagPooling(nn.Module):
     """One vector per bag: the maximum of its values' vectors, or their sum with the batch's weights (mean, sum).
 
@@ -103,10 +107,17 @@ class VectorProjection(nn.Module):
 
     def forward(self, v_BK: Tensor) -> Tensor:
         v_BK = v_BK.to(self.weight.dtype)
-        v_BK = F.normalize(v_BK, dim=1) if self.scale is None else v_BK * self.scale
-        if self.hidden is not None:
-            v_BK = self.hidden(v_BK).relu()
-        return F.linear(v_BK, self.weight)
+        if self.hidden is None:
+            return self._scaled_product(v_BK, self.weight)
+        hidden_BH = self._scaled_product(v_BK, self.hidden.weight) + self.hidden.bias
+        return F.linear(hidden_BH.relu(), self.weight)
+
+    def _scaled_product(self, v_BK: Tensor, weight: Tensor) -> Tensor:
+        """`W s v`; the product is scaled, since the vectors are much longer."""
+        product = F.linear(v_BK, weight)
+        if self.scale is not None:
+            return product * self.scale
+        return product / v_BK.norm(dim=1, keepdim=True).clamp(min=LEAST_LENGTH)
 
 
 class VectorProjections(nn.Module):
