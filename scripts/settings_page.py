@@ -25,7 +25,7 @@ from fieldwise.data.prepare.settings import (
 from fieldwise.models import NETWORKS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence
+from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence, Vector
 from fieldwise.schema.label import Scalar
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings
@@ -140,7 +140,11 @@ def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
     """A class's settings, one a row."""
     hints = get_type_hints(kind, localns={"ModelSettings": ModelSettings})
     # said once there
-    said = {**meanings(Bag), **meanings(Categorical)} if kind in (Numeric, Bag, Sequence) else {}
+    said = (
+        {**meanings(Bag), **meanings(Categorical)}
+        if kind in (Numeric, Bag, Sequence, Vector)
+        else {}
+    )
     said |= meanings(kind)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
@@ -216,7 +220,7 @@ def page() -> str:
     lines += chapter("## `[data]`", DataSettings)
     lines += chapter("## `[schema]`", Schema)
     lines += chapter("### `label`", Label)
-    for kind in (Categorical, Numeric, Bag, Sequence):
+    for kind in (Categorical, Numeric, Bag, Sequence, Vector):
         lines += chapter(f'### `fields` of `kind = "{kind.kind}"`', kind)
     for split in get_args(SplitSettings):
         lines += chapter(f'## `[split]` of `kind = "{split.kind}"`', split)
