@@ -110,17 +110,18 @@ def listwise(
 def combined(
     score: Tensor, relevance: Tensor, group: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    """Half the logloss and half the listwise loss of probabilities: `listwise` of log sigmoid(s).
+    """The logloss plus the listwise loss of probabilities: `listwise` of log sigmoid(s).
 
     The joint loss of Sheng et al. (KDD 2023, arXiv 2208.06164), which keeps probabilities
     calibrated while it ranks within groups. NOTE[DIFF]: theirs needs two logits a row; this one is
     the form of one logit (Bai et al., CIKM 2023, arXiv 2211.01494), where the softmax is over
-    sigmoids: sigmoid(s_i) / sum_j sigmoid(s_j). Both halves are smallest where sigmoid(s_i) is the
-    probability of row i, so that neither draws the scores away from it.
+    sigmoids: sigmoid(s_i) / sum_j sigmoid(s_j). Both parts are smallest where sigmoid(s_i) is the
+    probability of row i, so that neither draws the scores away from it. They are not halved, so
+    that L2 weighs no more beside the logloss than without the other part.
     """
     logloss = F.binary_cross_entropy_with_logits(score, relevance, weight=weight, reduction="sum")
     logloss = logloss / max(1, len(score))
-    return (logloss + listwise(F.logsigmoid(score), relevance, group, weight)) / 2
+    return logloss + listwise(F.logsigmoid(score), relevance, group, weight)
 
 
 RANKING_LOSSES: Mapping[str, RankingLoss] = {
