@@ -22,6 +22,7 @@ from fieldwise import (
     Schema,
     load_recipe,
 )
+from fieldwise.cli.rankings import NO_LISTS, show_rankings
 from fieldwise.evaluation.ranking import top_k_metrics
 from fieldwise.runs import recorded_runs as module
 from fieldwise.runs.leaderboard import POPULARITY, ranking_boards
@@ -298,7 +299,7 @@ def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
     assert len(ranking_boards({"a": [ranked], "b": [other]})) == 2
 
 
-def test_lists_are_the_best_candidates_of_each_user(prepared, bundle):
+def test_lists_are_the_best_candidates_of_each_user(prepared, bundle, capsys):
     task = RankingTask(prepared, SCHEMA, RankingSettings())
     ranked = rank_items(bundle, task)
     lists = ranked.lists
@@ -325,6 +326,11 @@ def test_lists_are_the_best_candidates_of_each_user(prepared, bundle):
     for old in (dataclasses.replace(ranked, lists=short), none_kept):
         (board,) = ranking_boards({"old": [ranked, old]}, k=4)
         assert next(line.lists for line in board.lines if line.recipe == "old") == {}
+    (board,) = ranking_boards({"old": [dataclasses.replace(ranked, lists=short)]}, k=4)
+    show_rankings([board], "")
+    out = capsys.readouterr().out
+    assert NO_LISTS in out
+    assert "shared by two users" not in out
 
 
 def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):

@@ -19,6 +19,10 @@ SAMPLED_CANDIDATES = (
     "Metrics on sampled candidates are higher than on all items, and may order models differently (Krichene and "
     "Rendle, KDD 2020): omit --candidates to rank all items."
 )
+NO_LISTS = (
+    "How lists differ is not known: of each list 100 items are kept, and none by versions before this measure. Give a "
+    "smaller --k, or --overwrite."
+)
 POPULARITY_IS_BEST = (
     "The popularity baseline is best here. A model trained on impressions learns what users like once it is shown, not "
     "what they choose by themselves: sampled negatives ([negatives] in the recipe) teach that."
@@ -110,6 +114,8 @@ def show_rankings(
         if any(line.lists for line in board.lines):
             lists = board.lists_table(names)
             show.print_table(lists.columns, lists.rows, right=True)
+        elif board.candidates is None:
+            screen.print(NO_LISTS)
         for line in board.lines:
             if line.check is not None:
                 recipe = (names or {}).get(line.recipe, line.recipe)

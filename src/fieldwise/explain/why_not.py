@@ -25,6 +25,12 @@ class Term(NamedTuple):
     other: str
     difference: float
 
+    @property
+    def text(self) -> str:
+        """The term in a sentence."""
+        values = self.value if self.value == self.other else f"{self.value} against {self.other}"
+        return f"{self.field} ({values}: {self.difference:+.2f})"
+
 
 @dataclass(frozen=True)
 class WhyNot:
@@ -130,11 +136,7 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
         )
     last = int(result.rows[is_ahead][by_score[is_ahead].argmax()])
     terms = _terms(ranker, request.values, row, last)
-    losses = [term for term in terms[:SHOWN_TERMS] if term.difference < 0]
-    reasons = ", ".join(
-        f"{term.field} ({term.value} against {term.other}: {term.difference:+.2f})"
-        for term in losses
-    )
+    reasons = ", ".join(term.text for term in terms[:SHOWN_TERMS] if term.difference < 0)
     words = f"{ranked}, behind the list's last item by score, {ranker.index.texts[last]!r}"
     return WhyNot(
         item, "score", f"{words}, mainly because of {reasons}" if reasons else words, place, terms

@@ -341,7 +341,7 @@ class ItemFilters:
             if column not in self.items.columns:
                 hint = nearest(column[:60], self.items.columns)
                 raise DataError(
-                    f"filters must name a column of the items, found {column[:60]!r}: {hint}"
+                    f"filters and limits must name a column of the items, found {column[:60]!r}: {hint}"
                 )
             cells = self.items.get_column(column)
             separator = self.separators.get(column)
