@@ -82,17 +82,23 @@ class FieldLayout:
         """The rows in the shared table of a piecewise linear number's pieces, int32; none for another field."""
         return self.all_rows()[2:] if self.piecewise else np.empty(0, np.int32)
 
-    def piece_entries(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The shares of pieces behind positions [N] that are not 0: the position's number, the piece's row, the share.
+    def knot_entries(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The knots beside positions [N], with their shares: the number of the position, the row, the share.
+
+        A knot is the end of a piece, whose row it has. The curve's start, which has none, is left out.
 
         >>> field = FieldLayout(name="age", kind="value", role="user", offset=4, rows=5, piecewise=True)
-        >>> [part.tolist() for part in field.piece_entries(np.array([0.0, 1.25]))]
-        [[1, 1], [6, 7], [1.0, 0.25]]
+        >>> [part.tolist() for part in field.knot_entries(np.array([0.0, 1.25]))]
+        [[1, 1], [6, 7], [0.75, 0.25]]
         """
-        rows = self.piece_rows()
-        shares = np.clip(positions[:, None] - np.arange(len(rows)), 0.0, 1.0)
-        numbers, pieces = np.nonzero(shares)
-        return numbers, rows[pieces], shares[numbers, pieces]
+        knots = np.floor(positions).astype(np.int64)
+        shares = positions - knots
+        after_start = np.flatnonzero(knots > 0)
+        between_knots = np.flatnonzero(shares > 0)
+        numbers = np.concatenate([after_start, between_knots])
+        pieces = np.concatenate([knots[after_start] - 1, knots[between_knots]])
+        both_shares = np.concatenate([1.0 - shares[after_start], shares[between_knots]])
+        return numbers, self.piece_rows()[pieces], both_shares
 
     def row(self, local: int) -> int:
         """The row in the shared table of a row within the field."""
@@ -175,6 +181,26 @@ class Layout:
     def factors(self) -> list[int]:
         """Positions of the fields whose number multiplies their row: not those of pieces."""
         return [i for i in self.positions(kind="value") if not self.fields[i].piecewise]
+
+    @cached_property
+    def _curves(self) -> list[FieldLayout]:
+        return [f for f in self.fields if f.piecewise]
+
+    def at_knots(self, weights: np.ndarray) -> np.ndarray:
+        """First-order weights [R], those of pieces summed up to each knot: between knots a curve is linear."""
+        summed = weights.copy()
+        for f in self._curves:
+            rows = f.piece_rows()
+            summed[rows] = np.cumsum(weights[rows])
+        return summed
+
+    def from_knots(self, sums: np.ndarray) -> np.ndarray:
+        """The transpose of `at_knots`: from sums over the rows at each knot [R], the sums for each weight."""
+        summed = sums.copy()
+        for f in self._curves:
+            rows = f.piece_rows()[::-1]
+            summed[rows] = np.cumsum(sums[rows])
+        return summed
 
     @property
     def is_linear_in_rows(self) -> bool:

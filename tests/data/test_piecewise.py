@@ -107,7 +107,11 @@ def test_a_vector_is_the_start_and_the_encoding_times_a_matrix(point_masses):
     first_order = FirstOrder(table.layout, bias=False)
     torch.nn.init.normal_(first_order.embedding.weight)
     w = first_order.embedding.weight.detach().numpy()[:, 0]
-    np.testing.assert_allclose(design_matrix(table) @ w, first_order(batch).detach(), atol=1e-5)
+    scores = design_matrix(table) @ table.layout.at_knots(w)
+    np.testing.assert_allclose(scores, first_order(batch).detach(), atol=1e-5)
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(size=(2, len(w)))
+    assert table.layout.at_knots(a) @ b == pytest.approx(a @ table.layout.from_knots(b))
 
 
 @pytest.mark.parametrize("l2_rows", ["all", "touched"])

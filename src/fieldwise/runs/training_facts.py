@@ -96,11 +96,13 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
     row_information = weight * rate * (1 - rate)
     residual = np.zeros(train.layout.num_rows)
     information = np.zeros(train.layout.num_rows)
-    for ids, entry_rows, x in _entries_by_field(train, rows):
+    for ids, entry_rows, x, squares in _entries_by_field(train, rows):
         residual += np.bincount(ids, x * row_residual[entry_rows], minlength=len(residual))
         information += np.bincount(
-            ids, x * x * row_information[entry_rows], minlength=len(information)
+            ids, squares * row_information[entry_rows], minlength=len(information)
         )
+    residual = train.layout.from_knots(residual)
+    information = train.layout.from_knots(information)
     is_seen = information > 0
 
     candidates = np.geomspace(LEAST_VARIANCE, MOST_VARIANCE, VARIANCE_CANDIDATES)
@@ -117,10 +119,11 @@ def effect_variance(train: EncodedTable, y: np.ndarray) -> float:
 
 def _entries_by_field(
     train: EncodedTable, rows: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The entries of each field in some rows: their ids, the positions in `rows`, and their values x.
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """The entries of each field in some rows: their ids, the positions in `rows`, their values x, and these squared.
 
     A value that a bag repeats has an entry each time; in `design_matrix` these are one, their sum.
+    The share of a knot stands for its square.
     """
     # one pass over a table that may be on disk
     ids = train.ids[rows]
@@ -134,11 +137,11 @@ def _entries_by_field(
             numbers = values[:, value_column].astype(np.float64)
             value_column += 1
             if field.piecewise:
-                number_positions, piece_rows, shares = field.piece_entries(numbers)
-                yield piece_rows, number_positions, shares
+                number_positions, knots, shares = field.knot_entries(numbers)
+                yield knots, number_positions, shares, shares
             else:
                 x = numbers
-        yield ids[:, column], positions, x
+        yield ids[:, column], positions, x, x * x
 
     bag_fields = [field for field in train.layout.fields if field.kind == "bag"]
     for number, field in enumerate(bag_fields):
@@ -147,4 +150,4 @@ def _entries_by_field(
         x = np.ones(len(bag_positions))
         if field.pooling == "mean":
             x = (1 / bag.lengths.numpy().clip(1))[bag_positions]
-        yield bag.ids.numpy(), bag_positions, x
+        yield bag.ids.numpy(), bag_positions, x, x * x

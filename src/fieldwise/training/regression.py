@@ -54,8 +54,9 @@ OnProgress = Callable[[float | Tensor | None], None]
 def design_matrix(table: EncodedTable) -> Any:
     """The rows as a sparse matrix [N, R], whose product with first-order weights is the sum over the fields.
 
-    A category is a 1, a number its value, a piecewise linear number a 1 for its start and its share
-    of each piece, and a bag's values share a 1 (`mean`) or have one each (`sum`).
+    A category is a 1, a number its value, and a bag's values share a 1 (`mean`) or have one each
+    (`sum`). A piecewise linear number is a 1 for its start and a share of each knot beside it: the
+    product is with the weights of `Layout.at_knots`.
 
     >>> ids, none = np.array([[0, 3], [1, 2]]), np.zeros(1, np.int64)
     >>> table = EncodedTable(Layout.of_sizes([2, 2]), ids, np.zeros((2, 0)), none[:0], none)
@@ -74,9 +75,9 @@ def design_matrix(table: EncodedTable) -> Any:
     number_fields = [f for f in singles if f.kind == "value"]
     for f, numbers in zip(number_fields, table.values.T, strict=True):
         if f.piecewise:
-            numbers_rows, ids, shares = f.piece_entries(numbers)
-            rows.append(numbers_rows)
-            columns.append(ids)
+            rows_of_numbers, knots, shares = f.knot_entries(numbers)
+            rows.append(rows_of_numbers)
+            columns.append(knots)
             values.append(shares)
     if table.bags_per_row:
         bag_fields = [f for f in table.layout.fields if f.kind == "bag"]
@@ -119,14 +120,15 @@ class RegressionRows:
     def scores(self, solution: np.ndarray) -> np.ndarray:
         """The scores [N] of weights and bias [R + 1]."""
         scores = list[np.ndarray]()
+        weights = self.table.layout.at_knots(solution[:-1])
         for x in self.matrices:
             if scores:
                 self.on_progress(None)
-            scores.append(x @ solution[:-1] + solution[-1])
+            scores.append(x @ weights + solution[-1])
         return np.concatenate(scores)
 
     def sums(self, values: np.ndarray, matrices: Sequence[Any]) -> np.ndarray:
-        """The product [R] of such matrices, transposed, with values of the rows [N]."""
+        """The sums [R] over the rows of such matrices, times values of the rows [N], for each weight."""
         sums = np.zeros(matrices[0].shape[1])
         first = 0
         for x in matrices:
@@ -134,7 +136,7 @@ class RegressionRows:
                 self.on_progress(None)
             sums += x.T @ values[first : first + x.shape[0]]
             first += x.shape[0]
-        return sums
+        return self.table.layout.from_knots(sums)
 
     def losses(self, scores: np.ndarray) -> np.ndarray:
         """Negative log-likelihoods [N]."""
@@ -352,16 +354,19 @@ class Regression:
 
         Each round solves the regression and sets a field's variance to the mean over its values of
         the squared weight plus its posterior variance, with covariances neglected (an EM step).
-        Values that no row has do not count.
+        Values that no row has do not count. The share of a piece stands for its square.
         """
         rows = self.rows
         num_weights = self.layout.num_rows
-        squares = [
-            sparse.csr_matrix((x.data**2, x.indices, x.indptr), shape=x.shape)
-            for x in rows.matrices
-        ]
+        is_knot = np.zeros(num_weights, bool)
+        for f in self.layout.fields:
+            is_knot[f.piece_rows()] = True
+        squares = list[Any]()
+        for x in rows.matrices:
+            squared = np.where(is_knot[x.indices], x.data, x.data**2)
+            squares.append(sparse.csr_matrix((squared, x.indices, x.indptr), shape=x.shape))
         counts = [np.bincount(x.indices, minlength=num_weights) for x in rows.matrices]
-        seen = np.sum(counts, axis=0) > 0
+        seen = self.layout.from_knots(np.sum(counts, axis=0)) > 0
         weights_by_field = [f.all_rows() for f in self.layout.fields if f.shares is None]
 
         variances = np.full(num_weights, FIRST_VARIANCE)
