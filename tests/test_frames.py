@@ -149,7 +149,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Bundle.grow": lambda given, _: _ranker().grow(given(NEW_USER))[0].digest,
     "fieldwise.Encoder.grow": lambda given, _: _ranker().encoder.grow(given(NEW_USER))[0].to_json(),
     "fieldwise.Encoder.transform": lambda given, _: _ranker().encoder.transform(given(LOG)).ids,
-    "fieldwise.Recommender.fit": lambda given, _: _refitted(given, valid=given(LOG.tail(60))),
+    "fieldwise.Recommender.fit": lambda given, _: _refitted(given, eval_set=given(LOG.tail(60))),
     "fieldwise.Recommender.predict": lambda given, _: _fitted().predict(given(LOG)),
     "fieldwise.Recommender.predict_proba": lambda given, _: _fitted().predict_proba(given(LOG)),
     "fieldwise.Recommender.decision_function": lambda given, _: _fitted().decision_function(
