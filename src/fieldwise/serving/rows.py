@@ -36,6 +36,8 @@ from fieldwise.schema.schema import first_field_by_column
 
 FAULTS = (Exception, PanicException)
 """What one request, row or file may raise; a panic of Polars is no `Exception`."""
+MOST_SHOWN_NUMBERS = 32
+"""Longer lists of floats, such as embeddings, are no part of an answer."""
 MAX_LIST_VALUES = 1000
 """Maximum length of a bag; of a longer sequence the newest values are used."""
 MAX_COMPARED_NAMES = 100
@@ -264,8 +266,9 @@ def plain_value(value: Any) -> Any:
 
 
 def shown_table(items: pl.DataFrame) -> pl.DataFrame:
-    """The columns that answers can hold, as people read them; nested and binary columns are left out.
+    """The columns that answers can hold, as people read them, without nested and binary ones and vectors.
 
+    A column with a list of more than 32 floats is one of vectors.
     Times, decimals and durations become texts, also within lists; NaN and infinite numbers become
     null.
 
@@ -290,8 +293,11 @@ def _shown_column(column: pl.Series) -> pl.Series | None:
     if not cell_type.is_float():
         return _plain(column, 0)
     if is_list:
+        lists = column.cast(pl.List(cell_type))
+        if int(lists.list.len().max() or 0) > MOST_SHOWN_NUMBERS:  # type: ignore[arg-type]
+            return None
         finite = pl.when(pl.element().is_finite()).then(pl.element())
-        return column.cast(pl.List(cell_type)).list.eval(finite)
+        return lists.list.eval(finite)
     return _where(column.is_finite(), column)
 
 
