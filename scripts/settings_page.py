@@ -22,6 +22,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TargetEncoding,
 )
+from fieldwise.features import Feature, Rate
 from fieldwise.models import NETWORKS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
@@ -145,7 +146,8 @@ def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
         if kind in (Numeric, Bag, Sequence, Vector)
         else {}
     )
-    said |= meanings(kind)
+    for base in reversed(kind.__mro__):
+        said |= meanings(base)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
         if field.name in ("kind", "_") or (names is not None and field.name not in names):
@@ -168,6 +170,20 @@ def summary(kind: type) -> str:
 def chapter(title: str, kind: type, names: tuple[str, ...] | None = None) -> list[str]:
     """A heading, what the class is, its settings."""
     return ["", title, "", summary(kind), "", *table(kind, names)]
+
+
+def features() -> list[str]:
+    """The kinds of features, and the settings of all; a rate has all that the others have."""
+    return [
+        "",
+        "## `[[features]]`",
+        "",
+        "A column as of each row's time ([page](how-to/as-of-their-time.md)). `kind` is one of these:",
+        "",
+        *(f"- `{kind.kind}`: {summary(kind)}" for kind in get_args(Feature)),
+        "",
+        *table(Rate),
+    ]
 
 
 def models() -> list[str]:
@@ -227,6 +243,7 @@ def page() -> str:
     lines += chapter("## `[negatives]`", NegativeSampling)
     lines += chapter("## `[history]`", HistorySettings)
     lines += chapter("## `[target_encoding]`", TargetEncoding)
+    lines += features()
     lines += chapter("## `[training]`", TrainingSettings)
     lines += models()
     return "\n".join(lines) + "\n"

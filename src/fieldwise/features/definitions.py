@@ -182,7 +182,12 @@ class Age(_Feature):
 
 @dataclass(frozen=True, kw_only=True)
 class _Valued(_Feature):
-    """A feature of a column's values; an event without a value is none."""
+    """A feature of a column's values; an event without a value is none.
+
+    Args:
+        value: column of the values, or the name or column of a label, for its targets; not of
+            `count`, `time_since` and `age`.
+    """
 
     value: str
 
@@ -216,7 +221,7 @@ class Rate(_Valued):
     """The smoothed mean of a number, such as a click rate: `prior_rows` events with the value `prior` are added.
 
     Args:
-        prior_rows: number of added events.
+        prior_rows: number of added events of a `rate`.
         prior: their value; if omitted, the mean over all keys of what was known before the row's
             day (UTC), and no event is added before anything was.
     """

@@ -45,6 +45,7 @@ def data_settings(recipe: Recipe) -> dict[str, Any]:
     for name in ("split", "negatives", "history", "target_encoding"):
         settings = getattr(recipe, name)
         plain[name] = None if settings is None else to_plain(settings)
+    plain["features"] = to_plain(recipe.features)
     plain["data"] = to_plain(data)
     plain["schema"] = recipe.schema.to_dict()
     plain["seed"] = recipe.rows_seed

@@ -56,8 +56,12 @@ def data_inputs(recipe: Recipe, data_dir: Path) -> Inputs:
 
 
 def input_files(recipe: Recipe, data_dir: Path) -> dict[str, Path]:
-    """The files that a recipe reads: those of its data, and those of vectors by id."""
+    """The files that a recipe reads: those of its data, of features, and of vectors by id."""
     files = data_files(recipe.data, data_dir)
+    for feature in recipe.features:
+        if feature.table is not None:
+            tables = _files_of_path(Path(feature.table))
+            files |= {f"{feature.label} {name}": path for name, path in tables.items()}
     for f in recipe.schema.fields:
         if f.vector_file is not None:
             for path in files_of_vectors(Path(f.vector_file)):

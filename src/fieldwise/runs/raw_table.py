@@ -15,6 +15,7 @@ from fieldwise.data.read.public_sets import PUBLIC_SETS
 from fieldwise.data.read.row_numbers import naming_lines
 from fieldwise.data.read.simulation import simulate
 from fieldwise.errors import ConfigError
+from fieldwise.features.log_features import LogFeatures
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
 
@@ -59,6 +60,9 @@ def prepare_rows(
 
 def preparation_of(recipe: Recipe, **options: Any) -> Preparation:
     """How the rows of a recipe are prepared, with `options` of `Preparation`."""
+    features = None
+    if recipe.features:
+        features = LogFeatures(features=recipe.features, schema=recipe.schema)
     return Preparation(
         schema=recipe.schema,
         split=recipe.split,
@@ -66,5 +70,6 @@ def preparation_of(recipe: Recipe, **options: Any) -> Preparation:
         negatives=recipe.negatives,
         history=recipe.history,
         target_encoding=recipe.target_encoding,
+        features=features,
         **options,
     )

@@ -15,6 +15,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TargetEncoding,
 )
+from fieldwise.features.definitions import Feature
 from fieldwise.runs.bounds import Bounds, parse_space
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.schema import Schema
@@ -38,6 +39,8 @@ class Recipe:
         warm_start: folder of a bundle for a warm start (`fieldwise.bundle.warm_start.warm_start`), such
             as a trained FM for an AFM. A relative path in a recipe file is relative to that file's
             folder.
+        features: columns as of each row's time (`fieldwise.features`); fields of the schema read
+            them.
         search: search space of `fieldwise tune`, by dotted path, merged over the built-in space of
             the model.
         benchmark: name of the task: rows, fields and label. Metrics are comparable only within one
@@ -56,6 +59,7 @@ class Recipe:
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
     target_encoding: TargetEncoding | None = None
+    features: tuple[Feature, ...] = ()
     training: TrainingSettings = field(default_factory=TrainingSettings)
     defaults: Defaults = "data"
     warm_start: str | None = None
@@ -94,6 +98,8 @@ class Recipe:
         for settings in (self.split, self.negatives, self.history, self.target_encoding):
             if settings is not None:
                 columns += settings.text_columns
+        for feature in self.features:
+            columns += feature.keys
         return tuple(dict.fromkeys(columns))
 
     def cautions(self, prepared: "Prepared | None" = None) -> list[str]:
@@ -143,6 +149,8 @@ class Recipe:
 
         plain: dict[str, Any] = to_plain(self)
         del plain["name"]
+        if not self.features:
+            del plain["features"]
         if self.defaults == "fixed":
             return {**plain, "model": model_to_dict(self.model)}
         model = {"name": model_name(self.model), **given_plain(self.model)}

@@ -27,6 +27,8 @@ def scored_rows_digest(frame: pl.DataFrame, recipe: Recipe) -> str:
     derived_columns: set[str] = set()
     if recipe.history is not None:
         derived_columns.add(recipe.history.column)
+    for feature in recipe.features:
+        derived_columns.update(feature.columns)
     if recipe.target_encoding is not None:
         derived_columns.update(recipe.target_encoding.made)
 

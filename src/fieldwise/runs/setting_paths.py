@@ -100,13 +100,17 @@ def protocol_of(overrides: Sequence[str]) -> str | None:
 
 
 def make_paths_absolute(settings: dict[str, Any], folder: Path) -> None:
-    """Make a relative `data.path`, `warm_start` or file of vectors relative to `folder`."""
+    """Make a relative `data.path`, `warm_start`, file of vectors or feature's table relative to `folder`."""
     data = settings.get("data")
     if isinstance(data, dict) and isinstance(data.get("path"), str):
         data["path"] = str((folder / data["path"]).resolve())
     schema = settings.get("schema")
     if isinstance(schema, dict):
         make_vectors_absolute(schema, folder)
+    features = settings.get("features")
+    for feature in features if isinstance(features, list) else []:
+        if isinstance(feature, dict) and isinstance(feature.get("table"), str):
+            feature["table"] = str((folder / feature["table"]).resolve())
     if isinstance(settings.get("warm_start"), str):
         settings["warm_start"] = str((folder / settings["warm_start"]).resolve())
 

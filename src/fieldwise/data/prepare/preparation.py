@@ -1,9 +1,9 @@
 """Preparing a raw table: encoded training, validation and test rows, in memory or in a folder.
 
-The order is: label, split, target encoding, histories, negatives, encoder. A table in memory is one
-chunk. A larger one is processed chunk by chunk, and an engine counts and encodes its rows a file at
-a time on any machines, which all see the folder. Results are put together in the order of the rows,
-so that they are equal to the bit, whoever does the work.
+The order is: label, split, target encoding, histories, negatives, features as of their time,
+encoder. A table in memory is one chunk. A larger one is processed chunk by chunk, and an engine
+counts and encodes its rows a file at a time on any machines, which all see the folder. Results are
+put together in the order of the rows, so that they are equal to the bit, whoever does the work.
 """
 
 import json
@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -73,6 +73,27 @@ SCRATCH = "scratch"
 SOURCE = "source"
 
 
+class RowFeatures(Protocol):
+    """Columns computed from the log's rows as of their time: `fieldwise.features.log_features.LogFeatures`."""
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The new columns."""
+
+    def check(self, frame: pl.DataFrame, *, has_negatives: bool) -> None:
+        """Check that they can be computed from a table."""
+
+    def add(
+        self,
+        frames: Mapping[str, pl.DataFrame],
+        events: Mapping[str, pl.DataFrame],
+        targets: Mapping[str, np.ndarray],
+        *,
+        budget: MemoryBudget,
+    ) -> dict[str, pl.DataFrame]:
+        """The tables of all parts with them, by the rows of the log and their targets."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preparation:
     """How a raw table becomes encoded rows, in stages: the rows of all parts, the encoder, each part's encoded rows.
@@ -88,6 +109,7 @@ class Preparation:
         history: for a column of each row's earlier items of its user; a sampled negative has its
             positive's history.
         target_encoding: for columns of target-encoded categories.
+        features: for columns as of each row's time; a sampled negative has those of its own item.
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are
             in memory.
         chunk_rows: gives how many rows of a table are processed at once; given with a folder.
@@ -102,6 +124,7 @@ class Preparation:
     negatives: NegativeSampling | None = None
     history: HistorySettings | None = None
     target_encoding: TargetEncoding | None = None
+    features: RowFeatures | None = None
     folder: Path | None = None
     chunk_rows: Callable[[pl.DataFrame], int] | None = None
     reports: Reports = NO_REPORTS
@@ -233,7 +256,7 @@ class Preparation:
     def _adds_to_rows(self) -> bool:
         """Whether rows or columns are added to the parts after the split."""
         trials = self.schema.label.trials
-        additions = (self.negatives, self.history, self.target_encoding, trials)
+        additions = (self.negatives, self.history, self.target_encoding, self.features, trials)
         return any(settings is not None for settings in additions)
 
     def _split_rows(
@@ -302,12 +325,15 @@ class Preparation:
                 )
             check_target_encoding(frame, self.schema, self.target_encoding)
             new_columns += self.target_encoding.made
+        if self.features is not None:
+            self.features.check(frame, has_negatives=self.negatives is not None)
+            new_columns += self.features.made
         check_table(frame, self.schema, made_later=new_columns, budget=budget)
 
     def derived(
         self, rows: Mapping[str, LabelledRows], *, budget: MemoryBudget
     ) -> tuple[dict[str, LabelledRows], dict[str, int]]:
-        """The rows of each part with target encoding, histories and negatives, and counts (`Prepared.counts`)."""
+        """The rows of each part with what is added to them, and counts (`Prepared.counts`)."""
         schema = self.schema
         frames = {name: part.frame for name, part in rows.items()}
         targets = {name: part.y for name, part in rows.items()}
@@ -333,6 +359,8 @@ class Preparation:
                 order_format=schema.format_of(order),
                 budget=budget,
             )
+        events = frames
+        event_targets = targets
         if self.negatives is not None:
             if weights:
                 raise ConfigError(
@@ -343,6 +371,9 @@ class Preparation:
                 frames, targets, schema, negatives, self.seed, budget=budget
             )
             counts |= sampled
+
+        if self.features is not None:
+            frames = self.features.add(frames, events, event_targets, budget=budget)
 
         _check_weights(weights)
         complete = {}

@@ -1,0 +1,231 @@
+"""Features of a recipe: from its rows to a trained bundle, in memory and in a folder."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from fieldwise import Recipe, prepare_recipe, simulate
+from fieldwise.cli import run
+from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.read.mapped_rows import MappedRows
+from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.features import Count, Last, Rate, TimeSince, compute
+from fieldwise.runs.cache_key import data_settings
+from fieldwise.runs.raw_table import preparation_of
+from fieldwise.runs.row_digests import scored_rows_digest
+
+FEATURES = [
+    {"kind": "count", "key": "user_id", "windows": ["7d", "all"]},
+    {"kind": "rate", "key": "item_id", "value": "liked", "delay": "1h", "prior_rows": 5},
+    {"kind": "last", "key": "user_id", "value": "item_id", "name": "last_item"},
+    {"kind": "time_since", "key": ["user_id", "genres"]},
+]
+AS_OBJECTS = [
+    Count(key="user_id", windows=("7d", "all")),
+    Rate(key="item_id", value="liked", delay="1h", prior_rows=5),
+    Last(key="user_id", value="item_id", name="last_item"),
+    TimeSince(key=("user_id", "genres")),
+]
+MADE = [name for feature in AS_OBJECTS for name in feature.columns]
+NO_TABLE = {"kind": "last", "key": "item_id", "value": "price", "table": "no.csv", "time": "at"}
+FIELDS = [
+    {"kind": "categorical", "name": "user_id", "role": "user"},
+    {"kind": "categorical", "name": "item_id", "role": "item"},
+    *({"kind": "numeric", "name": name} for name in MADE if name != "last_item"),
+    {"kind": "categorical", "name": "last_item", "role": "user"},
+]
+
+
+def tables(**changes: object) -> dict:
+    schema = {
+        "user": "user_id",
+        "item": "item_id",
+        "time": "timestamp",
+        "fields": FIELDS,
+        "label": {"column": "liked"},
+        **changes.pop("schema", {}),
+    }
+    return {
+        "data": {"name": "simulated", "rows": 3_000, "users": 60, "items": 30},
+        "split": {"kind": "time"},
+        "model": {"name": "fm"},
+        "schema": schema,
+        "features": FEATURES,
+        **changes,
+    }
+
+
+def recipe(**changes: object) -> Recipe:
+    return Recipe.from_dict(tables(**changes), "test")
+
+
+def log() -> pl.DataFrame:
+    return simulate(3_000, users=60, items=30).with_row_index("row")
+
+
+def test_each_part_has_the_features_of_the_whole_log() -> None:
+    prepared = prepare_recipe(recipe(split={"kind": "random"}), Path(), log())
+    expected = compute(log(), AS_OBJECTS, time="timestamp")
+    for name in PARTS:
+        frame = getattr(prepared, name).frame
+        assert frame.height
+        assert_frame_equal(
+            frame.select("row", *MADE), expected.select("row", *MADE).filter(
+                pl.col("row").is_in(frame["row"].implode())
+            ),
+        )  # fmt: skip
+
+
+def test_no_row_sees_its_own_label_or_a_later_one() -> None:
+    prepared = prepare_recipe(recipe(), Path(), log())
+    flipped = log().with_columns(
+        liked=pl.when(pl.col("timestamp") >= prepared.test.frame["timestamp"].min())
+        .then(1 - pl.col("liked"))
+        .otherwise("liked")
+    )
+    again = prepare_recipe(recipe(), Path(), flipped)
+    for name in ("train", "valid"):
+        assert_frame_equal(
+            getattr(prepared, name).frame.select(MADE), getattr(again, name).frame.select(MADE)
+        )
+    first = prepared.test.frame["timestamp"] < prepared.test.frame["timestamp"].min() + 3600
+    assert first.any()
+    rates = [one.test.frame.filter(first)["item_id_liked_rate"] for one in (prepared, again)]
+    assert rates[0].to_list() == rates[1].to_list()
+
+
+def test_a_folder_and_chunks_give_the_same_rows(tmp_path: Path) -> None:
+    whole = prepare_recipe(recipe(), Path(), log())
+    preparation = preparation_of(recipe(), folder=tmp_path, chunk_rows=lambda _: 170)
+    chunked = preparation.run(lambda _: MappedRows(frame=log()))
+    for name in PARTS:
+        assert_frame_equal(
+            getattr(whole, name).frame, getattr(chunked, name).frame, check_exact=True
+        )
+
+
+def test_a_drawn_negative_has_the_features_of_its_own_item() -> None:
+    counts = [{"kind": "count", "key": "item_id"}, {"kind": "count", "key": "user_id"}]
+    fields = [*FIELDS[:2], *({"kind": "numeric", "name": f"{key}_id_count"} for key in ("item", "user"))]  # fmt: skip
+    positives = log().filter(pl.col("liked") == 1).drop("liked")
+    made = recipe(
+        features=counts,
+        negatives={"per_positive": 2, "parts": list(PARTS)},
+        schema={"fields": fields},
+    )
+    train = prepare_recipe(made, Path(), positives).train.frame
+    assert (train["liked"] == 0).sum() > 100
+    for row in train.sample(300, seed=0).iter_rows(named=True):
+        before = positives.filter(pl.col("timestamp") < row["timestamp"])
+        for key in ("item_id", "user_id"):
+            assert row[f"{key}_count"] == (before[key] == row[key]).sum()
+
+
+def test_settings_have_a_plain_form_and_a_key_of_the_cache() -> None:
+    plain = recipe().to_dict()
+    assert Recipe.from_dict(plain, "test") == recipe()
+    without = recipe(features=[], schema={"fields": FIELDS[:2]})
+    assert "features" not in without.to_dict()
+    assert data_settings(recipe()) != data_settings(recipe(features=FEATURES[:1]))
+    frame = log()
+    with_features = compute(frame, AS_OBJECTS, time="timestamp")
+    assert scored_rows_digest(with_features, recipe()) == scored_rows_digest(frame, without)
+
+
+def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
+    rate = {"kind": "rate", "key": "item_id", "value": "liked"}
+    one_rate = [*FIELDS[:2], {"kind": "numeric", "name": "item_id_liked_rate"}]
+    cases = [
+        ({"schema": {"time": None}}, "the schema has none: set time"),
+        ({"schema": {"fields": FIELDS[:3]}}, "a field must read each feature"),
+        ({"features": [rate], "schema": {"fields": one_rate}}, "needs a delay"),
+        ({"features": [{**rate, "key": "liked", "delay": "1h"}]}, "needs the row's own label"),
+        ({"features": [{"kind": "count", "key": "usr"}]}, "must be in the log: 'usr' is not"),
+        ({"features": [{"kind": "count", "key": "user_id", "delay": "999w"}]}, "a delay must be shorter"),
+        ({"features": [{**rate, "delay": "1h", "known": "timestamp"}]}, "not both"),
+        ({"features": [{"kind": "median", "key": "user_id"}]}, "kind = one of"),
+        ({"features": [{"kind": "mean", "key": "user_id", "value": "title"}]}, "title"),
+        ({"features": [{"kind": "count", "key": "user_id", "name": "title"}]}, "another name"),
+        ({"negatives": {}}, "needs the label of every row"),
+        ({"features": [NO_TABLE]}, "no.csv"),
+    ]  # fmt: skip
+    for changes, words in cases:
+        changes = dict(changes)
+        if "features" in changes and "schema" not in changes:
+            names = [one.get("name") or "_".join(
+                [str(one["key"]), *([one["value"]] if "value" in one else []), one["kind"]]
+            ) for one in changes["features"]]  # fmt: skip
+            changes["schema"] = {
+                "fields": [*FIELDS[:2], *({"kind": "numeric", "name": name} for name in names)]
+            }
+        settings = tables(**changes)
+        settings["schema"] = {k: v for k, v in settings["schema"].items() if v is not None}
+        with (
+            subtests.test(words),
+            pytest.raises((ConfigError, DataError, SchemaError), match=words) as caught,
+        ):
+            prepare_recipe(Recipe.from_dict(settings, "test"), Path(), log())
+        assert "\n" not in str(caught.value)
+
+
+RECIPE = """
+[data]
+path = "log.csv"
+[split]
+kind = "time"
+[model]
+name = "fm"
+embedding_dim = 4
+[training]
+epochs = 1
+[schema]
+user = "user_id"
+item = "item_id"
+time = "timestamp"
+label = { column = "liked" }
+fields = [
+    { kind = "categorical", name = "user_id", role = "user" },
+    { kind = "categorical", name = "item_id", role = "item" },
+    { kind = "numeric", name = "item_id_liked_rate_30d" },
+    { kind = "numeric", name = "price" },
+]
+[[features]]
+kind = "rate"
+key = "item_id"
+value = "liked"
+delay = "1h"
+windows = ["30d"]
+[[features]]
+kind = "last"
+key = "item_id"
+value = "price"
+table = "prices.csv"
+time = "since"
+name = "price"
+"""
+
+
+def test_the_commands_take_a_recipe_with_features(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path / "cache"))
+    table = simulate(2_000, users=60, items=30)
+    table.write_csv("log.csv")
+    start = table["timestamp"].min()
+    table.select("item_id").unique(maintain_order=True).with_columns(
+        since=start, price=pl.int_range(pl.len())
+    ).write_csv("prices.csv")
+    Path("with.toml").write_text(RECIPE)
+    without = RECIPE[: RECIPE.index("[[features]]")]
+    for name in ("item_id_liked_rate_30d", "price"):
+        without = without.replace(f'    {{ kind = "numeric", name = "{name}" }},\n', "")
+    Path("without.toml").write_text(without)
+
+    for command in (
+        ["describe", "with.toml"],
+        ["train", "with.toml", "--out", "bundle"],
+        ["evaluate", "bundle"],
+        ["compare", "without.toml", "with.toml", "--seeds", "1"],
+    ):
+        assert run(command) == 0, (command, capsys.readouterr())
