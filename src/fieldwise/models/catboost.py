@@ -15,7 +15,7 @@ import torch
 from fieldwise.errors import MissingExtraError
 from fieldwise.layout import Layout
 from fieldwise.models.registry import register_model
-from fieldwise.models.settings import NonNegative, Positive, Size
+from fieldwise.models.settings import NonNegative, Size
 from fieldwise.models.trees import Boosting, TreeRows, TreeSettings, TreesNetwork, Watch
 
 ABSENT = -1
@@ -40,7 +40,6 @@ class CatBoost(TreeSettings):
     [0, 1]
     """
 
-    learning_rate: Positive | None = None  # type: ignore[assignment]
     max_trees: Size = 1000
     depth: Size = 6
     l2_leaf_reg: NonNegative = CATBOOSTS_L2
@@ -61,9 +60,7 @@ class CatBoostNetwork(TreesNetwork):
         "mae": "MAE",
     }
 
-    def __init__(self, layout: Layout, settings: CatBoost) -> None:
-        super().__init__(layout)
-        self.settings = settings
+    settings: CatBoost
 
     def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
         catboost = _library()

@@ -13,7 +13,7 @@ import torch
 from fieldwise.errors import MissingExtraError
 from fieldwise.layout import Layout
 from fieldwise.models.registry import register_model
-from fieldwise.models.settings import NonNegative, Size, number
+from fieldwise.models.settings import NonNegative, Positive, Size, number
 from fieldwise.models.trees import Boosting, TreeRows, TreeSettings, TreesNetwork, Watch
 
 Share = Annotated[float, number(lambda x: 0 < x <= 1, "above 0 and at most 1")]
@@ -25,6 +25,7 @@ class LightGBM(TreeSettings):
     """Settings of LightGBM, which needs `pip install 'fieldwise[lightgbm]'`; names and defaults are LightGBM's.
 
     Args:
+        learning_rate: factor of every tree's values.
         num_leaves: the largest number of leaves of a tree.
         min_data_in_leaf: the least number of training rows in a leaf.
         feature_fraction: share of the columns that each tree reads.
@@ -35,6 +36,7 @@ class LightGBM(TreeSettings):
     [0, 1]
     """
 
+    learning_rate: Positive = 0.1
     num_leaves: Size = 31
     min_data_in_leaf: Size = 20
     feature_fraction: Share = 1.0
@@ -57,9 +59,7 @@ class LightGBMNetwork(TreesNetwork):
         "mae": "l1",
     }
 
-    def __init__(self, layout: Layout, settings: LightGBM) -> None:
-        super().__init__(layout)
-        self.settings = settings
+    settings: LightGBM
 
     def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
         lgb = _library()

@@ -168,12 +168,12 @@ class TreeSettings(Settings):
     """Base class for settings of gradient-boosted trees (abstract).
 
     Args:
-        learning_rate: factor of every tree's values.
+        learning_rate: factor of every tree's values; None for the library's own choice.
         max_trees: the largest number of trees; validation rows end the training before.
         patience: training stops after this many trees without a better `training.monitor`.
     """
 
-    learning_rate: Positive = 0.1
+    learning_rate: Positive | None = None
     max_trees: Size = 5000
     patience: Size = 50
 
@@ -197,8 +197,11 @@ class TreesNetwork(nn.Module, ABC):
     metrics: ClassVar[dict[str, str]]
     """The library's names of the metrics that it can stop by."""
 
-    def __init__(self, layout: Layout) -> None:
+    settings: TreeSettings
+
+    def __init__(self, layout: Layout, settings: TreeSettings) -> None:
         super().__init__()
+        self.settings = settings
         self.features = TreeFeatures(layout)
         if not len(self.features.fields):
             raise ConfigError(

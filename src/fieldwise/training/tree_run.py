@@ -118,7 +118,7 @@ class TreeRun:
         self.callbacks = callbacks
         self.seed = seed
         self.monitor = _monitor_of_one_label(network, objective, schedule.monitor)
-        self.settings: TreeSettings = network.settings  # type: ignore[assignment]
+        self.settings = network.settings
         self.trees = self.settings.max_trees
         self.learning_rate: float | None = self.settings.learning_rate
         if repeats is not None:
