@@ -104,6 +104,11 @@ CASES: dict[str, tuple[Schema, SplitSettings, dict[str, Any]]] = {
             ),
         },
     ),
+    "negatives by popularity": (
+        ONE_LABEL,
+        TimeSplit(valid=0.2, test=0.2),
+        {"negatives": NegativeSampling(per_positive=3, parts=PARTS, kind="mixed")},
+    ),
 }
 
 

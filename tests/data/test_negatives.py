@@ -99,11 +99,12 @@ def test_a_user_of_nearly_everything_gets_exactly_the_rest() -> None:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=60),
     st.integers(1, 3),
     st.integers(0, 3),
+    st.sampled_from(["uniform", "popularity", "mixed"]),
 )
-@settings(max_examples=100, deadline=None)
-def test_rules_hold_for_any_log(pairs: list[tuple[int, int]], n: int, seed: int) -> None:
+@settings(max_examples=150, deadline=None)
+def test_rules_hold_for_any_log(pairs: list[tuple[int, int]], n: int, seed: int, kind: str) -> None:
     log = pl.DataFrame(pairs, schema=["user", "app"], orient="row")
-    ask = NegativeSampling(user="user", item="app", per_positive=n)
+    ask = NegativeSampling(user="user", item="app", per_positive=n, kind=kind)
     catalogue = {i for _, i in pairs}
     unused = {u: catalogue - {i for v, i in pairs if v == u} for u, _ in pairs}
     if min(map(len, unused.values())) < n:
@@ -115,6 +116,32 @@ def test_rules_hold_for_any_log(pairs: list[tuple[int, int]], n: int, seed: int)
     for (user, _), items in zip(pairs, groups, strict=True):
         assert set(items) <= unused[user]
         assert len(set(items)) == n
+
+
+def test_shares_of_items_follow_their_rows() -> None:
+    """Of one user's unused items, by NumPy's shares; the user's own item never comes."""
+    rng = np.random.default_rng(0)
+    app = np.append(rng.choice(12, 3000, p=np.arange(1, 13) / 78), 12)
+    log = pl.DataFrame({"user": np.append(np.zeros(3000, int), 1), "app": app})
+    one = log[-1:].select(pl.all().repeat_by(40_000).explode())
+    rows = np.bincount(app)[:12]
+    for kind, exponent in (("popularity", 1.0), ("popularity", 0.75), ("mixed", 0.5)):
+        share = rows**exponent / (np.append(rows, 1) ** exponent).sum()
+        if kind == "mixed":
+            share = (share + 1 / 13) / 2
+        ask = NegativeSampling(
+            user="user", item="app", per_positive=1, kind=kind, exponent=exponent
+        )
+        drawn = np.bincount(draw(one, log, ask)["app"], minlength=13)
+        assert drawn[12] == 0
+        expected = 40_000 * share / share.sum()
+        chi_square = ((drawn[:12] - expected) ** 2 / expected).sum()
+        assert chi_square < 31.3  # 11 degrees of freedom, p = .001
+
+
+def test_an_exponent_is_a_power_of_at_most_one() -> None:
+    with pytest.raises(ConfigError, match="exponent must be from 0 to 1, found 2"):
+        NegativeSampling(kind="popularity", exponent=2.0)
 
 
 def test_a_log_without_label_column_gets_one() -> None:

@@ -17,6 +17,8 @@ from fieldwise.schema import Schema
 from fieldwise.schema.label import Scalar
 from fieldwise.storage.scratch import MemoryBudget
 
+COPIES = 1 << 16
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ItemValues:
@@ -185,11 +187,12 @@ def sample_negatives(
 ) -> pl.DataFrame:
     """Sample negatives: for each positive row, n copies with items that its user never used anywhere in the log.
 
-    Items are sampled uniformly from the log's catalogue, without replacement among one positive's
-    n. "Never used" refers to the whole log, including test rows: otherwise a negative could be a
-    test positive. So the sample depends on the test rows' items, as in every evaluation with such
-    negatives. `log` has all positive rows of all parts, and `label` is its column and the value for
-    "not used". The negatives of one positive are together.
+    Items are sampled from the log's catalogue, uniformly or by their numbers of rows there
+    (`NegativeSampling.kind`), without replacement among one positive's n. "Never used" refers to
+    the whole log, including test rows: otherwise a negative could be a test positive. So the sample
+    depends on the test rows' items, as in every evaluation with such negatives. `log` has all
+    positive rows of all parts, and `label` is its column and the value for "not used". The
+    negatives of one positive are together.
 
     `values` are those of the log's items, each of which has one value if they are omitted. Where
     values change, `times` has the time of each positive row: a drawn item has the value that it had
@@ -211,19 +214,21 @@ def sample_negatives(
         positives.height, np.int64, lambda chunk: _codes(positives[user_column][chunk], users)
     )
     used_by = _used_by(used, positive_users, users, len(items), n, budget=budget)
-    unused = len(items) - used_by
-    drawn = _distinct(unused, positive_users, n, np.random.default_rng(seed), budget=budget)
-    first_used = np.cumsum(used_by) - used_by
-    unused_before = _unused_before(used, used_by, len(items), budget=budget)
+    rng = np.random.default_rng(seed)
+    copies_of_item = np.ones(len(items), np.int64)
+    if settings.kind != "uniform":
+        copies_of_item = _copies(log[item_column], items, settings, budget=budget)
+    unused = _Unused.of(used, used_by, copies_of_item, budget=budget)
+    if settings.kind == "uniform":
+        drawn = _distinct(unused.counts, positive_users, n, rng, budget=budget)
+    else:
+        drawn = _distinct_by_copies(unused, positive_users, n, rng, budget=budget)
     columns = list(dict.fromkeys([*positives.columns, label[0]]))
 
     def sampled() -> Iterator[pl.DataFrame]:
         for chunk in budget.chunk_slices(len(positive_users)):
             user = positive_users[chunk].repeat(n)
-            rank = drawn[chunk].reshape(-1)  # of the item among those that the user never used
-            wanted = user * (len(items) + 1) + rank
-            used_below = np.searchsorted(unused_before, wanted, side="right") - first_used[user]
-            item = rank + used_below
+            item = unused.items_of(user, drawn[chunk].reshape(-1))
             time = None if times is None else times[chunk].repeat(n)
             cells = [items.gather(item).alias(item_column), *values.cells(item, time)]
             copies = positives[chunk].select(pl.all().repeat_by(n).explode(empty_as_null=False))
@@ -277,23 +282,115 @@ def _distinct(
     return chosen
 
 
-def _unused_before(
-    used: np.ndarray, used_by: np.ndarray, items: int, *, budget: MemoryBudget
+def _copies(
+    item_cells: pl.Series, items: pl.Series, settings: NegativeSampling, *, budget: MemoryBudget
 ) -> np.ndarray:
-    """For each used item of each user, the number of unused ones before it, as one increasing number [M].
+    """How many copies of each item are drawn from, so that a uniform draw of a copy draws items as settings say [I].
 
-    The j-th used item s_j of a user has s_j - j unused ones below it, so one search over all users
-    counts the used items below a wanted unused one: without rejection sampling, users with few
-    unused items cost no more than others.
+    Item i has the share `n_i^a / sum n^a` of its n_i rows, or half of it and half of `1 / I`; the
+    most frequent item gets 65,536 copies, and each at least one.
     """
-    first_used = np.cumsum(used_by) - used_by
+    rows = np.zeros(len(items), np.int64)
+    for chunk in budget.chunk_slices(len(item_cells)):
+        rows += np.bincount(_codes(item_cells[chunk], items), minlength=len(items))
+    share = rows**settings.exponent
+    share = share / share.sum()
+    if settings.kind == "mixed":
+        share = (share + 1 / len(items)) / 2
+    copies: np.ndarray = np.rint(share * (COPIES / share.max())).astype(np.int64).clip(min=1)
+    return copies
 
-    def before(chunk: slice) -> np.ndarray:
-        user = used[chunk] // items
-        used_below = np.arange(chunk.start, chunk.stop) - first_used[user]
-        return np.asarray(user * (items + 1) + used[chunk] % items - used_below)
 
-    return budget.fill(len(used), np.int64, before)
+@dataclass(frozen=True)
+class _Unused:
+    """The items that each user never used, as copies that are numbered from 0 in the order of the items.
+
+    Args:
+        counts: copies of each user's unused items, [U].
+        ends: the first copies of the items, and the end, of the whole catalogue [I + 1].
+        first_used: the first of each user's used items among all [U].
+        used_copies: copies of the used items before each, and the end [M + 1].
+        before: the number of unused copies before each used item of each user, as one increasing
+            number [M].
+    """
+
+    counts: np.ndarray
+    ends: np.ndarray
+    first_used: np.ndarray
+    used_copies: np.ndarray
+    before: np.ndarray
+
+    @classmethod
+    def of(
+        cls, used: np.ndarray, used_by: np.ndarray, copies: np.ndarray, *, budget: MemoryBudget
+    ) -> "_Unused":
+        """Of pairs of a user and an item as `_used_items`, each user's number of them, and the copies of each item."""
+        items = len(copies)
+        ends = np.append(0, copies.cumsum())
+        first_used = np.cumsum(used_by) - used_by
+        used_copies = budget.empty(len(used) + 1, np.int64)
+        used_copies[0] = 0
+        for chunk in budget.chunk_slices(len(used)):
+            sums = copies[used[chunk] % items].cumsum()
+            used_copies[chunk.start + 1 : chunk.stop + 1] = used_copies[chunk.start] + sums
+
+        def before(chunk: slice) -> np.ndarray:
+            user = used[chunk] // items
+            used_below = used_copies[chunk] - used_copies[first_used[user]]
+            unused_below = ends[used[chunk] % items] - used_below
+            return np.asarray(user * (ends[-1] + 1) + unused_below)
+
+        of_user = used_copies[first_used + used_by] - used_copies[first_used]
+        return cls(
+            counts=ends[-1] - of_user,
+            ends=ends,
+            first_used=first_used,
+            used_copies=used_copies,
+            before=budget.fill(len(used), np.int64, before),
+        )
+
+    def items_of(self, user: np.ndarray, copy: np.ndarray) -> np.ndarray:
+        """The items of users' unused copies by number, both [N].
+
+        One search over all users finds the used items below: without rejection sampling, users with
+        few unused items cost no more than others.
+        """
+        wanted = user * (self.ends[-1] + 1) + copy
+        used_below = np.searchsorted(self.before, wanted, side="right")
+        copies_below = self.used_copies[used_below] - self.used_copies[self.first_used[user]]
+        item: np.ndarray = np.searchsorted(self.ends, copy + copies_below, side="right") - 1
+        return item
+
+
+def _distinct_by_copies(
+    unused: _Unused,
+    positive_users: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    budget: MemoryBudget,
+) -> np.ndarray:
+    """For each row's user n copies of different unused items: one of an item that the row has is drawn again [N, n]."""
+    chosen = budget.empty((len(positive_users), n), np.int64)
+
+    def rows_to_draw_again(rows: np.ndarray, k: int) -> np.ndarray:
+        """Draw the k-th copy of some rows; returns those whose item they have already."""
+        users = positive_users[rows]
+        copy = rng.integers(0, unused.counts[users], dtype=np.int64)
+        chosen[rows, k] = copy
+        item = unused.items_of(users, copy)
+        is_taken = np.zeros(len(rows), bool)
+        for earlier in range(k):
+            is_taken |= unused.items_of(users, chosen[rows, earlier]) == item
+        return rows[is_taken]
+
+    for k in range(n):
+        chunks = budget.chunk_slices(len(positive_users))
+        again = [rows_to_draw_again(np.arange(c.start, c.stop), k) for c in chunks]
+        rows = np.concatenate(again)  # so that draws do not depend on the chunks
+        while len(rows):
+            rows = rows_to_draw_again(rows, k)
+    return chosen
 
 
 def mark_negative(frame: pl.DataFrame, label_column: str, negative_value: Scalar) -> pl.DataFrame:

@@ -142,6 +142,9 @@ class NegativeSampling(_IdColumns):
         user: column of users; the schema's `user` if omitted.
         item: column of items; the schema's `item` if omitted.
         per_positive: negatives per positive row, at least 1.
+        kind: how items are drawn: `uniform`, `popularity` (in proportion to their positive rows to
+            the power of `exponent`), or `mixed`: half of each.
+        exponent: of `popularity` and `mixed`, from 0 (uniform) to 1 (in proportion).
         parts: the parts of the split that get negatives.
         only_where_missing: skip parts that already have negatives, such as published test files.
         item_columns: columns that describe the item, which get the sampled item's values: of a
@@ -153,6 +156,8 @@ class NegativeSampling(_IdColumns):
     user: str | None = None
     item: str | None = None
     per_positive: int = 2
+    kind: Literal["uniform", "popularity", "mixed"] = "uniform"
+    exponent: float = 0.75
     parts: tuple[Part, ...] = ("train",)
     only_where_missing: bool = False
     item_columns: tuple[str, ...] = ()
@@ -160,6 +165,7 @@ class NegativeSampling(_IdColumns):
     def __post_init__(self) -> None:
         convert_settings(self)
         check_numbers(self, "be at least 1", lambda count: count >= 1, "per_positive")
+        check_numbers(self, "be from 0 to 1", lambda power: 0 <= power <= 1, "exponent")
         if not self.parts:
             raise ConfigError(
                 "negatives need at least one part: give some of train, valid and test as parts"
