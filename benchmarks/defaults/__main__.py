@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a setting, in TOML",
     )
     runs.add_argument(
+        "--numbers", choices=["quantile", "piecewise"], help="the encoding of numbers in bins"
+    )
+    runs.add_argument(
         "--data-dir", type=Path, default=Path(os.environ.get("FIELDWISE_DATA", "data"))
     )
     runs.add_argument("--threads", type=int, default=1)
@@ -109,7 +112,7 @@ def _run_table(name: str, options: argparse.Namespace) -> None:
     table = (TABLES | LARGE_TABLES)[name]
     for seed in range(options.seeds):
         if rows is None or table.by_seed:
-            rows = rows_of(table, seed, options.data_dir)
+            rows = rows_of(table, seed, options.data_dir, options.numbers)
         for model in options.models:
             result = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
             if result is not None:

@@ -49,11 +49,20 @@ class Rows:
     digest: str
 
 
-def rows_of(table: DevTable, seed: int, data_dir: Path) -> Rows:
-    """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0."""
+def rows_of(table: DevTable, seed: int, data_dir: Path, numbers: str | None = None) -> Rows:
+    """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0.
+
+    `numbers` is another encoding of the numbers that `init` cuts into quantile bins.
+    """
     data_seed = seed if table.by_seed else 0
     frame = table.read(data_dir, data_seed)
     schema = corrected(frame, table)
+    if numbers is not None:
+        fields = [
+            dataclasses.replace(f, encoding=numbers) if getattr(f, "point_masses", False) else f
+            for f in schema.fields
+        ]
+        schema = dataclasses.replace(schema, fields=tuple(fields))
     recipe = dataclasses.replace(_recipe(table, schema, "lr", {}), data_seed=data_seed)
     prepared = prepare_recipe(recipe, data_dir, frame)
     return Rows(table=table, schema=schema, prepared=prepared, digest=data_digest(prepared))

@@ -33,8 +33,8 @@ Runs = Mapping[str, Sequence[RunRecord]]
 
 def row_losses(run: RunRecord) -> np.ndarray:
     """The logloss of each test row [N]."""
-    y, logit = run.test_rows
-    return np.logaddexp(0.0, logit) - y * logit
+    rows = run.test_rows
+    return np.logaddexp(0.0, rows.score) - rows.y * rows.score
 
 
 def mean_of(runs: Sequence[RunRecord], part: str, metric: str) -> float:
