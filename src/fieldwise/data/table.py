@@ -292,7 +292,7 @@ class EncodedTable:
             elif f.numbers:
                 parts.append(values[:, column : column + f.numbers])
                 column += f.numbers
-        return torch.cat(parts, 1)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def _gathered(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Ids, values and targets of some rows."""
