@@ -27,6 +27,7 @@ from fieldwise.cli import (
     evaluate,
     explain,
     export,
+    features,
     fetch,
     index,
     init,
@@ -274,3 +275,10 @@ stores = typer.Typer(
 )
 stores.command("load", cls=_PlainCommand)(as_command(store.run))
 app.add_typer(stores, name="store", cls=_PlainGroup, rich_help_panel="Operations")
+of_features = typer.Typer(
+    help="Compute a bundle's features as of a time, for `serve` or for a log.",
+    no_args_is_help=True,
+)
+of_features.command("latest", cls=_PlainCommand)(as_command(features.latest))
+of_features.command("backfill", cls=_PlainCommand)(as_command(features.backfill))
+app.add_typer(of_features, name="features", cls=_PlainGroup, rich_help_panel="Operations")

@@ -309,3 +309,9 @@ def _by_rule(role: Who, schemas: Sequence[Schema]) -> list[str]:
     ranked = _ranked(role, [f for schema in schemas for f in schema.fields])
     named = [column for column, rank in ranked.items() if rank]
     return list(dict.fromkeys([*groups, *named, f"{role}_id", *ranked]))
+
+
+FEATURES_TIME = "features_time"
+"""The column of a table for a server with the time as of which its features were computed, in seconds since 1970."""
+FEATURES_TTL = "features_ttl"
+"""The column with their time to live in seconds; the columns behind it are the features."""

@@ -9,12 +9,13 @@ Row = Mapping[str, Any]
 UNREADABLE: Row = MappingProxyType({})
 """Stands for a row that exists and cannot be read."""
 
-Reason = Literal["slow", "gone", "paused", "damaged"]
+Reason = Literal["slow", "gone", "paused", "damaged", "stale"]
 REASON_TEXTS: Mapping[Reason, str] = {
     "slow": "did not answer in time",
     "gone": "cannot be reached",
     "paused": "failed a moment ago and will be retried soon",
     "damaged": "has unreadable data",
+    "stale": "has values older than their time to live",
 }
 
 

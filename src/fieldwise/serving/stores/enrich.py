@@ -3,6 +3,7 @@
 import asyncio
 import math
 import re
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from fieldwise.schema import Field
+from fieldwise.schema.ids import FEATURES_TIME, FEATURES_TTL
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.serving.rows import FAULTS, RequestError, text_of, values_of
 from fieldwise.serving.stores.base import REASON_TEXTS, UNREADABLE, Reason, Row, StoreError
@@ -163,28 +165,33 @@ class Stores:
                 field_of_id.setdefault(row_id, field or f"rows[{number}].{lookup.column}")
                 not_given |= columns - row.keys()
 
-        stored_rows, reason = await _rows_or_reason(lookup, list(field_of_id), columns)
+        stamps = {FEATURES_TIME, FEATURES_TTL}.intersection(lookup.store.columns)
+        stored_rows, reason = await _rows_or_reason(lookup, list(field_of_id), columns | stamps)
 
         values: dict[str | None, dict[str, Any]] = {None: {}}
-        ids_by_missing: dict[tuple[str, ...], list[str]] = {}
+        ids_by_missing: dict[tuple[Reason, tuple[str, ...]], list[str]] = {}
         for (row_id, id_field), stored in zip(field_of_id.items(), stored_rows, strict=True):
             if stored is None:
                 raise _unknown_id(lookup.name, row_id, id_field, has_context=bool(field))
             readable = _readable_values(stored, needed, marks)
+            stale = not_given & _stale_columns(stored, lookup.store.columns)
+            if stale:
+                readable |= dict.fromkeys(stale)
+                ids_by_missing.setdefault(("stale", tuple(sorted(stale))), []).append(row_id)
             missing_columns = tuple(sorted(not_given - readable.keys()))
             if missing_columns:
                 if self.on_failure == "refuse":
                     raise StoreRefusedError(lookup.name, reason, id_field)
-                ids_by_missing.setdefault(missing_columns, []).append(row_id)
+                ids_by_missing.setdefault((reason, missing_columns), []).append(row_id)
             values[row_id] = readable | dict.fromkeys(missing_columns)
 
         missing = []
-        for missing_columns, row_ids in ids_by_missing.items():
+        for (why, missing_columns), row_ids in ids_by_missing.items():
             message = (
-                f"the {lookup.name}' store {REASON_TEXTS[reason]}: {', '.join(missing_columns)} "
+                f"the {lookup.name}' store {REASON_TEXTS[why]}: {', '.join(missing_columns)} "
                 "taken as null"
             )
-            missing.append(Missing(lookup.name, row_ids, list(missing_columns), reason, message))
+            missing.append(Missing(lookup.name, row_ids, list(missing_columns), why, message))
         return [values[row_id] for row_id in ids], missing
 
 
@@ -217,6 +224,15 @@ async def _rows_or_reason(
         return await lookup.get(ids, columns), "damaged"
     except StoreError as e:
         return [UNREADABLE] * len(ids), e.reason
+
+
+def _stale_columns(row: Row, columns: Sequence[str]) -> set[str]:
+    """The columns of features in a stored row that are older than their time to live."""
+    computed = row.get(FEATURES_TIME)
+    time_to_live = row.get(FEATURES_TTL)
+    if computed is None or time_to_live is None or time.time() - computed <= time_to_live:
+        return set()
+    return set(columns[list(columns).index(FEATURES_TTL) + 1 :])
 
 
 def _unknown_id(store: str, row_id: str, field: str, *, has_context: bool) -> RequestError:

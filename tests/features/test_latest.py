@@ -1,0 +1,160 @@
+"""Features for a server: equal to those of training at the same moment, and missing when they are too old."""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from fieldwise import Label, Numeric, Schema, simulate
+from fieldwise.cli import run
+from fieldwise.errors import ConfigError
+from fieldwise.features import Count, Distinct, Last, Rate, TimeSince, compute
+from fieldwise.features.latest import backfilled, latest_features
+from fieldwise.features.log_features import LogFeatures
+from fieldwise.serving.stores import Lookup, Stores, TableStore
+
+FEATURES = [
+    Count(key="user_id", windows=("30d", "all")),
+    Rate(key="user_id", value="liked", delay="1h"),
+    Last(key="user_id", value="item_id"),
+    TimeSince(key="user_id"),
+    Distinct(key="user_id", value="genres"),
+    Count(key="item_id"),
+]
+OF_USERS = [name for feature in FEATURES[:-1] for name in feature.columns]
+SCHEMA = Schema(
+    user="user_id",
+    item="item_id",
+    time="timestamp",
+    fields=(Numeric("user_id_count_all", role="user"),),
+    label=Label("liked"),
+)
+OF = LogFeatures(features=FEATURES, schema=SCHEMA)
+
+
+def log() -> pl.DataFrame:
+    return simulate(3_000, users=60, items=30)
+
+
+def iso(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def test_served_is_trained() -> None:
+    trained = compute(log(), FEATURES, time="timestamp")
+    compared = 0
+    for moment in trained["timestamp"].sample(40, seed=1):
+        served = latest_features(log(), OF, "user_id", at=iso(moment))
+        rows = trained.filter(pl.col("timestamp") == moment)
+        for row in rows.iter_rows(named=True):
+            (answer,) = served.filter(pl.col("user_id") == row["user_id"]).iter_rows(named=True)
+            assert {name: answer[name] for name in OF_USERS} == {
+                name: row[name] for name in OF_USERS
+            }
+            compared += 1
+    assert compared >= 40
+
+
+def test_the_default_moment_sees_the_whole_log() -> None:
+    served = latest_features(log(), OF, "item_id")
+    counts = log().group_by("item_id").len().sort("item_id")
+    assert served["item_id_count"].to_list() == counts["len"].to_list()
+    assert "features_ttl" in served.columns
+    assert served["features_time"].unique().to_list() == [log()["timestamp"].max() + 1]
+
+
+def test_backfill_has_a_range_as_of_each_row() -> None:
+    first, last = (int(log()["timestamp"].quantile(share)) for share in (0.3, 0.6))
+    made = backfilled(log(), OF, since=iso(first), until=iso(last))
+    whole = compute(log(), FEATURES, time="timestamp")
+    assert_frame_equal(made, whole.filter(pl.col("timestamp").is_between(first, last, "left")))
+
+
+def test_what_cannot_be_computed_is_refused(subtests) -> None:
+    cases = {
+        "features of the key 'device'": {"column": "device"},
+        "a moment is written as": {"at": "yesterday"},
+        "--ttl must be a number with a unit": {"ttl": "soon"},
+    }
+    for words, changes in cases.items():
+        settings = {"column": "user_id", **changes}
+        with subtests.test(words), pytest.raises(ConfigError, match=words):
+            latest_features(log(), OF, **settings)
+
+
+def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:
+    hours_ago = time.time() - 7200
+    table = pl.DataFrame(
+        {
+            "user_id": ["old", "new", "ever"],
+            "age": [1, 2, 3],
+            "features_time": [hours_ago, time.time(), hours_ago],
+            "features_ttl": [3600.0, 3600.0, None],
+            "user_id_count": [5, 6, 7],
+        }
+    )
+    stores = Stores(users=Lookup("users", TableStore("user_id", table)), on_failure="refuse")
+    fields = [Numeric("age", role="user"), Numeric("user_id_count", role="user")]
+    requests = [{"user_id": name} for name in ("old", "new", "ever")]
+    rows, missing = asyncio.run(stores.rows(requests, fields))
+    assert [row["user_id_count"] for row in rows] == [None, 6, 7]
+    assert [row["age"] for row in rows] == [1, 2, 3]
+    (one,) = missing
+    assert (one.store, one.ids, one.columns, one.reason) == (
+        "users",
+        ["old"],
+        ["user_id_count"],
+        "stale",
+    )
+    assert "older than their time to live" in one.message
+    given, missing = asyncio.run(stores.rows([{"user_id": "old", "user_id_count": 9}], fields))
+    assert (given[0]["user_id_count"], missing) == (9, [])
+
+
+RECIPE = """
+data = { path = "log.csv" }
+split = { kind = "time" }
+model = { name = "fm", embedding_dim = 4 }
+training = { epochs = 1 }
+[schema]
+user = "user_id"
+item = "item_id"
+time = "timestamp"
+label = { column = "liked" }
+fields = [
+    { kind = "categorical", name = "gender", role = "user" },
+    { kind = "categorical", name = "item_id", role = "item" },
+    { kind = "numeric", name = "user_id_liked_rate", role = "user" },
+]
+[[features]]
+kind = "rate"
+key = "user_id"
+value = "liked"
+delay = "1h"
+"""
+
+
+def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIELDWISE_CACHE", str(tmp_path / "cache"))
+    log().write_csv("log.csv")
+    Path("recipe.toml").write_text(RECIPE)
+    of_bundle = ["log.csv", "--bundle", "bundle", "--out"]
+    for command in (
+        ["train", "recipe.toml", "--out", "bundle"],
+        ["features", "latest", *of_bundle, "users.parquet", "--id", "user_id", "--ttl", "1d"],
+        ["features", "backfill", *of_bundle, "rows.parquet"],
+        ["predict", "bundle", "--data", "rows.parquet", "--out", "scores.parquet"],
+    ):
+        assert run(command) == 0, (command, capsys.readouterr())
+    users = pl.read_parquet("users.parquet")
+    assert users.columns == [
+        "user_id", "gender", "features_time", "features_ttl", "user_id_liked_rate",
+    ]  # fmt: skip
+    assert users.height == 60
+    assert users["gender"].null_count() == 0
+    assert pl.read_parquet("scores.parquet").height == 3_000
