@@ -336,3 +336,10 @@ def test_integers_beyond_64_bits_are_the_text_of_their_digits(dtype: type[pl.Dat
     small = rows_of(ad=np.arange(300) % 7, clicked=[0, 1, 1] * 100)
     narrow = infer_schema(small.with_columns(pl.col("ad").cast(dtype)))
     assert narrow.schema == infer_schema(small).schema
+
+
+def test_whole_numbers_with_nan_are_no_crash():
+    ages = [float(20 + k % 40) if k % 9 else float("nan") for k in range(400)]
+    table = pl.DataFrame({"age": ages, "city": ["Oslo", "Rome"] * 200, "liked": [0, 1, 1, 0] * 100})
+    names = [field.name for field in infer_schema(table, label="liked").schema.fields]
+    assert names == ["age", "city"]

@@ -30,6 +30,7 @@ from fieldwise.automatic.trial import (
 )
 from fieldwise.display import counted
 from fieldwise.errors import FieldwiseError
+from fieldwise.models.trees import TreeSettings
 from fieldwise.runs.climb import Climb
 from fieldwise.runs.pipeline import fit_again, fit_recipe
 from fieldwise.runs.recipe import Recipe
@@ -178,7 +179,9 @@ def _still_kept(tried: Trials, seconds_for_search: float) -> float:
 
 def train_trees(tried: Trials, title: str, recipe: Recipe, seconds: float) -> None:
     """Train a model of trees, if its library is installed and there are fields that it reads."""
+    assert isinstance(recipe.model, TreeSettings)
     try:
+        recipe.model.library()  # its import does not count
         trial = fit_trial(title, recipe, tried.task, Deadline(seconds))
     except FieldwiseError as e:
         tried.skip(title, str(e))

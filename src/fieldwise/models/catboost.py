@@ -44,6 +44,15 @@ class CatBoost(TreeSettings):
     depth: Size = 6
     l2_leaf_reg: NonNegative = CATBOOSTS_L2
 
+    def library(self) -> Any:
+        try:
+            import catboost
+        except ImportError:
+            raise MissingExtraError(
+                "the model 'catboost' needs CatBoost, which is not installed: pip install 'fieldwise[catboost]'"
+            ) from None
+        return catboost
+
     def build(self, layout: Layout) -> "CatBoostNetwork":
         """A network without trees."""
         return CatBoostNetwork(layout, self)
@@ -63,7 +72,7 @@ class CatBoostNetwork(TreesNetwork):
     settings: CatBoost
 
     def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
-        catboost = _library()
+        catboost = self.settings.library()
         settings = self.settings
         metric = self.metrics[boosting.monitor]
         parameters: dict[str, Any] = {
@@ -106,7 +115,7 @@ class CatBoostNetwork(TreesNetwork):
             if number in self.features.categories:
                 column = np.where(np.isnan(column), ABSENT, column).astype(np.int32)
             columns[f"column_{number}"] = column
-        return _library().Pool(
+        return self.settings.library().Pool(
             pl.DataFrame(columns), y, cat_features=self.features.categories, weight=weight
         )
 
@@ -119,7 +128,7 @@ class CatBoostNetwork(TreesNetwork):
 
     def _read(self, text: str) -> Any:
         json.loads(text)  # CatBoost takes a part of a text for the whole
-        model = _library().CatBoost()
+        model = self.settings.library().CatBoost()
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.json")
             path.write_text(text, "utf-8")
@@ -161,13 +170,3 @@ class _Told:
         except BaseException as e:
             self.raised = e
             return False
-
-
-def _library() -> Any:
-    try:
-        import catboost
-    except ImportError:
-        raise MissingExtraError(
-            "the model 'catboost' needs CatBoost, which is not installed: pip install 'fieldwise[catboost]'"
-        ) from None
-    return catboost

@@ -43,6 +43,15 @@ class LightGBM(TreeSettings):
     bagging_fraction: Share = 1.0
     lambda_l2: NonNegative = 0.0
 
+    def library(self) -> Any:
+        try:
+            import lightgbm
+        except ImportError:
+            raise MissingExtraError(
+                "the model 'lightgbm' needs LightGBM, which is not installed: pip install 'fieldwise[lightgbm]'"
+            ) from None
+        return lightgbm
+
     def build(self, layout: Layout) -> "LightGBMNetwork":
         """A network without trees."""
         return LightGBMNetwork(layout, self)
@@ -62,7 +71,7 @@ class LightGBMNetwork(TreesNetwork):
     settings: LightGBM
 
     def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
-        lgb = _library()
+        lgb = self.settings.library()
         settings = self.settings
         parameters = {
             "objective": "binary" if boosting.task == "binary" else "regression",
@@ -114,7 +123,7 @@ class LightGBMNetwork(TreesNetwork):
 
     def _read(self, text: str) -> Any:
         _check_whole(text)
-        return _library().Booster(model_str=text)
+        return self.settings.library().Booster(model_str=text)
 
     def learning_rate_of(self, model: Any) -> float:
         return self.settings.learning_rate
@@ -151,13 +160,3 @@ def _check_whole(text: str) -> None:
 def _threads(x_BC: np.ndarray) -> int:
     """Threads to score rows with: a few rows take longer to share than to score."""
     return 1 if len(x_BC) < 64 else torch.get_num_threads()
-
-
-def _library() -> Any:
-    try:
-        import lightgbm
-    except ImportError:
-        raise MissingExtraError(
-            "the model 'lightgbm' needs LightGBM, which is not installed: pip install 'fieldwise[lightgbm]'"
-        ) from None
-    return lightgbm

@@ -181,6 +181,10 @@ class TreeSettings(Settings):
         check_annotated(self)
         super().check()
 
+    def library(self) -> Any:
+        """The library's module; a MissingExtraError if it is not installed."""
+        raise NotImplementedError
+
 
 class TreesNetwork(nn.Module, ABC):
     """A network whose logit is the sum of the leaves that a row falls into, of trees that a library has fitted.

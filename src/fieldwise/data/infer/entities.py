@@ -385,6 +385,8 @@ def _score(key: _Key) -> float:
     score += float(np.clip(np.log10(key.distinct / usual_values), -1, 1))
 
     present = key.cells.drop_nulls()
+    if present.dtype.is_float():
+        present = present.drop_nans()
     sample = present.gather_every(max(1, len(present) // 50_000))
     if present.dtype.is_numeric():
         numbers = sample.cast(pl.Int64).to_numpy()
