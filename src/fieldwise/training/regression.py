@@ -389,7 +389,8 @@ def check_solvable(layout: Layout, objective: Objective) -> None:
     """Check that LR can be solved exactly; else a ConfigError."""
     if not layout.is_linear_in_rows:
         raise ConfigError(
-            "an exact regression has sums of weights, found a vector or a bag with pooling = 'max'"
+            "an exact regression has sums of weights, found a vector or a bag with pooling = 'max': set start_from_lr "
+            "and mean_with_lr to false, and of LR the optimizer to 'adam'"
         )
     if objective.more:
         raise ConfigError(f"an exact regression has one label, found {1 + len(objective.more)}")
