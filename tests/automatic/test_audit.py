@@ -78,12 +78,12 @@ def test_a_missing_cell_is_a_value_of_its_own():
     assert one.value == pytest.approx(roc_auc_score(y, by_rate), abs=0.01)
 
 
-def test_a_number_is_judged_by_r_squared():
+def test_a_label_of_numbers_is_judged_by_ranks():
     y = RNG.normal(0, 1, ROWS)
     label = Label("y", task="regression")
     (one,) = found(3 * y + 1, Numeric("x"), y, label)
     assert (one.kind, one.value) == ("label-like", pytest.approx(1.0))
-    assert "R squared 1.0000" in one.sentence
+    assert ".5 + rho/2 1.0000" in one.sentence
     assert found(y + RNG.normal(0, 1, ROWS), Numeric("x"), y, label) == []
 
 

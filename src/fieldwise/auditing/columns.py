@@ -24,6 +24,7 @@ LEAST_PERMUTATIONS = 39
 MOST_EVALUATIONS = 60_000
 """Readings times classes times permutations."""
 SHOWN_CLASSES = 30
+LEAST_ROWS_WITHOUT_PERMUTATIONS = 200
 LEAST_OF_A_CLASS = 5
 KINDS = {
     "value": "predicts-alone",
@@ -68,6 +69,34 @@ def _rank(finding: Finding) -> tuple[int, float]:
     if finding.kind != KINDS["value"]:
         strength += FORM_SAYS_MORE
     return -SEVERITIES.index(finding.severity), strength
+
+
+def columns_that_are_the_label(table: AuditedTable) -> list[Finding]:
+    """Findings on columns that alone nearly are the label, so plainly that no permutations are needed."""
+    table = table.sample(MOST_ROWS)
+    if not _enough(table) or len(table) < LEAST_ROWS_WITHOUT_PERMUTATIONS:
+        return []
+    findings = []
+    for column in table.columns:
+        value, reading = strongest_reading(table, readings(table, column))
+        if reading is not None and value >= LEAST_LABEL_LIKE:
+            findings.append(_described(table, reading, value, value, "high", None))
+    return findings
+
+
+def strongest_reading(
+    table: AuditedTable, all_readings: Sequence[Reading]
+) -> tuple[float, Reading | None]:
+    """The highest mean separation over classes, and the reading that has it."""
+    folds = random_folds(len(table), table.seed)
+    strongest: tuple[float, Reading | None] = (0.5, None)
+    for reading in all_readings:
+        scorer = Scorer(reading, folds)
+        values = [scorer.separation(target.values, target) for target in table.targets]
+        value = float(np.mean(values))
+        if value > strongest[0]:
+            strongest = (value, reading)
+    return strongest
 
 
 def measured(
@@ -115,13 +144,26 @@ def _finding(
     severity = _severity(reading.way, value, float(highest[k]), is_id=is_id)
     if severity is None:
         return None
+    p = float(separation.p_family[k])
+    return _described(table, reading, value, float(highest[k]), severity, p)
+
+
+def _described(
+    table: AuditedTable,
+    reading: Reading,
+    value: float,
+    highest: float,
+    severity: Severity,
+    p: float | None,
+) -> Finding:
+    """The finding that a reading predicts the label alone."""
     kind = KINDS[reading.way]
     subject = WAYS[reading.way].format(repr(reading.column))
     what = f"{subject} alone predicts the label nearly perfectly"
     if severity == "medium":
         what = f"{subject} alone predicts the label very well"
-    if value < highest[k]:
-        what += f", one class with an AUC of {float(highest[k]):.4f}"
+    if value < highest:
+        what += f", one class with an AUC of {highest:.4f}"
     return Finding(
         kind=kind,
         severity=severity,
@@ -130,7 +172,7 @@ def _finding(
         measure=table.measure,
         strength=table.targets[0].interval(value),
         rows=telling_rows(table, reading),
-        p=float(separation.p_family[k]),
+        p=p,
         remedy=REMEDIES[kind],
     )
 

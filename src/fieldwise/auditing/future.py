@@ -17,7 +17,7 @@ from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LATE = 0.01
 LEAST_KEYS = 50
-LEAST_PARTIAL = 0.05
+LEAST_EXCESS = 0.1
 SURE = 4.0
 """Standard errors."""
 MOST_ROWS = 200_000
@@ -138,7 +138,7 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
         return
     y = table.y[rows].astype(np.float64)
     for column in table.columns:
-        if column in (*table.ids, table.time, *table.trusted):
+        if column in (*table.ids, table.time, *table.trusted) or table.describes(column, key):
             continue
         cells = numbers_of(table.frame.get_column(column))
         if cells is None or cells.n_unique() < 3:
@@ -150,7 +150,7 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
         with_past = abs(_partial(values, past, [future, y]))
         excess = with_future - with_past
         error = (2 / keys) ** 0.5
-        if with_future < LEAST_PARTIAL or excess < SURE * error:
+        if excess < max(LEAST_EXCESS, SURE * error):
             continue
         yield Finding(
             kind="later-labels",

@@ -14,10 +14,11 @@ from fieldwise.evaluation.interval import Interval
 
 LEAST_CONSTANT = 0.95
 """Share of held-out positives whose context is the one of the other positives of their item."""
-MOST_COMMON = 0.9
+MOST_COMMON = 0.99
 """A context with one value in more rows is constant without an item."""
 LEAST_DIFFERENCE = 0.05
-LEAST_HIGH = 0.2
+NEARLY_ALWAYS = 0.995
+"""From this share on, any other pair is a negative."""
 LEAST_ROWS = 50
 
 
@@ -61,7 +62,7 @@ def _tuples(table: AuditedTable, key: str, keys: np.ndarray, column: str) -> Fin
     difference = of_positives - of_negatives
     if of_positives < LEAST_CONSTANT or difference < LEAST_DIFFERENCE:
         return None
-    severity: Severity = "high" if difference >= LEAST_HIGH else "medium"
+    severity: Severity = "high" if of_positives >= NEARLY_ALWAYS else "medium"
     rows = np.flatnonzero(held_negative & ~same)
     return Finding(
         kind="drawn-negatives",

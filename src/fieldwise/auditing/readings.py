@@ -48,8 +48,11 @@ def numbers_of(cells: pl.Series) -> pl.Series | None:
 def readings(table: AuditedTable, column: str) -> list[Reading]:
     """Every way to read a column that differs between rows."""
     cells = table.frame.get_column(column)
-    text = table.text(column)
-    numbers = numbers_of(cells)
+    return readings_of(column, table.text(column), numbers_of(cells))
+
+
+def readings_of(column: str, text: pl.Series, numbers: pl.Series | None) -> list[Reading]:
+    """Every way to read a column by its texts and, where it has them, its numbers."""
     found = [Reading(column, way, codes, way == "order") for way, codes in _codes(text, numbers)]
     return [reading for reading in found if reading.codes.min() != reading.codes.max()]
 

@@ -35,7 +35,10 @@ def equal_rows(table: AuditedTable) -> list[Finding]:
     """Findings on test rows that equal a training row, in all columns or in all but one."""
     if table.part is None or len(table.columns) < 2:
         return []
-    hashes = _column_hashes(table, table.columns)
+    columns = list(dict.fromkeys([*table.columns, *table.ids]))
+    if table.time is not None and table.time not in columns:
+        columns.append(table.time)
+    hashes = _column_hashes(table, columns)
     train = np.flatnonzero(table.part == TRAIN)
     test = np.flatnonzero(table.part == TEST)
     if not len(train) or not len(test):
@@ -44,7 +47,9 @@ def equal_rows(table: AuditedTable) -> list[Finding]:
     equal = np.isin(whole[test], whole[train])
     findings = []
     if equal.any():
-        findings.append(_equal(table, test[equal], test, by_chance=_by_chance(table, train)))
+        findings.append(
+            _equal(table, test[equal], test, by_chance=_by_chance(table, columns, train))
+        )
     if hashes.shape[1] <= MOST_COLUMNS and hashes.shape[1] >= 4:
         near = _near(whole, hashes, test, train) & ~equal
         within = _near_within(whole, hashes, train)
@@ -63,10 +68,10 @@ def _column_hashes(table: AuditedTable, columns: Sequence[str]) -> np.ndarray:
     return np.column_stack(hashed)
 
 
-def _by_chance(table: AuditedTable, train: np.ndarray) -> float:
+def _by_chance(table: AuditedTable, columns: Sequence[str], train: np.ndarray) -> float:
     """How many equal training rows a row would have by chance, were columns independent."""
     log_matches = np.log(len(train))
-    for column in table.columns:
+    for column in columns:
         shares = np.bincount(table.codes(column)[train]) / len(train)
         log_matches += np.log(np.square(shares).sum())
     return float(np.exp(log_matches))
@@ -175,7 +180,7 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
         interval = _identity(table, codes, train, test)
         if interval is None or interval.low < LEAST_IDENTITY - LEAST_BEYOND_ORDER / 3:
             continue
-        is_id = column in table.ids
+        is_known = any(column == key or table.describes(column, key) for key in table.ids)
         order = _order(table, column)
         if interval.value < LEAST_IDENTITY or interval.value - order < LEAST_BEYOND_ORDER:
             continue
@@ -183,7 +188,7 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
         findings.append(
             Finding(
                 kind="identity",
-                severity="low" if is_id else "medium",
+                severity="low" if is_known else "medium",
                 column=column,
                 what=f"which value of {column!r} a row has, as a name alone, predicts the test labels, and {known:.0%} "
                 "of the test rows have one of the training rows",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import polars as pl
@@ -13,13 +13,16 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.ordering import check_column, times_of
-from fieldwise.data.prepare.preparation import Preparation, check_columns
 from fieldwise.data.prepare.settings import PARTS, ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.sampling import drawn_rows
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import NO_LIMIT
+
+if TYPE_CHECKING:
+    from fieldwise.data.prepare.preparation import Preparation
+    from fieldwise.data.prepare.prepared import Prepared, SplitPart
 
 ROW = "fieldwise_row_number"
 """A column with the row's number in the table."""
@@ -29,6 +32,9 @@ _MOST_CLASSES = 100
 _FEW_NUMBERS = 15
 """Whole numbers of at most so many values are classes, where they are the label of a table without a schema."""
 SECONDS_A_DAY = 86400
+MOST_OF_KEYS = 0.95
+MOST_PREPARED_ROWS = 20_000
+"""Of each part."""
 
 Task = Literal["binary", "classes", "regression"]
 
@@ -125,6 +131,12 @@ class AuditedTable:
         """The number of each row's value [N], of which a missing cell is one."""
         return codes_of(self.text(column))
 
+    def describes(self, column: str, key: str) -> bool:
+        """Whether nearly every value of a key has one value of a column, as a user has one age."""
+        pairs = self.frame.select(key, column).unique()
+        values = pairs.group_by(key).len()
+        return float((values.get_column("len") == 1).mean() or 0) >= MOST_OF_KEYS  # type: ignore[arg-type]
+
     def strata(self) -> np.ndarray | None:
         """A number for each row's user, or else its day [N], within which labels vary; None without either."""
         choices = []
@@ -162,14 +174,13 @@ def of_schema(
     schema: Schema,
     split: SplitSettings | None,
     *,
-    preparation: Preparation | None,
+    preparation: "Preparation | None",
     seed: int,
 ) -> AuditedTable:
     """The rows of a table by a schema, split if there are settings of a split.
 
     A recipe's preparation adds its columns and negatives, as for training.
     """
-    check_columns(frame.columns, schema)
     negatives = None if preparation is None else preparation.negatives
     numbered = with_event_label(frame, schema, negatives is not None).with_row_index(ROW)
     labelled = read_labels(numbered, schema.labels, missing=schema.missing, budget=NO_LIMIT)
@@ -207,6 +218,35 @@ def of_schema(
         trusted=trusted,
         drawn_negatives=negatives is not None,
         seed=seed,
+    )
+
+
+def of_prepared(prepared: "Prepared", schema: Schema, split: SplitSettings) -> AuditedTable:
+    """Some of the rows that a recipe trains on, as they were prepared; their numbers are those within the parts."""
+    frames = []
+    targets = []
+    numbers = []
+    for name in PARTS:
+        part: SplitPart = getattr(prepared, name)
+        rows = np.arange(len(part.main))
+        if len(rows) > MOST_PREPARED_ROWS:
+            rows = drawn_rows(len(rows), MOST_PREPARED_ROWS, 0)
+        frames.append(part.frame[rows])
+        targets.append(part.main[rows])
+        numbers.append(rows)
+    frame = pl.concat(frames, how="diagonal_relaxed")
+    return AuditedTable(
+        frame=frame,
+        rows=np.concatenate(numbers),
+        y=np.concatenate(targets),
+        task=schema.label.task,
+        part=np.repeat(np.arange(len(PARTS)), [len(rows) for rows in numbers]),
+        columns=tuple(c for c in schema.columns if c in frame.columns),
+        label=schema.label.column,
+        user=_present(schema.user, frame),
+        item=_present(schema.item, frame),
+        time=_present(schema.time, frame),
+        split=split,
     )
 
 

@@ -1,13 +1,15 @@
 """The audit of columns: what they say about the label by themselves, from training rows alone."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import polars as pl
 
+from fieldwise.auditing.association import Scorer, Target, random_folds
+from fieldwise.auditing.readings import readings_of
 from fieldwise.data.encode.columns import (
     as_list,
     as_number,
@@ -15,17 +17,13 @@ from fieldwise.data.encode.columns import (
     field_numbers,
     vector_texts,
 )
-from fieldwise.data.prepare.settings import TargetEncoding
-from fieldwise.data.prepare.target_encoding import add_target_encoding
 from fieldwise.data.sampling import drawn_rows
 from fieldwise.errors import ConfigError, SchemaError
-from fieldwise.evaluation import auc
 from fieldwise.schema import Field, Label, Schema
 from fieldwise.schema.schema import first_field_by_column
-from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LABEL_LIKE = 0.99
-"""A column whose own AUC (regression: R squared) is at least this is label-like."""
+"""A column whose own AUC (of a label of numbers .5 + rho/2) is at least this is label-like."""
 LEAST_SUSPICIOUS = 0.95
 LEAST_DISTINCT_SHARE_OF_IDS = 0.9
 """Different values of an id, as a share of the values present."""
@@ -34,8 +32,6 @@ LEAST_ROWS = 20
 LEAST_OF_A_CLASS = 5
 """With fewer rows of a class no column is called label-like."""
 MAX_ROWS = 100_000
-QUANTILE_BINS = 50
-ENCODING_FOLDS = 5
 
 FindingKind = Literal["constant", "id-like", "label-like", "suspicious"]
 """id-like: nearly all values differ; label-like, suspicious: it predicts the label by itself."""
@@ -50,7 +46,7 @@ class Finding:
         kind: what was found.
         sentence: the finding in words.
         left_out: whether the fields of the column were removed from the schema.
-        value: AUC or R squared on training rows; None if it was not measured.
+        value: AUC or .5 + rho/2 on training rows; None if it was not measured.
     """
 
     column: str
@@ -65,10 +61,9 @@ def audit(
 ) -> list[Finding]:
     """Findings about the columns that the schema's fields read, from training rows alone.
 
-    To measure how well a column predicts the label, its values are replaced by their out-of-fold
-    target encoding, and the AUC of the result is computed (R squared for a regression label). A
-    numeric column is cut into quantile bins first, and its own order is evaluated too. At most
-    100,000 sampled rows are used. Columns in `keep` remain fields whatever is found.
+    How well a column predicts the label is measured as `fieldwise audit` does: the highest AUC of
+    its ways of reading, out of fold (of a label of numbers .5 + rho/2, with Spearman's rho). At
+    most 100,000 sampled rows are used. Columns in `keep` remain fields whatever is found.
 
     >>> from fieldwise import Categorical
     >>> frame = pl.DataFrame({"film": ["a", "b"] * 50, "country": ["fi"] * 100, "paid": [0, 1] * 50})
@@ -142,7 +137,7 @@ def _examine(
     if field.cell == "number" and column.dtype == pl.String:
         column = field_numbers(field, column, schema.missing)
     value = _solo_score(column, text, y, schema.label, numeric=is_number, seed=seed)
-    measure = "AUC" if schema.label.task == "binary" else "R squared"
+    measure = "AUC" if schema.label.task == "binary" else ".5 + rho/2"
     if value is not None and value >= LEAST_LABEL_LIKE:
         return Finding(
             column=column.name,
@@ -200,41 +195,18 @@ def _row_number_sentence(title: str, column: pl.Series, present: int, schema: Sc
 def _solo_score(
     column: pl.Series, text: pl.Series, y: np.ndarray, label: Label, *, numeric: bool, seed: int
 ) -> float | None:
-    """AUC or R squared of the column alone; None if there are too few rows."""
+    """AUC or .5 + rho/2 of the column alone; None if there are too few rows."""
     is_binary = label.task == "binary"
     if is_binary and min(int((y > 0.5).sum()), int((y <= 0.5).sum())) < LEAST_OF_A_CLASS:
         return None
     if not is_binary and (len(y) < LEAST_ROWS or float(y.std()) == 0):
         return None
 
-    number = as_number(column, column.name) if numeric else None
-    if number is not None:
-        present = max(len(number) - number.null_count(), 1)
-        text = as_text((number.rank("average") * QUANTILE_BINS / present).ceil())
-    encoded = _target_encoded(text, y, seed)
-    if is_binary:
-        scores = [auc(y, encoded)]
-    else:
-        errors = np.square(encoded - y).sum() / np.square(y - y.mean()).sum()
-        scores = [1 - float(errors)]
-
-    # The order of the numbers themselves.
-    if number is not None and number.null_count() == 0:
-        z = number.to_numpy()
-        if is_binary:
-            in_order = auc(y, z)
-            scores.append(max(in_order, 1 - in_order))
-        elif float(z.std()) > 0:
-            scores.append(float(np.corrcoef(z, y)[0, 1]) ** 2)
-    return max(scores)
-
-
-def _target_encoded(text: pl.Series, y: np.ndarray, seed: int) -> np.ndarray:
-    """The out-of-fold mean label of each row's value; a missing cell counts as a value."""
-    frame = pl.DataFrame({"cell": text.fill_null("\x00")})
-    settings = TargetEncoding(columns=("cell",), folds=ENCODING_FOLDS)
-    frames: Mapping[str, pl.DataFrame] = add_target_encoding(
-        {"train": frame}, {"train": y}, settings, seed=seed, budget=NO_LIMIT
-    )
-    means = frames["train"].get_column("cell_mean_label")
-    return means.fill_null(float(y.mean())).to_numpy()
+    numbers = as_number(column, column.name) if numeric else None
+    folds = random_folds(len(y), seed)
+    target = Target(y, binary=is_binary)
+    separations = [
+        Scorer(reading, folds).separation(target.values, target)
+        for reading in readings_of(column.name, text, numbers)
+    ]
+    return max(separations, default=0.5)

@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from fieldwise.auditing.detectors import strong_findings
+from fieldwise.auditing.table import of_prepared
 from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
@@ -109,6 +111,8 @@ def build_task(
         note(f"{labelled.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
+    for strong in strong_findings(of_prepared(prepared, schema, split)):
+        note(f"warning: {strong.sentence}; {strong.remedy}")
     if len(parts.test) < FEW_TEST_ROWS:
         note(
             f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show"

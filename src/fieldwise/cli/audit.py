@@ -61,7 +61,7 @@ def run(options: AuditOptions) -> None:
     Columns that know the label or the future, rows that are in two parts, drawn negatives that
     differ from what was seen. No model is saved.
     """
-    from fieldwise.auditing.run import audit_rows
+    from fieldwise.auditing.detectors import audit_rows
 
     report = audit_rows(_rows(options))
     if options.json:

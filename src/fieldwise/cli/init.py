@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from fieldwise.cli import options as opt
-from fieldwise.cli.show import command, counted, say, suggest
+from fieldwise.cli.show import command, counted, say, strong_sentences, suggest
 from fieldwise.config import to_plain
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
@@ -385,6 +385,7 @@ def _findings(
     guess: "Inference", sample: "Sample", split: str, options: InitOptions
 ) -> Iterator[str]:
     """The five lines about a table (label, user, item, time and split), and what the user must check."""
+    from fieldwise.auditing.table import of_schema
     from fieldwise.data.encode.numbers import marks_sentences
 
     yield _label_line(guess)
@@ -396,6 +397,10 @@ def _findings(
         yield f"missing: {sentence}"
     for doubt in guess.grouped_doubts().values():
         yield f"CHECK: {doubt}"
+    if not guess.only_positives:
+        table = of_schema(sample.frame, guess.schema, None, preparation=None, seed=0)
+        for sentence in strong_sentences(table):
+            yield f"CHECK: {sentence}"
     for side in guess.sides_not_found:
         yield (
             f'CHECK: no column was found that holds {side} ids: if there is one, write {side} = "COLUMN" at the '

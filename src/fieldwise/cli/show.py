@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import Console
 
+    from fieldwise.auditing.table import AuditedTable
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.data.read.table_writer import TableWriter
@@ -111,6 +112,16 @@ def say_cautions(recipe: "Recipe", prepared: "Prepared") -> None:
         say(f"WARNING: {sentence}")
     for sentence in recipe.cautions(prepared):
         say(f"WARNING: {sentence}")
+
+
+def strong_sentences(table: "AuditedTable") -> list[str]:
+    """A sentence on each thing that the quick detectors of `fieldwise audit` find strong."""
+    from fieldwise.auditing.detectors import strong_findings
+
+    return [
+        f"{finding.sentence}; {finding.remedy} (`fieldwise audit` looks closer)"
+        for finding in strong_findings(table)
+    ]
 
 
 def say_guarded(writer: "TableWriter") -> None:

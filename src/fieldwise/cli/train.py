@@ -158,6 +158,7 @@ def _prepare_and_train(
     group: "ProcessGroup | None",
 ) -> "tuple[TrainingResult, Prepared, float]":
     """Prepare the rows and train; also returns the rows and the seconds of preparing them."""
+    from fieldwise.auditing.table import of_prepared
     from fieldwise.runs.data import prepare_recipe
     from fieldwise.runs.default_settings import sentence_of
     from fieldwise.runs.pipeline import resolve_defaults, train_recipe
@@ -185,6 +186,9 @@ def _prepare_and_train(
             if choices:
                 show.say(f"chosen from the data: {sentence_of(choices)}")
         show.say_cautions(recipe, prepared)
+        audited = of_prepared(prepared, recipe.schema, recipe.split)
+        for sentence in show.strong_sentences(audited):
+            show.say(f"WARNING: {sentence}")
         if group is not None and group.size > 1 and not quiet:
             show.say(f"{group.size} processes share this training")
 

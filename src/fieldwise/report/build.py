@@ -8,6 +8,7 @@ import numpy as np
 
 from fieldwise.errors import ConfigError, FieldwiseError
 from fieldwise.models.mean_with_lr import mean_sentence
+from fieldwise.report.audit_section import audit_section
 from fieldwise.report.calibration_section import calibration_section, numbers_section
 from fieldwise.report.comparison import comparison_sections
 from fieldwise.report.data_section import data_section, recipe_section
@@ -159,6 +160,7 @@ def _chapter(run: ReportedRun, settings: ReportSettings) -> Chapter:
     sections.insert(2, learning)
     sections.insert(1, popularity_section(run, columns, settings.seed))
     sections.append(data_section(run))
+    sections.append(audit_section(run))
     sections.append(recipe_section(run))
 
     task = " and ".join(f"{label.name} ({label.task})" for label in run.labels)
