@@ -34,12 +34,11 @@ from fieldwise import (
     TrainingSettings,
     WideDeep,
 )
-from fieldwise.automatic.trees import features
 from fieldwise.bundle.export import export_bundle
 from fieldwise.data.encode.encoder import encode_row
-from fieldwise.data.prepare.prepared import SplitPart
 from fieldwise.layers import kept_rows
 from fieldwise.models.build import build_network, grow_network
+from fieldwise.models.trees import TreeFeatures
 from fieldwise.serving import build_index
 from fieldwise.testing import random_batch
 from fieldwise.training.fit import Training
@@ -380,7 +379,7 @@ def test_grown_fields_are_read_as_fresh_ones():
         for network, table in zip(networks, tables, strict=True)
     ]
     torch.testing.assert_close(scores[0], scores[1], atol=1e-5, rtol=1e-5)
-    matrices = [features(SplitPart(rows, table, None), schema)[0] for table in tables]
+    matrices = [TreeFeatures(table.layout).of_table(table) for table in tables]
     np.testing.assert_array_equal(*matrices)
     settings = TrainingSettings(batch_size=12)
     needed = [
