@@ -78,3 +78,6 @@ class DSSMNetwork(nn.Module):
 
     def score(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
         return self.similarity(user_BE, item_BE)
+
+    def score_all(self, user_BE: Tensor, item_CE: Tensor) -> Tensor:
+        return self.similarity.all(user_BE, item_CE)

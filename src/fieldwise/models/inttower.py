@@ -330,6 +330,11 @@ class IntTowerNetwork(HeadsNetwork):
         logit_B = self.block.score(user_BLHP, item_BKP)
         return logit_B if self.bias is None else logit_B + self.bias
 
+    def score_all(self, user_BLHP: Tensor, item_CKP: Tensor) -> Tensor:
+        products = torch.einsum("blhp,ckp->bclhk", user_BLHP, item_CKP)
+        logit_BC = products.amax(4).sum((2, 3))
+        return logit_BC if self.bias is None else logit_BC + self.bias
+
     def score_stored(
         self, user_BLHP: Tensor, items: StoredItems, rows: Tensor | None = None
     ) -> Tensor:

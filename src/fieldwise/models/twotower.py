@@ -158,10 +158,16 @@ class Similarity(nn.Module):
         return x_BE if self.log_scale is None else unit_vectors(x_BE)
 
     def forward(self, user_BE: Tensor, item_BE: Tensor) -> Tensor:
-        logit_B: Tensor = (user_BE * item_BE).sum(1)
+        return self._logit((user_BE * item_BE).sum(1))
+
+    def all(self, user_BE: Tensor, item_CE: Tensor) -> Tensor:
+        """The logits [B, C] of every user with every item."""
+        return self._logit(user_BE @ item_CE.T)
+
+    def _logit(self, product: Tensor) -> Tensor:
         if self.log_scale is not None:
-            logit_B = logit_B * self.log_scale.exp()
-        return logit_B + self.bias
+            product = product * self.log_scale.exp()
+        return product + self.bias
 
 
 def unit_vectors(x_BE: Tensor) -> Tensor:

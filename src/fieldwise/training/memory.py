@@ -161,7 +161,12 @@ def bytes_of_step(
         bag_ids=new_rows[batch.bag_ids.long()].to(batch.bag_ids.dtype),
     )
     settings_of_probe = dataclasses.replace(
-        settings, unknown_share=0.0, compile=False, start_from_lr=False, mean_with_lr=False
+        settings,
+        loss="logloss",
+        unknown_share=0.0,
+        compile=False,
+        start_from_lr=False,
+        mean_with_lr=False,
     )
     step = Step(network, table.take(np.arange(rows)), settings_of_probe, objective, 0)
 

@@ -56,7 +56,8 @@ class TrainingSettings(Settings):
             error. Losses that rank compare a row with the others of its group (the schema's
             `group`, else `user`), and batches hold whole groups: `pairwise` (RankNet, BPR),
             `listwise` (softmax), whose scores are no probabilities, and `combined` (logloss and
-            listwise), which keeps probabilities. See `docs/losses.md`.
+            listwise), which keeps probabilities. `in_batch_softmax` trains two towers to find a
+            positive's item among those of the batch and drawn ones. See `docs/losses.md`.
         optimizer: `adam` (Kingma & Ba, 2015), `adagrad` (Duchi et al., 2011), `rowwise_adagrad`
             (Mudigere et al., 2022: Adagrad with one number per row of an embedding table, other
             parameters as `adagrad`) or `sgd`. `lbfgs` solves LR exactly, in memory, and reads no
@@ -123,7 +124,7 @@ class TrainingSettings(Settings):
             `docs/resume.md`.
     """
 
-    loss: Literal["logloss", "pairwise", "listwise", "combined"] = "logloss"
+    loss: Literal["logloss", "pairwise", "listwise", "combined", "in_batch_softmax"] = "logloss"
     optimizer: OptimizerName = "adam"
     learning_rate: float = 1e-3
     embedding_update: Literal["auto", "dense", "lazy"] = "auto"
@@ -194,7 +195,7 @@ class TrainingSettings(Settings):
 
     def _check_loss(self) -> None:
         """Check that what is solved by logloss goes with the loss."""
-        if self.ranks and self.optimizer == LBFGS:
+        if self.loss != "logloss" and self.optimizer == LBFGS:
             raise ConfigError(
                 f"optimizer = 'lbfgs' solves LR by logloss, found loss = {self.loss!r}: set optimizer = 'adam', or "
                 "loss = 'logloss'"
@@ -208,7 +209,7 @@ class TrainingSettings(Settings):
     @property
     def ranks(self) -> bool:
         """Whether the loss compares rows of a group."""
-        return self.loss != "logloss"
+        return self.loss in ("pairwise", "listwise", "combined")
 
     @property
     def gives_probabilities(self) -> bool:

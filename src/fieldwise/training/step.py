@@ -18,6 +18,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.layout import Batch
 from fieldwise.ops.devices import device_of, in_precision, slow_bfloat16
 from fieldwise.training.gradient_sync import GradientSync, broadcast_parameters
+from fieldwise.training.in_batch_softmax import in_batch_softmax
 from fieldwise.training.objective import Objective
 from fieldwise.training.oov_dropout import OutOfVocabularyDropout, value_counts
 from fieldwise.training.optimizers import RunOptimizer, has_spread_l2
@@ -73,6 +74,8 @@ class Step:
         if group is not None:
             broadcast_parameters(network, group, settings)
 
+        self.in_batch_softmax = in_batch_softmax(network, train, settings, objective, group)
+
         counts = None
         if settings.unknown_share or has_spread_l2(settings):
             counts = value_counts(train)
@@ -117,20 +120,10 @@ class Step:
         """The loss of a batch before the step; with the rows' groups the run's loss that ranks."""
         for parameter in self.parameters:
             parameter.grad = None
+        read = batch
         if self.oov_dropout is not None:
             batch = self.oov_dropout(batch)
-
-        logit, auxiliary = self.forward(batch, y)
-        self._check_shape(logit, y)
-        if group is None:
-            data_loss = self.objective.loss(logit, y, weight)
-        else:
-            relevance = self.objective.relevance(y)
-            log_odds = self.objective.in_sample(logit)
-            data_loss = RANKING_LOSSES[self.loss](log_odds, relevance, group, weight)
-        total = data_loss
-        if auxiliary is not None:
-            total = data_loss + self.objective.weighted(auxiliary)
+        data_loss, total = self._losses(read, batch, y, weight, group)
 
         if self.sync is not None:
             data_loss = data_loss * self.sync.share
@@ -144,6 +137,25 @@ class Step:
         if self.averaged is not None:
             self.averaged.update_parameters(self.network)
         return data_loss.detach()
+
+    def _losses(
+        self, read: Batch, batch: Batch, y: Tensor, weight: Tensor | None, group: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """A batch's loss, without and with the network's auxiliary loss; `read`: the rows before dropout of values."""
+        if self.in_batch_softmax is not None:
+            loss = self.in_batch_softmax(read, batch, y, weight)
+            return loss, loss
+        logit, auxiliary = self.forward(batch, y)
+        self._check_shape(logit, y)
+        if group is None:
+            loss = self.objective.loss(logit, y, weight)
+        else:
+            relevance = self.objective.relevance(y)
+            log_odds = self.objective.in_sample(logit)
+            loss = RANKING_LOSSES[self.loss](log_odds, relevance, group, weight)
+        if auxiliary is None:
+            return loss, loss
+        return loss, loss + self.objective.weighted(auxiliary)
 
     def forward(self, batch: Batch, y: Tensor) -> tuple[Tensor, Tensor | None]:
         """A batch's scores [B, T], or [B] of one label, and the network's auxiliary loss, if it has one: float32."""
