@@ -1,0 +1,92 @@
+"""Recall@100 of a two-tower model that ranks the whole catalogue, by what it is trained on.
+
+python -m benchmarks.recall simulated --items 100000 [--rows N] [--model dssm]
+python -m benchmarks.recall ml-1m FOLDER    # ratings.csv.gz; ratings of 4 and 5
+
+Positives only, each user's last one held out; the rest, with one negative each for logloss and
+early stopping, trains DSSM. A user's training items are not ranked.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fieldwise import Categorical, Label, NegativeSampling, Recommender, Schema, TrainingSettings
+from fieldwise import simulate as simulated_log
+from fieldwise.evaluation.bootstrap import percentile_interval
+
+K = 100
+LEARNT = {
+    "logloss, uniform negatives": ("logloss", "uniform"),
+    "logloss, negatives by popularity": ("logloss", "popularity"),
+    "logloss, mixed negatives": ("logloss", "mixed"),
+    "in-batch softmax, log-Q, mixed uniform": ("in_batch_softmax", "uniform"),
+}
+
+
+def log_of(options: argparse.Namespace) -> pl.DataFrame:
+    """User, item and order of the positive rows."""
+    if options.source == "simulated":
+        log = simulated_log(options.rows, users=options.rows // 50, items=options.items, seed=0)
+        positives = log.filter(pl.col("liked") == 1)
+        return positives.select(user="user_id", item="item_id", at="timestamp")
+    table = pl.read_csv(options.folder / "ratings.csv.gz")
+    table.columns = ["user", "item", "rating", "at"]
+    return table.filter(pl.col("rating") >= 4).select("user", "item", "at")
+
+
+def main() -> None:
+    """Print a line for each way to train."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("source", choices=["simulated", "ml-1m"])
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--model", default="dssm")
+    options = parser.parse_args()
+
+    log = log_of(options).unique(["user", "item"], keep="first", maintain_order=True)
+    log = log.sort("user", "at", maintain_order=True).with_columns(liked=pl.lit(1))
+    is_last = pl.col("user").is_last_distinct() & (pl.len().over("user") > 2)
+    held_out = log.filter(is_last)
+    train = log.filter(~is_last)
+    held_out = held_out.filter(pl.col("item").is_in(train["item"].unique().to_list()))
+    catalogue = train.select("item").unique(maintain_order=True)
+    number = dict(zip(catalogue["item"], range(catalogue.height), strict=True))
+    seen = train.group_by("user").agg("item")
+    items_of_user = dict(zip(seen["user"], seen["item"], strict=True))
+    users = held_out.filter(pl.col("user").is_in(list(items_of_user))).sample(
+        min(2_000, held_out.height), seed=0
+    )
+    print(f"{train.height:,} positives, {catalogue.height:,} items, {users.height:,} users tested")
+
+    fields = (Categorical("user", role="user"), Categorical("item", role="item"))
+    schema = Schema(fields=fields, label=Label("liked"), user="user", item="item")
+    baseline = None
+    for title, (loss, kind) in LEARNT.items():
+        began = time.perf_counter()
+        training = TrainingSettings(loss=loss, epochs=options.epochs, monitor="gauc")
+        negatives = NegativeSampling(per_positive=1, kind=kind, parts=("train", "valid"))
+        recommender = Recommender(schema, options.model, training=training, negatives=negatives)
+        recommender.fit(train)
+        hits = []
+        for user, item in users.select("user", "item").iter_rows():
+            scores = recommender.score_candidates({"user": user}, catalogue)
+            mine = [number[one] for one in items_of_user[user]]
+            scores[mine] = -np.inf
+            hits.append(float((scores > scores[number[item]]).sum() < K))
+        values = np.array(hits)
+        baseline = values if baseline is None else baseline
+        low, high = percentile_interval(values - baseline)
+        seconds = time.perf_counter() - began
+        print(
+            f"{title}: {values.mean():.4f} [{low:+.4f}, {high:+.4f}]  {seconds:.0f} s", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()
