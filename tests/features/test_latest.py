@@ -1,6 +1,7 @@
 """Features for a server: equal to those of training at the same moment, and missing when they are too old."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +14,7 @@ from fieldwise import Label, Numeric, Schema, simulate
 from fieldwise.cli import run
 from fieldwise.errors import ConfigError
 from fieldwise.features import Count, Distinct, Last, Rate, TimeSince, compute
-from fieldwise.features.latest import backfilled, latest_features
+from fieldwise.features.latest import backfilled, late_features, latest_features, skew
 from fieldwise.features.log_features import LogFeatures
 from fieldwise.serving.stores import Lookup, Stores, TableStore
 
@@ -115,6 +116,38 @@ def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:
     assert (given[0]["user_id_count"], missing) == (9, [])
 
 
+def test_late_features_are_those_of_an_earlier_moment() -> None:
+    table = log().tail(200)
+    late = late_features(backfilled(table, OF), log(), OF, "2d")
+    for row in late.sample(40, seed=0).iter_rows(named=True):
+        served = latest_features(log(), OF, "user_id", at=iso(row["timestamp"] - 2 * 86_400))
+        (answer,) = served.filter(pl.col("user_id") == row["user_id"]).iter_rows(named=True)
+        assert {name: answer[name] for name in OF_USERS} == {name: row[name] for name in OF_USERS}
+
+
+def test_the_skew_of_what_a_server_logged() -> None:
+    logged = backfilled(log(), OF).select("user_id", "item_id", "timestamp", *OF_USERS)
+    exact = skew(logged, log(), OF)
+    assert exact["feature"].to_list() == OF_USERS
+    assert exact["unequal"].sum() == 0
+    stale = logged.with_columns(
+        pl.col("user_id_count_all") - 1,
+        user_id_liked_rate=pl.when(pl.col("user_id") == "u0003").then(None).otherwise("user_id_liked_rate"),
+        user_id_item_id_last=pl.lit("nothing"),
+    )  # fmt: skip
+    of_u3 = (logged["user_id"] == "u0003") & logged["user_id_liked_rate"].is_not_null()
+    figures = {row["feature"]: row for row in skew(stale, log(), OF).to_dicts()}
+    assert figures["user_id_count_all"]["unequal"] == 3_000
+    assert figures["user_id_count_all"]["largest"] == 1
+    assert figures["user_id_liked_rate"]["unequal"] == of_u3.sum()
+    assert figures["user_id_item_id_last"]["unequal"] == 3_000
+    assert figures["user_id_time_since"]["unequal"] == 0
+    some = skew(stale, log(), OF, share=0.5)
+    assert 0 < some["rows"][0] < 3_000
+    with pytest.raises(ConfigError, match="found none of"):
+        skew(log(), log(), OF)
+
+
 RECIPE = """
 data = { path = "log.csv" }
 split = { kind = "time" }
@@ -151,6 +184,20 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         ["predict", "bundle", "--data", "rows.parquet", "--out", "scores.parquet"],
     ):
         assert run(command) == 0, (command, capsys.readouterr())
+    capsys.readouterr()
+    assert run(["features", "check", "rows.parquet", "--log", "log.csv", "--bundle", "bundle"]) == 0
+    assert "user_id_liked_rate: 0 of 3,000 rows differ" in capsys.readouterr().out
+    assert run(["evaluate", "bundle", "--json"]) == 0
+    on_time = json.loads(capsys.readouterr().out)["metrics"]["auc"]
+    assert (
+        run(["features", "delay", "bundle", "--by", "30d,1h", "--json", "--picture", "late.svg"])
+        == 0
+    )
+    late = json.loads(capsys.readouterr().out)["metrics"]
+    assert list(late) == ["on time", "30d late", "1h late"]
+    assert "auc by the delay of the features" in Path("late.svg").read_text()
+    assert late["on time"]["auc"] == on_time
+    assert late["30d late"]["auc"] != on_time
     users = pl.read_parquet("users.parquet")
     assert users.columns == [
         "user_id", "gender", "features_time", "features_ttl", "user_id_liked_rate",

@@ -281,4 +281,6 @@ of_features = typer.Typer(
 )
 of_features.command("latest", cls=_PlainCommand)(as_command(features.latest))
 of_features.command("backfill", cls=_PlainCommand)(as_command(features.backfill))
+of_features.command("check", cls=_PlainCommand)(as_command(features.check))
+of_features.command("delay", cls=_PlainCommand)(as_command(features.delay))
 app.add_typer(of_features, name="features", cls=_PlainGroup, rich_help_panel="Operations")

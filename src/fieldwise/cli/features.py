@@ -1,6 +1,6 @@
 """`fieldwise features`: features of a bundle's recipe for a server, and for the rows of a log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,11 +8,17 @@ from typer import Argument, Option
 
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
+from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.charts import Chart
     from fieldwise.features.log_features import LogFeatures
+    from fieldwise.runs.recipe import Recipe
+
+HOUR_US = 3600 * 10**6
+INSTEAD = "train a recipe with [[features]]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +74,109 @@ def backfill(options: FeatureOptions, moments: Range) -> None:
     _write(backfilled(table, features, since=moments.since, until=moments.until), options.out)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Options of `fieldwise features check`."""
+
+    logged: Annotated[
+        Path, Argument(metavar="LOGGED", help="Requests: keys, times, and features as served.")
+    ]
+    log: Annotated[Path, Option(help="The rows from which they are computed.")]
+    bundle: Annotated[Path, Option(help="The folder that `train` saved.")]
+    share: Annotated[float, Option(min=0, max=1, help="Share of the keys to compare.")] = 1.0
+    reading: opt.Reading
+    json: opt.AsJson = False
+
+
+def check(options: CheckOptions) -> None:
+    """Compare features that a server logged with those of the same moments in a log."""
+    from fieldwise.features.latest import skew
+
+    recipe, features = _features_of(options.bundle)
+    logged = options.reading.table(options.logged, recipe.text_columns)
+    table = options.reading.table(options.log, recipe.text_columns)
+    figures = skew(logged, table, features, share=options.share)
+    if options.json:
+        show.print_json({"features": figures.to_dicts()})
+        return
+    for row in figures.iter_rows(named=True):
+        largest = "" if row["largest"] is None else f", by up to {row['largest']:.6g}"
+        print(f"{row['feature']}: {row['unequal']:,} of {row['rows']:,} rows differ{largest}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayOptions:
+    """Options of `fieldwise features delay`."""
+
+    bundle: opt.BundleFolder
+    by: Annotated[str, Option(help="How late the features are, such as 1h,1d.")] = "1h,1d"
+    picture: Annotated[
+        Path | None, Option(help="SVG file of the main metric by hours of delay to write.")
+    ] = None
+    json: opt.AsJson = False
+
+
+def delay(options: DelayOptions) -> None:
+    """Score the test rows with features as they would have been some time before, without training."""
+    from fieldwise.cli.resources import data_folder, load_bundle, rows_of_bundle
+    from fieldwise.data.prepare.labels import labelled_rows
+    from fieldwise.features.definitions import microseconds
+    from fieldwise.features.latest import late_features
+    from fieldwise.runs.raw_table import load_frame
+    from fieldwise.storage.scratch import NO_LIMIT
+
+    bundle = load_bundle(options.bundle, "cpu")
+    recipe, features = _features_of(options.bundle)
+    _, (test,) = rows_of_bundle(bundle, options.bundle, ["test"], INSTEAD)
+    log = load_frame(recipe.data, data_folder(recipe.data.name), recipe.text_columns)
+    rows = labelled_rows(test, bundle.schema, budget=NO_LIMIT)
+    metrics = {}
+    delays = ["0s", *options.by.split(",")]
+    for by in delays:
+        late = replace(rows, frame=late_features(rows.frame, log, features, by))
+        title = "on time" if by == "0s" else f"{by} late"
+        metrics[title] = bundle.metrics(late, one_class=True)
+    if options.picture is not None:
+        hours = [microseconds(by, "--by") / HOUR_US for by in delays]
+        _picture(hours, list(metrics.values()), bundle.schema.label.task).save(options.picture)
+    if options.json:
+        show.print_json({"bundle": str(options.bundle), "metrics": metrics})
+        return
+    show.show_metrics(metrics)
+
+
+def _picture(hours: list[float], metrics: list[dict[str, float]], task: str) -> "Chart":
+    """The main metric of the test rows by how late the features were."""
+    from fieldwise.charts import Axis, Line, line_chart
+    from fieldwise.evaluation.metrics import compared
+
+    name = compared(task)[0]
+    order = sorted(range(len(hours)), key=hours.__getitem__)
+    line = Line(
+        name="",
+        x=[hours[number] for number in order],
+        y=[metrics[number][name] for number in order],
+    )
+    title = f"{name} by the delay of the features"
+    return line_chart([line], Axis(label="hours late"), Axis(label=name), title=title)
+
+
 def _log_and_features(options: FeatureOptions) -> "tuple[pl.DataFrame, LogFeatures]":
     """The log, and the features of the bundle's recipe."""
+    recipe, features = _features_of(options.bundle)
+    return options.reading.table(options.log, recipe.text_columns), features
+
+
+def _features_of(folder: Path) -> "tuple[Recipe, LogFeatures]":
+    """The recipe of a bundle and its features; a ConfigError if it has none."""
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.features.log_features import LogFeatures
     from fieldwise.runs.rows_of_run import recipe_of
 
-    instead = "train a recipe with [[features]]"
-    recipe = recipe_of(Bundle.load(options.bundle), options.bundle, instead)
-    table = options.reading.table(options.log, recipe.text_columns)
-    return table, LogFeatures(features=recipe.features, schema=recipe.schema)
+    recipe = recipe_of(Bundle.load(folder), folder, INSTEAD)
+    if not recipe.features:
+        raise ConfigError(f"the recipe of the bundle {folder} has no features: {INSTEAD}")
+    return recipe, LogFeatures(features=recipe.features, schema=recipe.schema)
 
 
 def _write(rows: "pl.DataFrame", out: Path) -> None:

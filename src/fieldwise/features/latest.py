@@ -1,11 +1,13 @@
 """The features of a log for a server: those of each user or item at one moment, and of all rows of a range."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from fieldwise.data.encode.columns import as_text, stable_hash
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.errors import ConfigError
@@ -16,6 +18,9 @@ from fieldwise.features.timed_rows import MICROSECOND, TimedRows
 from fieldwise.schema import Role
 from fieldwise.schema.ids import FEATURES_TIME, FEATURES_TTL
 from fieldwise.storage.scratch import NO_LIMIT
+
+SAMPLED_BUCKETS = 1_000_000
+SKEW_TOLERANCE = 1e-6
 
 
 def latest_features(
@@ -75,6 +80,54 @@ def backfilled(
     if until is not None:
         is_in_range &= rows.times < _moment(until)
     return made.filter(is_in_range)
+
+
+def late_features(rows: pl.DataFrame, log: pl.DataFrame, of: LogFeatures, by: str) -> pl.DataFrame:
+    """Rows with the features that a server would have had whose values were written some time before, such as `1h`."""
+    without = rows.drop(of.made, strict=False)
+    on_time = of.rows(without, [], budget=NO_LIMIT)
+    late = replace(on_time, times=on_time.times - microseconds(by, "--by"))
+    columns = feature_columns(late, _events(log, of), of.features, budget=NO_LIMIT)
+    return without.with_columns(columns)
+
+
+def skew(
+    logged: pl.DataFrame, log: pl.DataFrame, of: LogFeatures, *, share: float = 1.0
+) -> pl.DataFrame:
+    """How the features that a server logged differ from those computed from a log for the same moments.
+
+    Args:
+        logged: keys, times and features of requests.
+        log: the rows.
+        of: the features of a recipe; those that `logged` has are compared.
+        share: of the keys of the first feature, whose rows are compared.
+
+    Returns:
+        For each feature the `rows`, how many are `unequal` (by more than 1e-6, relative above 1)
+        and the `largest` difference of numbers.
+    """
+    asked = [feature for feature in of.features if set(feature.columns) <= set(logged.columns)]
+    if not asked:
+        raise ConfigError(
+            f"logged requests must have a column of the recipe's features, found none of {', '.join(of.made)}"
+        )
+    buckets = stable_hash(as_text(logged[asked[0].keys[0]]).fill_null(""), SAMPLED_BUCKETS)
+    logged = logged.filter(buckets < share * SAMPLED_BUCKETS)
+    rows = of.rows(logged.drop(of.made, strict=False), [], budget=NO_LIMIT)
+    columns = feature_columns(rows, _events(log, of), asked, budget=NO_LIMIT)
+    figures = []
+    for computed in columns:
+        served = logged[computed.name]
+        if not computed.dtype.is_numeric():
+            is_equal = as_text(served).eq_missing(as_text(computed))
+            difference = pl.Series([None], dtype=pl.Float64)
+        else:
+            number = served.cast(pl.Float64).fill_nan(None)
+            difference = (number - computed.cast(pl.Float64)).abs()
+            tolerance = SKEW_TOLERANCE * computed.cast(pl.Float64).abs().clip(1.0)
+            is_equal = (difference <= tolerance).fill_null(number.is_null() & computed.is_null())
+        figures.append((computed.name, len(served), int((~is_equal).sum()), difference.max()))
+    return pl.DataFrame(figures, ["feature", "rows", "unequal", "largest"], orient="row")
 
 
 def _events(log: pl.DataFrame, of: LogFeatures) -> TimedRows:
