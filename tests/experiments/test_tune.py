@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import optuna
 import polars as pl
@@ -20,6 +21,7 @@ from fieldwise.runs import tune as module
 from fieldwise.runs.bounds import OneOf, Range
 from fieldwise.runs.recorded_runs import RunContext
 from fieldwise.runs.tune import tune
+from fieldwise.training.history import Evaluation
 
 DATA = Path("none")
 SEARCH = """
@@ -269,3 +271,13 @@ def test_an_interrupted_trial_is_resumed(recipe):
     assert (result.value, result.values) == (wanted.value, wanted.values)
     assert result.trials == {"complete": 1, "fail": 1}
     assert not list(Path("tune").glob(".*.unfinished"))
+
+
+def test_trials_of_trees_are_not_pruned_by_their_first_trees():
+    class Median:
+        def report(self, *_):
+            raise AssertionError("reported")
+
+    evaluation = Evaluation(epoch=10.0, learning_rate=0.01, seconds=1.0, metrics={"auc": 0.5})
+    recipe = load_recipe("simulated/lightgbm")
+    module._Pruning(Median(), SimpleNamespace(metric="auc"), recipe).on_evaluation(evaluation, True)

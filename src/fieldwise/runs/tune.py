@@ -23,6 +23,7 @@ from fieldwise.display import counted
 from fieldwise.errors import ConfigError, DataError, TrainingError
 from fieldwise.evaluation.metrics import METRICS
 from fieldwise.models.build import build_network
+from fieldwise.models.trees import TreeSettings
 from fieldwise.runs.bounds import Bounds, OneOf, Range, study_value
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.inputs import data_inputs
@@ -340,15 +341,21 @@ class _Search:
 
 
 class _Pruning(Callback):
-    """Reports every evaluation to the study, which may prune the trial."""
+    """Reports every evaluation to the study, which may prune the trial: not of trees.
+
+    Smaller trees, or a lower rate, take more trees to the same value: they have not fallen behind.
+    """
 
     def __init__(self, trial: "Trial", search: _Search, recipe: Recipe) -> None:
         self.trial = trial
         self.search = search
         self.per_epoch = recipe.training.evaluations_per_epoch
+        self.prunes = not isinstance(recipe.model, TreeSettings)
 
     def on_evaluation(self, evaluation: Evaluation, better: bool) -> None:
         """Called after an evaluation on the validation rows."""
+        if not self.prunes:
+            return
         value = evaluation.metrics[self.search.metric]
         self.trial.report(value, round(evaluation.epoch * self.per_epoch) - 1)
         if self.trial.should_prune():
