@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="a setting, in TOML",
     )
+    runs.add_argument("--bins", type=int, help="with --numbers: how many; as init has them")
     runs.add_argument(
         "--numbers", choices=["quantile", "piecewise"], help="the encoding of numbers in bins"
     )
@@ -112,7 +113,7 @@ def _run_table(name: str, options: argparse.Namespace) -> None:
     table = (TABLES | LARGE_TABLES)[name]
     for seed in range(options.seeds):
         if rows is None or table.by_seed:
-            rows = rows_of(table, seed, options.data_dir, options.numbers)
+            rows = rows_of(table, seed, options.data_dir, options.numbers, options.bins)
         for model in options.models:
             result = kept_run(rows, model, seed, **words) if applies(model, rows.schema) else None
             if result is not None:

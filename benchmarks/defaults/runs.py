@@ -28,7 +28,7 @@ from fieldwise.runs.environment import environment
 from fieldwise.runs.pipeline import fit_recipe
 from fieldwise.runs.recipe import Recipe
 from fieldwise.runs.records import RunRecord, Store
-from fieldwise.schema import Schema
+from fieldwise.schema import Field, Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
 __all__ = ["MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
@@ -49,23 +49,35 @@ class Rows:
     digest: str
 
 
-def rows_of(table: DevTable, seed: int, data_dir: Path, numbers: str | None = None) -> Rows:
+def rows_of(
+    table: DevTable,
+    seed: int,
+    data_dir: Path,
+    numbers: str | None = None,
+    bins: int | None = None,
+) -> Rows:
     """The table's rows for a seed; tables that are not resampled for each seed use the rows of seed 0.
 
-    `numbers` is another encoding of the numbers that `init` cuts into quantile bins.
+    `numbers` is another encoding of the numbers that `init` cuts into quantile bins, `bins` another
+    number of bins.
     """
     data_seed = seed if table.by_seed else 0
     frame = table.read(data_dir, data_seed)
     schema = corrected(frame, table)
     if numbers is not None:
         fields = [
-            dataclasses.replace(f, encoding=numbers) if getattr(f, "point_masses", False) else f
+            dataclasses.replace(f, encoding=numbers, bins=bins or f.bins) if is_binned(f) else f
             for f in schema.fields
         ]
         schema = dataclasses.replace(schema, fields=tuple(fields))
     recipe = dataclasses.replace(_recipe(table, schema, "lr", {}), data_seed=data_seed)
     prepared = prepare_recipe(recipe, data_dir, frame)
     return Rows(table=table, schema=schema, prepared=prepared, digest=data_digest(prepared))
+
+
+def is_binned(field: Field) -> bool:
+    """Whether `init` cuts a field's numbers into bins."""
+    return getattr(field, "point_masses", False)
 
 
 def data_digest(prepared: Prepared) -> str:
