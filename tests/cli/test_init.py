@@ -20,6 +20,8 @@ from fieldwise import (
     TimeSplit,
     as_table,
     load_recipe,
+    prepare_recipe,
+    simulate,
 )
 from fieldwise.cli.show import command
 from fieldwise.data.prepare.suggested_split import suggest_split
@@ -179,6 +181,26 @@ def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
     assert recipe.negatives is not None
     assert recipe.negatives.item_columns == ("brand",)
     assert set(recipe.negatives.parts) == {"train", "valid", "test"}
+
+
+def test_a_log_of_users_items_and_times_has_features_to_uncomment(done, tmp_path):
+    simulate(2_000, users=60, items=30).write_csv("log.csv")
+    done("init", "log.csv", "--label", "liked")
+    baseline = load_recipe(tmp_path / "log.toml")
+    assert baseline.features == ()
+    text = (tmp_path / "log.toml").read_text()
+    proposal = [line[2:] for line in text[text.index("# [[features]]") :].splitlines()]
+    words = next(number for number, line in enumerate(proposal) if line.startswith("At the end of"))
+    (tmp_path / "with.toml").write_text(text + "\n".join(proposal[:words]) + "\n")
+    schema = tmp_path / "schema.toml"
+    schema.write_text(schema.read_text() + "\n" + "\n".join(proposal[words + 1 :]) + "\n")
+
+    recipe = load_recipe(tmp_path / "with.toml")
+    assert [feature.kind for feature in recipe.features] == ["count", "time_since", "count", "rate"]
+    made = {name for feature in recipe.features for name in feature.columns}
+    assert made <= set(recipe.schema.columns)
+    train = prepare_recipe(recipe, tmp_path).train.frame
+    assert train["item_id_liked_rate"].null_count() < train.height
 
 
 def test_an_item_column_that_changes_is_drawn_as_of_the_rows_time(done, tmp_path):

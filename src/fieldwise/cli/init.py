@@ -137,6 +137,7 @@ def run(options: InitOptions) -> None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
     recipe = _recipe_text(recipe_file.name, options.table.name, settings, split_reason)
+    recipe += _proposed_features(schema, schema_file.name, only_positives=only_positives)
     write_atomically(recipe_file, recipe.encode())
     print(recipe_file)
 
@@ -285,6 +286,48 @@ def _chosen_column(what: str, columns: Sequence[str], default: str) -> str:
 
 def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _proposed_features(schema: Schema, schema_name: str, *, only_positives: bool) -> str:
+    """A handful of features as of each row's time, as comments; none without users, items and times."""
+    import tomli_w
+
+    from fieldwise.data.infer.schema_text import one_line
+    from fieldwise.features import Count, Feature, Rate, TimeSince
+
+    if schema.user is None or schema.item is None or schema.time is None:
+        return ""
+    label = schema.label
+    features: list[Feature] = [
+        Count(key=schema.user, windows=("7d", "all")),
+        TimeSince(key=schema.user),
+        Count(key=schema.item, windows=("7d", "all")),
+    ]
+    if not only_positives:
+        features.append(Rate(key=schema.item, value=label.name, delay="1h"))
+    settings = []
+    fields = []
+    for feature in features:
+        plain = to_plain(feature)
+        names = ["kind", "key", "value", "delay", "windows"]
+        settings.append({name: plain[name] for name in names if name in plain})
+        role = "user" if feature.key == schema.user else "item"
+        for name in feature.columns:
+            field = {"kind": "numeric", "name": name, "role": role}
+            fields += ["[[fields]]", *tomli_w.dumps(field).splitlines()]
+    lines = [
+        "",
+        "Features as of each row's time, which see what was known before it. To use them, uncomment them here,",
+        "state after how long a label is known (delay), and add their fields to the schema. This recipe without",
+        "them is the baseline: keep it, and compare both.",
+        "",
+        *tomli_w.dumps({"features": settings}).splitlines(),
+        "",
+        f"At the end of {one_line(schema_name)}:",
+        "",
+        *fields,
+    ]
+    return "\n".join(f"# {line}".rstrip() for line in lines) + "\n"
 
 
 def _recipe_text(name: str, table: str, settings: Mapping[str, Any], split_reason: str) -> str:
