@@ -34,8 +34,8 @@ def log_of(options: argparse.Namespace) -> pl.DataFrame:
         positives = log.filter(pl.col("liked") == 1)
         return positives.select(user="user_id", item="item_id", at="timestamp")
     table = pl.read_csv(options.folder / "ratings.csv.gz")
-    table.columns = ["user", "item", "rating", "at"]
-    return table.filter(pl.col("rating") >= 4).select("user", "item", "at")
+    positives = table.filter(pl.col("rating") >= 4, pl.col("user_id") <= options.users)
+    return positives.select(user="user_id", item="movie_id", at="user_order")
 
 
 def main() -> None:
@@ -45,7 +45,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--items", type=int, default=100_000)
+    parser.add_argument("--users", type=int, default=6040, help="of ml-1m, the first ones")
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--tested", type=int, default=1_000, help="users to rank for")
+    parser.add_argument("--only", default="", help="ways whose name has this")
     parser.add_argument("--model", default="dssm")
     options = parser.parse_args()
 
@@ -60,7 +63,7 @@ def main() -> None:
     seen = train.group_by("user").agg("item")
     items_of_user = dict(zip(seen["user"], seen["item"], strict=True))
     users = held_out.filter(pl.col("user").is_in(list(items_of_user))).sample(
-        min(2_000, held_out.height), seed=0
+        min(options.tested, held_out.height), seed=0
     )
     print(f"{train.height:,} positives, {catalogue.height:,} items, {users.height:,} users tested")
 
@@ -68,6 +71,8 @@ def main() -> None:
     schema = Schema(fields=fields, label=Label("liked"), user="user", item="item")
     baseline = None
     for title, (loss, kind) in LEARNT.items():
+        if options.only not in title:
+            continue
         began = time.perf_counter()
         training = TrainingSettings(loss=loss, epochs=options.epochs, monitor="gauc")
         negatives = NegativeSampling(per_positive=1, kind=kind, parts=("train", "valid"))
