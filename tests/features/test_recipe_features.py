@@ -148,6 +148,7 @@ def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
         ({"features": [{"kind": "median", "key": "user_id"}]}, "kind = one of"),
         ({"features": [{"kind": "mean", "key": "user_id", "value": "title"}]}, "title"),
         ({"features": [{"kind": "count", "key": "user_id", "name": "title"}]}, "another name"),
+        ({"schema": {"label": {"column": "liked", "trials": "hour"}}}, "counts a row's label once"),
         ({"negatives": {}}, "needs the label of every row"),
         ({"features": [NO_TABLE]}, "no.csv"),
     ]  # fmt: skip

@@ -58,6 +58,11 @@ class LogFeatures:
                 f"a label is known some time after its row: the feature {feature.label!r} needs a delay, such as "
                 "delay = '1h', or known, a column"
             )
+        if self.schema.label.trials is not None:
+            raise ConfigError(
+                f"the feature {feature.label!r} counts a row's label once, and trials say how many a row has: take the "
+                "columns of trials and positives as values, with a delay"
+            )
         if has_negatives:
             raise ConfigError(
                 f"the feature {feature.label!r} needs the label of every row, found [negatives] too: count rows "
