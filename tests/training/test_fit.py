@@ -323,7 +323,7 @@ def test_a_monitor_that_does_not_fit_is_refused(tables, subtests):
         (
             Objective(task="regression"),
             "auc",
-            "monitor must be one of rmse, mae, loss for a regression label",
+            "monitor must be one of rmse, mae, ndcg, loss for a regression label",
         ),
         (BINARY, "gauc", "needs groups: set user or group"),
     ]:

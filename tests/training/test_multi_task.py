@@ -115,10 +115,13 @@ def test_the_main_labels_metrics_are_plain_and_the_others_prefixed():
     }
     assert result["stars.rmse"] == 1.0  # 7 is clipped to 5, and one of four is off by 2
     assert result["stars.mae"] == 0.5
+    # stars are grades: the second group's 3 and 2 are in the wrong order
+    second = (3 + 7 / np.log2(3)) / (7 + 3 / np.log2(3))
     assert result == {
         **Objective.of(LIKED).metrics(y[:, 0], score[:, 0], group),
         "stars.rmse": 1.0,
         "stars.mae": 0.5,
+        "stars.ndcg": pytest.approx((1 + second) / 2, abs=1e-12),
     }
     other = Objective.of(STARS, LIKED).metrics(y[:, ::-1], score[:, ::-1], group)
     assert (other["rmse"], other["liked.auc"], other["liked.gauc_groups"]) == (1.0, 0.5, 2)

@@ -28,7 +28,7 @@ class Exposure:
 
     >>> exposure = Exposure([5, 2, 1, 0])
     >>> exposure.add([0, 1, 0, 2], [2, 2])
-    >>> {name: measure.of(exposure) for name, measure in LIST_MEASURES.items() if name != "novelty"}
+    >>> {name: round(measure.of(exposure), 6) for name, measure in LIST_MEASURES.items() if name != "novelty"}
     {'coverage': 0.75, 'top_tenth': 0.5, 'overlap': 0.5}
     """
 

@@ -24,7 +24,7 @@ def read_weights(
             the message calls it `what`.
 
     >>> from fieldwise.storage.scratch import NO_LIMIT
-    >>> read_weights(pl.DataFrame({"w": [1, 2.5]}), "w", WEIGHT, (), budget=NO_LIMIT).tolist()
+    >>> read_weights(pl.DataFrame({"w": [1.0, 2.5]}), "w", WEIGHT, (), budget=NO_LIMIT).tolist()
     [1.0, 2.5]
     """
     if column not in frame.columns:

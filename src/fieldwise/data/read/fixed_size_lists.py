@@ -6,8 +6,8 @@ import polars as pl
 def as_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with every fixed-size list as a list.
 
-    >>> as_lists(pl.DataFrame({"v": pl.Series([[0.5, 1.0]], dtype=pl.Array(pl.Float32, 2))})).schema
-    Schema({'v': List(Float32)})
+    >>> as_lists(pl.DataFrame({"v": pl.Series([[0.5, 1.0]], dtype=pl.Array(pl.Float32, 2))}))["v"].dtype
+    List(Float32)
     """
     fixed_size = [
         pl.col(name).arr.to_list()
