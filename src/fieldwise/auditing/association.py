@@ -134,14 +134,14 @@ class Separations:
 
     Args:
         values: separation of each reading [C].
-        excess: of that over the mean of the permutations [C].
+        z: how far that is above the mean of the permutations, in their standard deviations [C].
         p_family: probability by chance that any reading is as far above its mean, in its own
             standard deviations [C].
         q: the false discovery rate if this reading and all stronger ones are listed [C].
     """
 
     values: np.ndarray
-    excess: np.ndarray
+    z: np.ndarray
     p_family: np.ndarray
     q: np.ndarray
 
@@ -157,20 +157,21 @@ def separations(
     """The separation of readings against permutations of the target, within strata [N] if they are given."""
     values = np.array([scorer.separation(target.values, target) for scorer in scorers])
     generator = np.random.default_rng(seed)
-    by_chance = np.empty((permutations, len(scorers)))
+    drawn = np.empty((1 + permutations, len(scorers)))
+    drawn[0] = values
     for b in range(permutations):
         permuted = permuted_within(target.values, strata, generator)
-        by_chance[b] = [scorer.separation(permuted, target) for scorer in scorers]
+        drawn[1 + b] = [scorer.separation(permuted, target) for scorer in scorers]
 
-    centre = by_chance.mean(0)
-    deviation = np.maximum(by_chance.std(0), _LEAST_DEVIATION)
-    standardised = (by_chance - centre) / deviation
-    z = (values - centre) / deviation
+    # The observed table is one of the permutations, so that all are exchangeable.
+    deviation = np.maximum(drawn.std(0), _LEAST_DEVIATION)
+    standardised = (drawn - drawn.mean(0)) / deviation
+    z = standardised[0]
     highest = np.sort(standardised.max(1))
-    p_family = (1 + permutations - np.searchsorted(highest, z)) / (1 + permutations)
+    p_family = 1 - np.searchsorted(highest, z) / len(highest)
     pooled = np.sort(standardised.ravel())
-    p = (1 + len(pooled) - np.searchsorted(pooled, z)) / (1 + len(pooled))
-    return Separations(values, values - centre, p_family, false_discovery_rates(p))
+    p = 1 - np.searchsorted(pooled, z) / len(pooled)
+    return Separations(values, z, p_family, false_discovery_rates(p))
 
 
 def permuted_within(

@@ -1,5 +1,6 @@
 """Columns that predict the label alone: by value, absence, precision, length or order."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ LEAST_OF_PLACE = 0.6
 MOST_PERMUTATIONS = 199
 LEAST_PERMUTATIONS = 39
 MOST_EVALUATIONS = 60_000
-"""Readings times classes times permutations."""
+"""Readings times permutations."""
 SHOWN_CLASSES = 30
 LEAST_ROWS_WITHOUT_PERMUTATIONS = 200
 LEAST_OF_A_CLASS = 5
@@ -105,23 +106,42 @@ def measured(
     """The mean separation of readings over classes, and the highest of a class [C]; of two classes both are one."""
     folds = random_folds(len(table), table.seed)
     scorers = [Scorer(reading, folds) for reading in all_readings]
-    targets = sorted(table.targets, key=lambda target: -target.mean)[:SHOWN_CLASSES]
-    evaluations = max(len(scorers) * len(targets), 1)
+    if len(table.targets) > 1:
+        return _measured_by_class(table, scorers)
     permutations = int(
-        np.clip(MOST_EVALUATIONS // evaluations, LEAST_PERMUTATIONS, MOST_PERMUTATIONS)
+        np.clip(MOST_EVALUATIONS // len(scorers), LEAST_PERMUTATIONS, MOST_PERMUTATIONS)
     )
-    strata = table.strata()
-    by_target = [
-        separations(scorers, target, permutations=permutations, seed=table.seed, strata=strata)
-        for target in targets
-    ]
-    if len(by_target) == 1:
-        return by_target[0], by_target[0].values
-    values = np.stack([result.values for result in by_target])
-    weakest_p = np.min([result.p_family for result in by_target], axis=0) * len(by_target)
-    excess = np.max([result.excess for result in by_target], axis=0)
-    q = np.min([result.q for result in by_target], axis=0)
-    return Separations(values.mean(0), excess, weakest_p.clip(max=1), q), values.max(0)
+    target = table.targets[0]
+    result = separations(
+        scorers, target, permutations=permutations, seed=table.seed, strata=table.strata()
+    )
+    return result, result.values
+
+
+def _measured_by_class(
+    table: AuditedTable, scorers: Sequence[Scorer]
+) -> tuple[Separations, np.ndarray]:
+    """`measured` for several classes, each against the others.
+
+    Of each reading the class that it separates best is permuted, and its normal tail is multiplied
+    by the numbers of readings and classes (Bonferroni): permutations of all would take too long.
+    """
+    targets = sorted(table.targets, key=lambda target: -target.mean)[:SHOWN_CLASSES]
+    values = np.array([[s.separation(t.values, t) for s in scorers] for t in targets])
+    best = values.argmax(0)
+    p = np.ones(len(scorers))
+    z = np.zeros(len(scorers))
+    for k in np.flatnonzero(values.max(0) >= LEAST_OF_PLACE).tolist():
+        alone = separations(
+            [scorers[k]],
+            targets[int(best[k])],
+            permutations=LEAST_PERMUTATIONS,
+            seed=table.seed,
+            strata=None,
+        )
+        z[k] = alone.z[0]
+        p[k] = min(math.erfc(z[k] / math.sqrt(2)) / 2 * values.size, 1.0)
+    return Separations(values.mean(0), z, p, p), values.max(0)
 
 
 def _enough(table: AuditedTable) -> bool:
