@@ -20,6 +20,7 @@ from fieldwise import (
     DataError,
     Label,
     Numeric,
+    Sampled,
     Schema,
     load_recipe,
     prepare_recipe,
@@ -162,6 +163,35 @@ def test_the_leaderboard_is_a_frame_and_the_result_reads_well(made):
     assert text.startswith("model ")
     assert f"{result.judged.model} against a constant: " in text
     assert "200 test rows were evaluated once" in " ".join(text.split())
+
+
+class Weights:
+    """A table's weights, of four rows."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def __len__(self):
+        return 4
+
+
+def test_the_constant_is_the_share_of_positives_by_weight():
+    y = np.array([1.0, 1.0, 0.0, 0.0])
+    sampled = Label("liked", sampled=Sampled(negatives=0.25))
+    for label, weight, share in [
+        (Label("liked"), None, 0.5),
+        (Label("liked"), np.array([1.0, 2.0, 4.0, 5.0]), 0.25),
+        (sampled, None, 0.2),
+    ]:
+        part = SimpleNamespace(main=y, table=Weights(weight))
+        task = SimpleNamespace(
+            metric="logloss",
+            schema=SimpleNamespace(label=label),
+            prepared=SimpleNamespace(train=part, valid=part),
+            settings={"seed": 0},
+        )
+        scores = trial.constant(task).valid
+        np.testing.assert_allclose(1 / (1 + np.exp(-scores)), share)
 
 
 def candidate(title, y, z):

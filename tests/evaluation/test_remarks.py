@@ -108,3 +108,14 @@ def test_two_losses_are_shown_with_the_digits_that_tell_them_apart():
         "rows": 10_000,
     }
     assert "the logloss 0.693149 is worse than 0.693147, that of" in " ".join(remarks(own, "test"))
+
+
+def test_few_rows_of_a_class_are_counted_whatever_they_weigh():
+    y = np.repeat([1, 0], [60, 60])
+    logit = np.where(y == 1, 0.5, -0.5) + np.linspace(-1, 1, 120)
+    (sentence,) = [
+        remark
+        for remark in remarks(binary_metrics(y, logit, weight=np.where(y == 1, 0.1, 1.0)))
+        if "so few" in remark
+    ]
+    assert "60 of 120 labels are " in sentence

@@ -21,7 +21,7 @@ from fieldwise.evaluation import (
 from fieldwise.evaluation.bootstrap import resampled
 from fieldwise.evaluation.calibration import calibration_error, reliability
 from fieldwise.evaluation.metrics import METRICS, scored_rows
-from fieldwise.evaluation.slices import Slice, binary_slices
+from fieldwise.evaluation.slices import Slice, binary_slices, share_interval
 
 RNG = np.random.default_rng(0)
 ROWS = 400
@@ -137,3 +137,15 @@ def test_slices_and_bins_are_those_of_scikit_learn_with_weights() -> None:
     bins = reliability(Y, P, bins=1, weight=WEIGHT)
     assert bins.observed[0] == pytest.approx(rate, abs=1e-12)
     assert bins.predicted[0] == pytest.approx(np.average(P, weights=WEIGHT), abs=1e-12)
+
+
+def test_r2_is_weighted() -> None:
+    rows = scored_rows(Y, P, "regression", weight=WEIGHT)
+    expected = metrics.r2_score(Y, P, sample_weight=WEIGHT)
+    assert METRICS["r2"].of(rows) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_share_of_rows_has_an_interval_around_its_weighted_value() -> None:
+    share = share_interval(Y == 1, np.where(Y == 1, 0.1, 1.0))
+    assert share.value == pytest.approx(0.1 * Y.sum() / (0.1 * Y.sum() + (1 - Y).sum()))
+    assert share.low < share.value < share.high

@@ -4,7 +4,13 @@ import re
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    brier_score_loss,
+    log_loss,
+    roc_auc_score,
+    roc_curve,
+)
 
 from fieldwise import Label
 from fieldwise.display import Table
@@ -293,3 +299,28 @@ def test_rare_positives_have_axes_that_show_them():
         assert ">0.02<" in str(figure.drawing)
         assert ">0.5<" not in str(figure.drawing)
     assert "equally many each" in figure.note
+
+
+def test_figures_of_weighted_rows_are_weighted():
+    rows = scored()
+    weight = np.where(rows.y == 1, 0.1, 1.0)
+    rows = rows._replace(weight=weight)
+    section, _ = metrics_section(rows, None, True, None, seed=3)
+    result = cells(section.blocks[0])
+    for name in ("accuracy at .5", "precision at .5", "recall at .5", "positive rate"):
+        value, interval = result[name]
+        low, high = map(float, interval.split(" to "))
+        assert low < float(value) < high
+
+    roc, precision_recall = curves_section({"": rows}).blocks
+    false_rate, true_rate, _ = roc_curve(rows.y, rows.score, sample_weight=weight)
+    at_half = [row for row in roc.table.rows if float(row[0]) == 0.5]
+    assert float(at_half[0][1]) == pytest.approx(np.interp(0.5, false_rate, true_rate), abs=1e-4)
+    assert f"{np.average(rows.y, weights=weight):.4f}" in precision_recall.note
+
+
+def test_the_error_of_always_predicting_the_mean_is_weighted():
+    y = np.array([0.0, 0.0, 4.0])
+    rows = Scored(y, y + 0.1, np.array([1.0, 1.0, 2.0]))
+    section = words_section(rows, None, Label("minutes", task="regression"))
+    assert "always predicting the mean has 2," in str(section.blocks)

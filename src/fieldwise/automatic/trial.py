@@ -14,6 +14,7 @@ from fieldwise.automatic.settings import Note
 from fieldwise.automatic.task import AutoTask
 from fieldwise.data.encode.encoder import Encoder
 from fieldwise.data.prepare.prepared import SplitPart
+from fieldwise.data.table import mean_target
 from fieldwise.display import counted
 from fieldwise.errors import DataError
 from fieldwise.evaluation.binary import row_losses
@@ -101,8 +102,9 @@ class Trial:
 
 
 def constant(task: AutoTask) -> Trial:
-    """The constant baseline: the training rows' share of positives, or their mean."""
-    mean = float(np.mean(task.prepared.train.main, dtype=np.float64))
+    """The constant baseline: the training rows' share of positives, or their mean, by their weights in metrics."""
+    train = task.prepared.train
+    mean = mean_target(train.main, metric_weights(task, train))
     score = mean
     if task.schema.label.task == "binary":
         score = float(np.log(mean) - np.log1p(-mean))

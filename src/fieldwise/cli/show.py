@@ -34,7 +34,7 @@ WIDTH_OF_FILES = 120
 """Of standard output that is no terminal."""
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PARTS = ("valid", "test")
-COUNTS = ("rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
+COUNTS = ("rows", "positive_rows", "gauc_groups", "gauc_skipped_groups", "gauc_skipped_rows")
 
 
 def visible(text: str) -> str:

@@ -221,10 +221,10 @@ def _f1(rows: ScoredRows) -> float:
 
 
 def _r2(rows: ScoredRows) -> float | None:
-    variance = float(np.var(rows.y))
+    variance = rows.mean((rows.y - rows.mean(rows.y)) ** 2)
     if variance == 0:
         return None
-    return 1 - float(np.mean((rows.y - rows.score) ** 2)) / variance
+    return 1 - rows.mean((rows.y - rows.score) ** 2) / variance
 
 
 METRICS: dict[str, Metric] = {
@@ -474,6 +474,8 @@ def binary_metrics(
     figures["positive_rate"] = rows.mean(rows.positive)
     figures["mean_prediction"] = rows.mean(rows.probability)
     figures["rows"] = len(rows.y)
+    if rows.weight is not None:  # else they are the rows' share of positives
+        figures["positive_rows"] = int(rows.positive.sum())
     figures |= values_of([metric for metric in metrics if metric.group_values is not None], rows)
     return figures | _group_counts(rows)
 

@@ -128,7 +128,7 @@ def binary_slices(
         mass = None if all_weights is None else all_weights[part.rows]
         metrics: dict[str, Interval] = {}
         if rows:
-            metrics["positive_rate"] = _rate(is_positive, mass)
+            metrics["positive_rate"] = share_interval(is_positive, mass)
         if rows >= LEAST_ROWS:
             metrics["mean_prediction"] = _mean(p[part.rows], mass)
             metrics["logloss"] = _mean(loss[part.rows], mass)
@@ -173,15 +173,23 @@ def regression_slices(
     return results
 
 
-def _rate(positive: NDArray[np.bool_], weight: NDArray[np.float64] | None) -> Interval:
-    """The share of positive rows with Wilson's interval, of Kish's effective number of rows if they have weights."""
-    rows = float(len(positive))
-    rate = float(positive.sum()) / rows
+def share_interval(
+    is_counted: NDArray[np.bool_], weight: NDArray[np.float64] | None = None
+) -> Interval:
+    """The share of rows that are counted, with Wilson's interval, of Kish's effective number of rows if weighted.
+
+    >>> share_interval(np.array([True, False, False]), np.array([2.0, 1.0, 1.0])).value
+    0.5
+    """
+    rows = float(len(is_counted))
+    counted = float(is_counted.sum())
+    share = counted / rows
     if weight is not None:
         rows = float(weight.sum()) ** 2 / float((weight**2).sum())
-        rate = float(np.average(positive, weights=weight))
-    low, high = wilson(rate * rows, rows)
-    return Interval(value=rate, low=float(low), high=float(high))
+        share = float(np.average(is_counted, weights=weight))
+        counted = share * rows
+    low, high = wilson(counted, rows)
+    return Interval(value=share, low=float(low), high=float(high))
 
 
 def _mean(values: NDArray[np.float64], weight: NDArray[np.float64] | None) -> Interval:

@@ -187,7 +187,8 @@ def _sentences(metrics: Mapping[str, float]) -> list[str]:
     if {"accuracy", "precision", "recall"} <= metrics.keys():
         sentences += _one_predicted_class(metrics, rate)
     if "auc" in metrics and "rows" in metrics:
-        sentences += _uncertain_auc(metrics["auc"], metrics["rows"], rate)
+        positives = metrics.get("positive_rows", round(metrics["rows"] * rate))
+        sentences += _uncertain_auc(metrics["auc"], round(metrics["rows"]), round(positives))
     return sentences
 
 
@@ -231,16 +232,15 @@ def _one_predicted_class(metrics: Mapping[str, float], rate: float) -> list[str]
     return sentences
 
 
-def _uncertain_auc(auc: float, rows: float, rate: float) -> list[str]:
+def _uncertain_auc(auc: float, rows: int, positives: int) -> list[str]:
     """That the AUC's interval is wide, or all of it below .5."""
-    positives = round(rows * rate)
-    negatives = round(rows) - positives
+    negatives = rows - positives
     half_interval = 1.96 * _auc_standard_error(auc, positives, negatives)
     sentences = []
     if half_interval > WIDE_HALF_INTERVAL:
         few, which = min((positives, "positive"), (negatives, "negative"))
         sentences.append(
-            f"{few:,} of {rows:,.0f} labels are {which}, so few that other rows would give an AUC up to "
+            f"{few:,} of {rows:,} labels are {which}, so few that other rows would give an AUC up to "
             f"{half_interval:.2f} higher or lower (95 % interval)"
         )
     if auc + half_interval < 0.5:

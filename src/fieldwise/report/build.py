@@ -194,7 +194,7 @@ def _label_sections(
     sections = [words_section(rows, run.group, label, meaning), metrics]
 
     if is_binary:
-        facts.append(("positive rate", percent(float(np.mean(rows.y))), ""))
+        facts.append(("positive rate", percent(float(np.average(rows.y, weights=rows.weight))), ""))
         raw = run.raw[label.name]
         valid = run.valid.get(label.name)
         sections.append(curves_section({run.name: rows}))

@@ -10,7 +10,6 @@ from fieldwise.charts import Axis, Line, line_chart
 from fieldwise.display import Table, number
 from fieldwise.evaluation import binary_metrics, regression_metrics
 from fieldwise.evaluation.bootstrap import estimate, resampled, resampled_groups
-from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.metrics import (
     Aspect,
     Metric,
@@ -20,6 +19,7 @@ from fieldwise.evaluation.metrics import (
     values_of,
 )
 from fieldwise.evaluation.ranking import roc_chart
+from fieldwise.evaluation.slices import share_interval
 from fieldwise.evaluation.words import INTERVALS, binary_words, regression_words
 from fieldwise.report.calibration_section import picture
 from fieldwise.report.page import (
@@ -64,7 +64,7 @@ def words_section(
             blocks.append(Caution(text))
     else:
         metrics = regression_metrics(rows.y, rows.score, weight=rows.weight)
-        sentences = regression_words(metrics, label, spread=float(np.std(rows.y)))
+        sentences = regression_words(metrics, label, spread=_spread(rows))
 
     explained: dict[str, str] = {}
     for name, sentence in sentences.items():
@@ -212,9 +212,16 @@ def _intervals_of_shares(rows: Scored) -> dict[str, str]:
     intervals = {}
     for name, (is_counted, is_in_share) in shares.items():
         if is_in_share.any():
-            low, high = wilson(is_counted.sum(), is_in_share.sum())
-            intervals[name] = f"{number(float(low))} to {number(float(high))}"
+            weight = None if rows.weight is None else rows.weight[is_in_share]
+            share = share_interval(is_counted[is_in_share], weight)
+            intervals[name] = f"{number(share.low)} to {number(share.high)}"
     return intervals
+
+
+def _spread(rows: Scored) -> float:
+    """The RMSE of always predicting the mean of the targets, by the rows' weights."""
+    mean = np.average(rows.y, weights=rows.weight)
+    return float(np.sqrt(np.average((rows.y - mean) ** 2, weights=rows.weight)))
 
 
 def learning_section(
@@ -259,14 +266,14 @@ def curves_section(runs: Mapping[str, Scored]) -> Section:
     points = np.linspace(0, 1, POINTS_OF_CURVE_TABLE)
     positive_rate = 0.0
     for colour, (name, rows) in enumerate(runs.items()):
-        positive_rate = float(rows.y.mean())
+        positive_rate = float(np.average(rows.y, weights=rows.weight))
         title = name if len(runs) > 1 else ""
 
-        false_rate, true_rate, _ = roc_curve(rows.y, rows.score)
+        false_rate, true_rate, _ = roc_curve(rows.y, rows.score, sample_weight=rows.weight)
         roc_curves[title] = false_rate, true_rate
         true_rates.append(np.interp(points, false_rate, true_rate))
 
-        precision, recall, _ = precision_recall_curve(rows.y, rows.score)
+        precision, recall, _ = precision_recall_curve(rows.y, rows.score, sample_weight=rows.weight)
         # from the highest score down, without the artificial end
         precision = precision[-2::-1]
         recall = recall[-2::-1]
