@@ -388,3 +388,26 @@ def test_a_vector_is_a_column_per_number_between_other_numbers():
         bundle.encoder.transform(rows).batch(slice(None))[0]
     )
     np.testing.assert_allclose(contributions.sum(1) + base, bundle.score(rows), atol=1e-9)
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("monitor", ["logloss", "auc"])
+def test_categories_are_learned_from_rows_of_several_trials(name, monitor):
+    rng = np.random.default_rng(0)
+    of_item = rng.random(60)
+    item = rng.integers(0, 60, 800)
+    views = rng.integers(5, 50, 800)
+    log = pl.DataFrame(
+        {
+            "item": [f"i{number}" for number in item],
+            "views": views,
+            "clicks": rng.binomial(views, of_item[item]),
+        }
+    )
+    schema = Schema(
+        fields=(Categorical("item", role="item"),), label=Label("clicks", trials="views")
+    )
+    training = TrainingSettings(monitor=monitor)
+    model = Recommender(schema, settings_of(name), training=training).fit(log)
+    probability = model.predict_proba(log.select("item"))[:, 1]
+    assert np.corrcoef(probability, of_item[item])[0, 1] > 0.9

@@ -75,8 +75,14 @@ class CatBoostNetwork(TreesNetwork):
         catboost = self.settings.library()
         settings = self.settings
         metric = self.metrics[boosting.monitor]
+        loss = "RMSE"
+        if boosting.task == "binary":
+            loss = "Logloss"
+            train, has_shares = _rows_with_shares(train)
+            if has_shares:
+                loss = "CrossEntropy"  # which is logloss of targets that are shares
         parameters: dict[str, Any] = {
-            "loss_function": "Logloss" if boosting.task == "binary" else "RMSE",
+            "loss_function": loss,
             "eval_metric": metric,
             "iterations": boosting.trees,
             "depth": settings.depth,
@@ -150,6 +156,37 @@ class CatBoostNetwork(TreesNetwork):
 
     def _contributions(self, model: Any, x_BC: np.ndarray) -> np.ndarray:
         return np.asarray(model.get_feature_importance(self._pool(x_BC), type="ShapValues"))
+
+
+def _rows_with_shares(rows: TreeRows) -> tuple[TreeRows, bool]:
+    """The rows, of which a positive and the next, negative one with equal columns become one; whether there are such.
+
+    Its target is the share of the positive one's weight: rows of several trials stand so
+    (`rows_of_both_classes`). CatBoost's statistics of categories count rows, whatever they weigh,
+    and would see a positive and a negative row for each row of trials.
+    """
+    if rows.weight is None or len(rows.y) < 2:
+        return rows, False
+    is_pair = np.zeros(len(rows.y), bool)
+    is_pair[:-1] = (rows.y[:-1] == 1) & (rows.y[1:] == 0)
+    first = np.flatnonzero(is_pair)
+    first = first[np.all(_equal(rows.x[first], rows.x[first + 1]), axis=1)]
+    if not len(first):
+        return rows, False
+    weight = np.array(rows.weight, np.float64)
+    y = np.array(rows.y, np.float64)
+    of_both = weight[first] + weight[first + 1]
+    y[first] = weight[first] / of_both
+    weight[first] = of_both
+    is_kept = np.ones(len(y), bool)
+    is_kept[first + 1] = False
+    return TreeRows(x=rows.x[is_kept], y=y[is_kept], weight=weight[is_kept]), True
+
+
+def _equal(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Whether numbers are equal, or both missing."""
+    equal: np.ndarray = (x == other) | (np.isnan(x) & np.isnan(other))
+    return equal
 
 
 class _Told:
