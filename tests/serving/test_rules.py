@@ -107,6 +107,15 @@ def test_the_answer_says_what_the_rules_changed(ranker):
         f"limits leave {len(short.rows)} of 20 items: raise a limit, or ask for fewer"
     )
     assert len(short.rows) < 3
+    few = plain.recommend(CONTEXT, k=6, candidates=["i1", "i7"], pinned={5: "i7"})
+    assert few.changed[0].endswith("; the list has 2 items, and it is at 2")
+    for rules in (
+        {"limits": {"genres": 1.5}},
+        {"limits": {"genres": "2"}},
+        {"pinned": {"1": "i7"}},
+    ):
+        with pytest.raises(ConfigError, match="whole number"):
+            plain.recommend(CONTEXT, k=6, **rules)
     seen = plain.recommend(CONTEXT, k=6, seen=["i7"], **RULES)
     assert "i7" not in seen.items["item"]
     assert seen.changed[0] == "'i7' is not pinned: the user has seen it"
@@ -213,8 +222,11 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
             assert answer.status_code == 422
             assert sentence in answer.json()["error"]["message"]
     for rules, sentence in [
-        ({"limits": {"genres": 0}}, "a limit must be at least 1, found 0 for 'genres'"),
-        ({"pinned": {0: "i3"}}, "places are counted from 1, found an item at 0"),
+        (
+            {"limits": {"genres": 0}},
+            "a limit must be a whole number of at least 1, found 0 for 'genres'",
+        ),
+        ({"pinned": {0: "i3"}}, "places are whole numbers, counted from 1, found an item at 0"),
     ]:
         with subtests.test(sentence=sentence):
             with pytest.raises(ConfigError, match=sentence):

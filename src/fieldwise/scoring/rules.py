@@ -53,10 +53,15 @@ class ListRules:
     def __post_init__(self) -> None:
         for column, limit in self.limits.items():
             self.filters.texts(column)
-            if limit < 1:
-                raise ConfigError(f"a limit must be at least 1, found {limit} for {column!r}")
-        if self.pinned and min(self.pinned) < 1:
-            raise ConfigError(f"places are counted from 1, found an item at {min(self.pinned)}")
+            if not _is_count(limit):
+                raise ConfigError(
+                    f"a limit must be a whole number of at least 1, found {limit!r} for {column!r}"
+                )
+        for place in self.pinned:
+            if not _is_count(place):
+                raise ConfigError(
+                    f"places are whole numbers, counted from 1, found an item at {place!r}"
+                )
         rows = list(self.pinned.values())
         for row, count in Counter(rows).items():
             if count > 1:
@@ -125,8 +130,12 @@ class ListRules:
             name = self._name(row)
             if row not in by_score:
                 said.append(f"{name} is not pinned: the user has seen it")
-            else:
-                said.append(f"{name} is pinned at {place}, and by score at {by_score[row] + 1}")
+                continue
+            words = f"{name} is pinned at {place}, and by score at {by_score[row] + 1}"
+            place_in_list = int(np.flatnonzero(order[arranged.positions] == row)[0]) + 1
+            if place_in_list != place:
+                words += f"; the list has {len(by_score)} items, and it is at {place_in_list}"
+            said.append(words)
         if len(arranged.passed_over):
             first = arranged.passed_over[:SHOWN_ITEMS]
             names = ", ".join(f"{self._name(order[one])} (at {one + 1} by score)" for one in first)
@@ -167,3 +176,10 @@ class ListRules:
 
     def _name(self, row: int) -> str:
         return repr(self.items.texts[int(row)])
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        return False
+    return bool(value >= 1)
