@@ -170,6 +170,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     "fieldwise.Recommender.recommend": lambda given, _: _fitted().recommend(
         given(LOG), CATALOGUE, "u1"
     ),
+    "fieldwise.audit": lambda given, _: fieldwise.audit(given(LOG), "click").findings,
     "fieldwise.as_table": lambda given, _: as_table(given(LOG)),
     "fieldwise.explain.Subject.of": lambda given, _: (
         Subject.of(_ranker(), given(LOG.head(5)), background=given(LOG)).values
