@@ -22,6 +22,8 @@ LEAST_ROWS_OF_VALUE = 20
 FAMILY_WISE = 0.01
 LEAST_SHARE = 0.05
 """Of all rows, in one value; smaller ones are the ends of a distribution."""
+LEAST_SHARE_EMPTY = 0.01
+"""Of all rows, in empty or filled cells: that a cell is empty is no end of a distribution."""
 LEAST_SHARE_TOGETHER = 0.15
 """Of all rows, in values that are each no chance and together have most labels."""
 MOST_OF_ROWS = 0.5
@@ -90,7 +92,8 @@ def _pure_of(way: str, codes: np.ndarray, labels: np.ndarray, columns: int) -> _
 
 def _covers(pure: _Pure, rows: int) -> bool:
     """Whether pure values have enough rows to matter."""
-    is_one_large = pure.largest >= LEAST_SHARE * rows
+    least = LEAST_SHARE_EMPTY if pure.way == "absence" else LEAST_SHARE
+    is_one_large = pure.largest >= least * rows
     are_most_labels = pure.share_of_labels >= 0.8 and pure.rows >= LEAST_SHARE_TOGETHER * rows
     return is_one_large or are_most_labels
 
@@ -98,7 +101,8 @@ def _covers(pure: _Pure, rows: int) -> bool:
 def _finding(table: AuditedTable, column: str, pure: _Pure) -> Finding:
     share = pure.rows / len(table)
     severity: Severity = "medium"
-    if pure.way == "absence" or share >= MOST_OF_ROWS:
+    is_absence = pure.way == "absence" and share >= LEAST_SHARE
+    if is_absence or share >= MOST_OF_ROWS:
         severity = "high"
     subject = WAYS[pure.way].format(repr(column))
     low, high = wilson(pure.rows, len(table))
