@@ -58,9 +58,9 @@ class VectorColumn:
         result = np.ones(len(rows), bool)
         for first in range(0, len(rows), ROWS_AT_ONCE):
             block = slice(first, first + ROWS_AT_ONCE)
-            own = self.numbers(torch.from_numpy(rows[block]))
+            numbers = self.numbers(torch.from_numpy(rows[block]))
             others = other.numbers(torch.from_numpy(other_rows[block]))
-            result[block] = (own == others).all(1).numpy()
+            result[block] = (numbers == others).all(1).numpy()
         return result
 
     @classmethod

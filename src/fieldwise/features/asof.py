@@ -116,11 +116,11 @@ def _columns_of_key(
         asked.append(_Asked.of(feature, clock, known_times, value, by_key, budget=budget))
     for number in range(count):
         partition = _Partition.of(by_key, events_by_key, number, clock)
-        for one in asked:
-            partition.fill(one)
+        for asked_feature in asked:
+            partition.fill(asked_feature)
     columns: dict[str, pl.Series] = {}
-    for one in asked:
-        columns |= one.columns(by_key, budget=budget)
+    for asked_feature in asked:
+        columns |= asked_feature.columns(by_key, budget=budget)
     return columns
 
 

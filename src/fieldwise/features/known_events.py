@@ -90,9 +90,9 @@ class KnownEvents:
         if len(tied):
             # equal times are next to each other, so that times stay sorted
             order[tied] = tied[np.lexsort((self._values[tied], self._moment[tied]))]
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        latest = np.maximum.accumulate(place[self._by_known])
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        latest = np.maximum.accumulate(rank[self._by_known])
         found = order[latest[np.maximum(self._known_end - 1, 0)]] if len(order) else self._start
         return self._where_known(found, self._values, window)
 

@@ -55,16 +55,16 @@ def latest_features(
     role: Role = "item" if column == of.schema.item else "user"
     fields = [field.column for field in of.schema.with_role(role) if field.column in log.columns]
     columns = dict.fromkeys([column, *([of.schema.time] if of.schema.time else []), *fields])
-    own = latest_values(log.select(list(columns)), column, [of.schema], role)
-    own = own.select(list(dict.fromkeys([column, *fields])))
-    rows = TimedRows(frame=own, times=np.full(own.height, moment))
+    latest = latest_values(log.select(list(columns)), column, [of.schema], role)
+    latest = latest.select(list(dict.fromkeys([column, *fields])))
+    rows = TimedRows(frame=latest, times=np.full(latest.height, moment))
     values = feature_columns(rows, events, asked, budget=NO_LIMIT)
     seconds = None if ttl is None else microseconds(ttl, "--ttl") / MICROSECOND
     stamps = [
         pl.lit(moment / MICROSECOND).alias(FEATURES_TIME),
         pl.lit(seconds, pl.Float64).alias(FEATURES_TTL),
     ]
-    return own.with_columns(stamps).with_columns(values)
+    return latest.with_columns(stamps).with_columns(values)
 
 
 def backfilled(
@@ -73,13 +73,13 @@ def backfilled(
     """The rows of a log with all features, as of their own times; of the times from `since` to before `until`."""
     events = _events(log, of)
     rows = of.rows(log, [], budget=NO_LIMIT)
-    made = log.with_columns(feature_columns(rows, events, of.features, budget=NO_LIMIT))
+    computed = log.with_columns(feature_columns(rows, events, of.features, budget=NO_LIMIT))
     is_in_range = np.ones(log.height, bool)
     if since is not None:
         is_in_range &= rows.times >= _moment(since)
     if until is not None:
         is_in_range &= rows.times < _moment(until)
-    return made.filter(is_in_range)
+    return computed.filter(is_in_range)
 
 
 def late_features(rows: pl.DataFrame, log: pl.DataFrame, of: LogFeatures, by: str) -> pl.DataFrame:

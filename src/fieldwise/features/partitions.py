@@ -26,11 +26,11 @@ class Partitions:
     """The numbers of rows in the order of their partitions; rows without a key are in none.
 
     Args:
-        place: for each row [N], where it stands.
+        position: for each row [N], where it stands.
         bounds: where each partition begins, and the last one ends [P + 1].
     """
 
-    place: np.ndarray
+    position: np.ndarray
     bounds: np.ndarray
     budget: MemoryBudget
 
@@ -45,30 +45,30 @@ class Partitions:
         for chunk in budget.chunk_slices(rows):
             sizes += np.bincount(part[chunk], minlength=count + 1)
         next_places = np.cumsum(sizes) - sizes
-        place = budget.empty(rows, np.int64)
+        position = budget.empty(rows, np.int64)
         for chunk in budget.chunk_slices(rows):
             narrow = part[chunk].astype(np.uint16) if count < 1 << 16 else part[chunk]
             order = np.argsort(narrow, kind="stable")
             sorted_parts = part[chunk][order]
             counts = np.bincount(sorted_parts, minlength=count + 1)
             first = np.cumsum(counts) - counts
-            place[chunk.start + order] = (
+            position[chunk.start + order] = (
                 next_places[sorted_parts] + np.arange(len(order)) - first[sorted_parts]
             )
             next_places += counts
         bounds = np.append(0, np.cumsum(sizes[:-1]))
-        return cls(place=place, bounds=bounds, budget=budget)
+        return cls(position=position, bounds=bounds, budget=budget)
 
     def arrange(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows [N] in the order of the partitions."""
         arranged = self.budget.empty(len(values), values.dtype.type)
         for chunk in self.budget.chunk_slices(len(values)):
-            arranged[self.place[chunk]] = values[chunk]
+            arranged[self.position[chunk]] = values[chunk]
         return arranged
 
     def restore(self, arranged: np.ndarray) -> np.ndarray:
         """The inverse of `arrange`."""
-        return self.budget.take(arranged, self.place)
+        return self.budget.take(arranged, self.position)
 
 
 def _hashed(keys: Sequence[np.ndarray], count: int) -> np.ndarray:

@@ -148,12 +148,12 @@ def _check_whole(text: str) -> None:
     sizes = re.search(r"^tree_sizes=([0-9 ]+)$", header, re.MULTILINE)
     if not header.startswith("tree\nversion=") or sizes is None:
         raise ValueError("it is no text of LightGBM's trees")
-    place = len(header) + 2
+    offset = len(header) + 2
     for tree, size in enumerate(sizes[1].split()):
-        if not text.startswith(f"Tree={tree}\n", place):
+        if not text.startswith(f"Tree={tree}\n", offset):
             raise ValueError(f"tree {tree} is not where the text says")
-        place += int(size)
-    if not text.startswith("end of trees", place):
+        offset += int(size)
+    if not text.startswith("end of trees", offset):
         raise ValueError("the text does not end after its trees")
 
 

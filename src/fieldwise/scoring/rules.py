@@ -124,28 +124,28 @@ class ListRules:
 
     def sentences(self, order: np.ndarray, arranged: Arranged, k: int) -> tuple[str, ...]:
         """Where the rules changed the list of `arrange`, in words."""
-        said = []
+        sentences = []
         by_score = dict(zip(order[arranged.positions].tolist(), arranged.positions, strict=True))
         for place, row in sorted(self.pinned.items()):
             name = self._name(row)
             if row not in by_score:
-                said.append(f"{name} is not pinned: the user has seen it")
+                sentences.append(f"{name} is not pinned: the user has seen it")
                 continue
             words = f"{name} is pinned at {place}, and by score at {by_score[row] + 1}"
             place_in_list = int(np.flatnonzero(order[arranged.positions] == row)[0]) + 1
             if place_in_list != place:
                 words += f"; the list has {len(by_score)} items, and it is at {place_in_list}"
-            said.append(words)
+            sentences.append(words)
         if len(arranged.passed_over):
             first = arranged.passed_over[:SHOWN_ITEMS]
             names = ", ".join(f"{self._name(order[one])} (at {one + 1} by score)" for one in first)
             more = len(arranged.passed_over) - len(first)
-            said.append(f"limits leave out {names}" + (f" and {more} more" if more else ""))
+            sentences.append(f"limits leave out {names}" + (f" and {more} more" if more else ""))
         if len(arranged.positions) < min(k, len(order)):
-            said.append(
+            sentences.append(
                 f"limits leave {len(arranged.positions)} of {k} items: raise a limit, or ask for fewer"
             )
-        return tuple(said)
+        return tuple(sentences)
 
     def values(self, column: str, row: int) -> list[str]:
         """The values that an item has in a column."""

@@ -81,21 +81,23 @@ class InBatchSoftmax:
         items = read.ids[positive, self.item_column].cpu().long()
         drawn = self.known_items[torch.randint(len(self.known_items), (batch.size,))]
         candidates, copies = torch.unique(torch.cat([items, drawn]), return_counts=True)
-        own = torch.searchsorted(candidates, items)
+        column = torch.searchsorted(candidates, items)
 
         expected = len(items) * self.share[candidates] + batch.size / len(self.known_items)
         offset_PC = (copies.log() - expected.log()).repeat(len(items), 1)
         offset_PC[self._also_positive(users, candidates)] = -torch.inf
         rows = torch.arange(len(items))
-        offset_PC[rows, own] = -expected.log()[own]  # one copy: the others are of the same item
+        offset_PC[rows, column] = -expected.log()[
+            column
+        ]  # one copy: the others are of the same item
 
         last_rows = torch.from_numpy(self.last_row[candidates.numpy()])
         item_batch = self.train.batch(last_rows)[0].to(y.device)
         user = self.network.user(batch)[positive]
         score_PC = self.network.score_all(user, self.network.item(item_batch))
         logit_PC = score_PC + offset_PC.to(score_PC)
-        own = own.to(y.device)
-        loss: Tensor = logit_PC.logsumexp(1) - logit_PC[rows.to(y.device), own]
+        column = column.to(y.device)
+        loss: Tensor = logit_PC.logsumexp(1) - logit_PC[rows.to(y.device), column]
         if weight is not None:
             loss = loss * weight[positive]
         return loss.sum() / batch.size
@@ -107,9 +109,9 @@ class InBatchSoftmax:
         row = torch.arange(len(users)).repeat_interleave(lengths)
         number = torch.arange(len(row)) - (lengths.cumsum(0) - lengths)[row]
         items = self.items_of_users[first[row] + number]
-        place = torch.searchsorted(candidates, items).clamp(max=len(candidates) - 1)
-        is_candidate = candidates[place] == items
-        return row[is_candidate], place[is_candidate]
+        position = torch.searchsorted(candidates, items).clamp(max=len(candidates) - 1)
+        is_candidate = candidates[position] == items
+        return row[is_candidate], position[is_candidate]
 
 
 def in_batch_softmax(

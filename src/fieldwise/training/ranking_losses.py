@@ -62,15 +62,15 @@ def pairs(relevance: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
     """
     by_relevance = torch.argsort(relevance, stable=True)
     order = by_relevance[torch.argsort(group[by_relevance], stable=True)]
-    place = torch.arange(len(order), device=order.device)
+    position = torch.arange(len(order), device=order.device)
     begins_group = _differs_from_last(group[order])
     begins_tie = begins_group | _differs_from_last(relevance[order])
-    group_start = torch.where(begins_group, place, 0).cummax(0).values
-    tie_start = torch.where(begins_tie, place, 0).cummax(0).values
+    group_start = torch.where(begins_group, position, 0).cummax(0).values
+    tie_start = torch.where(begins_tie, position, 0).cummax(0).values
 
     # a row's partners are those of its group before the first of equal relevance
     partners = tie_start - group_start
-    better = place.repeat_interleave(partners)
+    better = position.repeat_interleave(partners)
     first_pair = partners.cumsum(0) - partners
     number_in_row = torch.arange(len(better), device=order.device) - first_pair[better]
     worse = group_start[better] + number_in_row
