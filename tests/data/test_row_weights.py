@@ -207,3 +207,20 @@ def test_toml_has_weights_trials_and_samples():
         weight="w",
     )
     assert Schema.from_toml(schema.to_toml()) == schema
+
+
+@pytest.mark.parametrize("library", ["lightgbm", "catboost"])
+def test_trees_of_a_sample_are_measured_on_one_scale(library):
+    pytest.importorskip(library)
+    log = simulate(4000, users=40, items=20, seed=5)
+    kept = log.filter((pl.col("liked") == 1) | (pl.int_range(pl.len()) % 4 == 0))
+    schema = Schema(fields=FIELDS, label=Label("liked", sampled=Sampled(negatives=0.25)))
+    training = TrainingSettings(monitor="logloss")
+    fitted_trees = Recommender(schema, library, training=training).fit(
+        kept[:2000], eval_set=kept[2000:]
+    )
+    losses = [evaluation.metrics["logloss"] for evaluation in fitted_trees.history_.evaluations]
+    rows = labelled_rows(kept[2000:], schema, budget=NO_LIMIT)
+    best = fitted_trees.bundle_.metrics(rows)["logloss"]
+    assert min(losses) == pytest.approx(best, abs=2e-3)
+    assert max(losses) < 1.5 * best

@@ -101,9 +101,14 @@ class CatBoostNetwork(TreesNetwork):
             parameters["learning_rate"] = boosting.learning_rate
         model = catboost.CatBoost(parameters)
         told = _Told(metric, watch)
+        start = None
+        if valid is not None and valid.start is not None:
+            start = np.zeros(len(train.y))  # CatBoost takes starts of both or of neither
         model.fit(
-            self._pool(train.x, train.y, train.weight),
-            eval_set=None if valid is None else self._pool(valid.x, valid.y, valid.weight),
+            self._pool(train.x, train.y, train.weight, start),
+            eval_set=None
+            if valid is None
+            else self._pool(valid.x, valid.y, valid.weight, valid.start),
             callbacks=[told],
         )
         if told.raised is not None:
@@ -111,7 +116,11 @@ class CatBoostNetwork(TreesNetwork):
         return model
 
     def _pool(
-        self, x: np.ndarray, y: np.ndarray | None = None, weight: np.ndarray | None = None
+        self,
+        x: np.ndarray,
+        y: np.ndarray | None = None,
+        weight: np.ndarray | None = None,
+        start: np.ndarray | None = None,
     ) -> Any:
         import polars as pl  # models load without it
 
@@ -122,7 +131,11 @@ class CatBoostNetwork(TreesNetwork):
                 column = np.where(np.isnan(column), ABSENT, column).astype(np.int32)
             columns[f"column_{number}"] = column
         return self.settings.library().Pool(
-            pl.DataFrame(columns), y, cat_features=self.features.categories, weight=weight
+            pl.DataFrame(columns),
+            y,
+            cat_features=self.features.categories,
+            weight=weight,
+            baseline=start,
         )
 
     def _text_of(self, model: Any, trees: int) -> str:

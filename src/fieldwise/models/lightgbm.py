@@ -100,7 +100,11 @@ class LightGBMNetwork(TreesNetwork):
         booster = lgb.Booster(parameters, training_set)
         if valid is not None:
             validation_set = lgb.Dataset(
-                valid.x, valid.y, weight=valid.weight, reference=training_set
+                valid.x,
+                valid.y,
+                weight=valid.weight,
+                init_score=valid.start,
+                reference=training_set,
             )
             booster.add_valid(validation_set, "valid")
 

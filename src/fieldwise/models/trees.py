@@ -137,11 +137,20 @@ def _is_left_out(field: FieldLayout) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TreeRows:
-    """Rows for a training of trees: their columns [N, C], targets [N], and weights [N] or None."""
+    """Rows for a training of trees: their columns [N, C], targets [N], and weights [N] or None.
+
+    `shift` is added to the logit of each row before it is measured: that of a sample (`Sampled`).
+    """
 
     x: np.ndarray
     y: np.ndarray
     weight: np.ndarray | None
+    shift: float = 0.0
+
+    @property
+    def start(self) -> np.ndarray | None:
+        """The logits [N] that trees add to; None if they are 0."""
+        return np.full(len(self.y), self.shift) if self.shift else None
 
 
 @dataclass(frozen=True, kw_only=True)

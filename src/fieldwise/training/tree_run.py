@@ -196,7 +196,7 @@ class TreeRun:
             learning_rate=self.learning_rate,
             seed=self.seed,
         )
-        valid = None if self.valid is None else self._rows(self.valid)
+        valid = None if self.valid is None else self._rows_to_measure(self.valid)
         model = self.network.fit(self._rows(self.train), valid, boosting, self)
         self.learning_rate = self.network.learning_rate_of(model)
         self.network.keep(model, self.best_trees)
@@ -225,6 +225,15 @@ class TreeRun:
         if self.objective.task == "regression":
             y = y / self.objective.scale
         return TreeRows(x=self.network.features.of_table(table), y=y, weight=table.weight)
+
+    def _rows_to_measure(self, table: EncodedTable) -> TreeRows:
+        """The rows, which stand for the whole log if they are a sample."""
+        rows = self._rows(table)
+        sampled = self.objective.sampled
+        if sampled is None:
+            return rows
+        weight = sampled.log_weights(rows.y.astype(np.float64), rows.weight)
+        return dataclasses.replace(rows, weight=weight, shift=-sampled.log_odds)
 
     def _evaluation(self, trees: int, metrics: dict[str, float]) -> Evaluation:
         return Evaluation(
