@@ -28,6 +28,7 @@ WRITES_A_FOLDER = {
 }
 WRITES_INTO_A_FOLDER = {"init": ("init", "log.csv", "--out", "{out}")}
 # an index that exists is updated
+FEATURES = {"features latest", "features backfill"}  # whose test is in tests/features
 UPDATES = {"index": ("index", "b", "--items", "log.csv", "--out", "{out}")}
 
 
@@ -53,7 +54,13 @@ def test_every_command_with_an_output_is_tested_here():
         names = {param.name for param in command.params}
         with_output |= {" ".join(path)} if "out" in names else set()
         with_overwrite |= {" ".join(path)} if "overwrite" in names else set()
-    assert with_output == {*WRITES_A_FILE, *WRITES_A_FOLDER, *WRITES_INTO_A_FOLDER, *UPDATES}
+    assert with_output == {
+        *WRITES_A_FILE,
+        *WRITES_A_FOLDER,
+        *WRITES_INTO_A_FOLDER,
+        *UPDATES,
+        *FEATURES,
+    }
     assert with_overwrite == (with_output - set(UPDATES)) | {"compare"}, (
         "runs of its store are replaced with it"
     )

@@ -15,7 +15,7 @@ from fieldwise.runs.records import Store
 
 SECTIONS = [
     "In plain words", "Compared with the popularity baseline", "Metrics", "Training", "ROC and precision-recall",
-    "Calibration", "Slices", "Cold start", "Explanation", "Data", "Recipe and machine",
+    "Calibration", "Slices", "Cold start", "Explanation", "Data", "Is the score real?", "Recipe and machine",
 ]  # fmt: skip
 
 

@@ -146,8 +146,8 @@ def test_links_lead_to_headings_by_keyboard(browser, report):
     assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
     page.eval_on_selector_all("nav details", "all => all.forEach(one => { one.open = true })")
     links = page.eval_on_selector_all("nav a", "all => all.map(a => a.getAttribute('href'))")
-    assert len(links) == 3 + 2 * 12, (
-        "the comparison's two sections, each run's eleven, and an overview of each"
+    assert len(links) == 3 + 2 * 13, (
+        "the comparison's two sections, each run's twelve, and an overview of each"
     )
     for link in links:
         assert page.eval_on_selector(link, "o => o.tagName") in ("H1", "H2")

@@ -371,7 +371,7 @@ def test_a_table_too_large_to_solve_lr_ends_as_a_mean_with_lr_by_steps(monkeypat
     rng = np.random.default_rng(0)
     log = simulate(1_500, users=200, items=60).with_columns(liked=rng.integers(0, 2, 1_500))
     monkeypatch.setattr(sys.modules["fieldwise.runs.training_facts"], "MOST_REGRESSION_CELLS", 1)
-    parts = {"X": log[:1_000], "valid": log[1_000:]}
+    parts = {"X": log[:1_000], "eval_set": log[1_000:]}
     mean = Recommender(SCHEMA, AutoIntPlus()).fit(**parts)
     lr = Recommender(SCHEMA, LR()).fit(**parts)
     assert mean.bundle_.network_share < 1

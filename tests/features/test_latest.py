@@ -184,6 +184,10 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         ["predict", "bundle", "--data", "rows.parquet", "--out", "scores.parquet"],
     ):
         assert run(command) == 0, (command, capsys.readouterr())
+    again = ["features", "backfill", *of_bundle, "rows.parquet"]
+    assert run(again) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert run([*again, "--overwrite"]) == 0
     capsys.readouterr()
     assert run(["features", "check", "rows.parquet", "--log", "log.csv", "--bundle", "bundle"]) == 0
     assert "user_id_liked_rate: 0 of 3,000 rows differ" in capsys.readouterr().out

@@ -306,6 +306,7 @@ def test_a_store_in_memory_never_fails(service):
                 "gone",
                 "paused",
                 "damaged",
+                "stale",
             ]
 
     asyncio.run(run())

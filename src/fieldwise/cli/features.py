@@ -9,6 +9,7 @@ from typer import Argument, Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import show
 from fieldwise.errors import ConfigError
+from fieldwise.storage.outputs import check_output
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,6 +30,7 @@ class FeatureOptions:
     bundle: Annotated[Path, Option(help="The folder that `train` saved.")]
     out: Annotated[Path, Option(help=f"File to write: {opt.WRITTEN_FORMATS}.")]
     reading: opt.Reading
+    overwrite: opt.Overwrite = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,8 @@ def _picture(hours: list[float], metrics: list[dict[str, float]], task: str) -> 
 
 
 def _log_and_features(options: FeatureOptions) -> "tuple[pl.DataFrame, LogFeatures]":
-    """The log, and the features of the bundle's recipe."""
+    """The log, and the features of the bundle's recipe, once it is known that the result can be written."""
+    check_output(options.out, overwrite=options.overwrite, inputs=[options.bundle, options.log])
     recipe, features = _features_of(options.bundle)
     return options.reading.table(options.log, recipe.text_columns), features
 
