@@ -332,6 +332,10 @@ def test_what_trees_cannot_do_is_said(subtests, tmp_path):
         ({"schema": two}, "LightGBM learns one label, found 2: remove more_labels"),
         ({"training": TrainingSettings(mean_with_lr=True)}, "has no mean with it"),
         ({"training": TrainingSettings(loss="listwise")}, "is trained by logloss, found training"),
+        (
+            {"training": TrainingSettings(loss="in_batch_softmax")},
+            "is trained by logloss, found training",
+        ),
         ({"training": TrainingSettings(monitor="gauc")}, "must be one of logloss, auc, rmse, mae"),
         ({"warm_start": str(tmp_path / "afm")}, "cannot start from another model's weights"),
     ]

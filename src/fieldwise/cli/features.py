@@ -14,6 +14,7 @@ from fieldwise.storage.outputs import check_output
 if TYPE_CHECKING:
     import polars as pl
 
+    from fieldwise.bundle.bundle import Bundle
     from fieldwise.charts import Chart
     from fieldwise.features.log_features import LogFeatures
     from fieldwise.runs.recipe import Recipe
@@ -128,7 +129,7 @@ def delay(options: DelayOptions) -> None:
     from fieldwise.storage.scratch import NO_LIMIT
 
     bundle = load_bundle(options.bundle, "cpu")
-    recipe, features = _features_of(options.bundle)
+    recipe, features = _features_of_bundle(bundle, options.bundle)
     _, (test,) = rows_of_bundle(bundle, options.bundle, ["test"], INSTEAD)
     log = load_frame(recipe.data, data_folder(recipe.data.name), recipe.text_columns)
     rows = labelled_rows(test, bundle.schema, budget=NO_LIMIT)
@@ -173,10 +174,15 @@ def _log_and_features(options: FeatureOptions) -> "tuple[pl.DataFrame, LogFeatur
 def _features_of(folder: Path) -> "tuple[Recipe, LogFeatures]":
     """The recipe of a bundle and its features; a ConfigError if it has none."""
     from fieldwise.bundle.bundle import Bundle
+
+    return _features_of_bundle(Bundle.load(folder), folder)
+
+
+def _features_of_bundle(bundle: "Bundle", folder: Path) -> "tuple[Recipe, LogFeatures]":
     from fieldwise.features.log_features import LogFeatures
     from fieldwise.runs.rows_of_run import recipe_of
 
-    recipe = recipe_of(Bundle.load(folder), folder, INSTEAD)
+    recipe = recipe_of(bundle, folder, INSTEAD)
     if not recipe.features:
         raise ConfigError(f"the recipe of the bundle {folder} has no features: {INSTEAD}")
     return recipe, LogFeatures(features=recipe.features, schema=recipe.schema)

@@ -45,7 +45,7 @@ def check_tree_settings(model: TreeSettings, training: TrainingSettings, labels:
         raise ConfigError(
             f"{name} is trained on the CPU, found training.device = {training.device!r}: leave it out"
         )
-    if training.ranks:
+    if training.loss != "logloss":
         raise ConfigError(
             f"{name} is trained by logloss, found training.loss = {training.loss!r}: leave it out"
         )
