@@ -26,7 +26,8 @@ from fieldwise.features import Feature, Rate
 from fieldwise.models import NETWORKS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
-from fieldwise.schema import Bag, Categorical, Label, Numeric, Schema, Sequence, Vector
+from fieldwise.schema import Bag, Categorical, Label, Schema
+from fieldwise.schema.fields import Field
 from fieldwise.schema.label import Scalar
 from fieldwise.storage.files import write_atomically
 from fieldwise.training.settings import TrainingSettings
@@ -143,7 +144,7 @@ def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
     # said once there
     said = (
         {**meanings(Bag), **meanings(Categorical)}
-        if kind in (Numeric, Bag, Sequence, Vector)
+        if kind in set(get_args(Field)) - {Categorical}
         else {}
     )
     for base in reversed(kind.__mro__):
@@ -236,7 +237,7 @@ def page() -> str:
     lines += chapter("## `[data]`", DataSettings)
     lines += chapter("## `[schema]`", Schema)
     lines += chapter("### `label`", Label)
-    for kind in (Categorical, Numeric, Bag, Sequence, Vector):
+    for kind in get_args(Field):
         lines += chapter(f'### `fields` of `kind = "{kind.kind}"`', kind)
     for split in get_args(SplitSettings):
         lines += chapter(f'## `[split]` of `kind = "{split.kind}"`', split)
