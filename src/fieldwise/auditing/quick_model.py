@@ -13,11 +13,11 @@ MOST_TRAINED_ROWS = 50_000
 MOST_SCORED_ROWS = 50_000
 TREES = 60
 FEW_VALUES = 12
-"""Numbers with at most so many values are categories too."""
+"""The largest number of different values with which a column of numbers is also read as categories."""
 
 
 def drawn(rows: np.ndarray, most: int, seed: int) -> np.ndarray:
-    """At most so many of some rows, in order."""
+    """The rows, or `most` random ones of them, in order."""
     return rows if len(rows) <= most else rows[drawn_rows(len(rows), most, seed)]
 
 

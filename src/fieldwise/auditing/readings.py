@@ -93,7 +93,7 @@ def _codes(text: pl.Series, numbers: pl.Series | None) -> Iterator[tuple[str, np
 
 
 def _bins(rows: int) -> int:
-    """Into how many quantiles the numbers of so many rows are cut."""
+    """The number of quantile bins for a column with this number of rows."""
     return min(max(rows // ROWS_PER_BIN, 2), MOST_BINS)
 
 

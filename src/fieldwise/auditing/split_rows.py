@@ -159,7 +159,7 @@ def sessions_on_both_sides(table: AuditedTable) -> list[Finding]:
                 measure="share of test rows",
                 strength=share,
                 rows=tuple(table.rows[np.flatnonzero(both)[:5]].tolist()),
-                remedy="split whole sessions: rows of one session tell each other's labels",
+                remedy="split whole sessions: the labels of rows of one session depend on each other",
             )
         )
     return findings

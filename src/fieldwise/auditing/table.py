@@ -30,7 +30,7 @@ ANY_FIELD = "fieldwise_any_field"
 TRAIN, VALID, TEST = range(3)
 _MOST_CLASSES = 100
 _FEW_NUMBERS = 15
-"""Whole numbers of at most so many values are classes, where they are the label of a table without a schema."""
+"""The largest number of different whole numbers that are classes, as the label of a table without a schema."""
 SECONDS_A_DAY = 86400
 MOST_OF_KEYS = 0.95
 MOST_PREPARED_ROWS = 20_000
@@ -115,7 +115,7 @@ class AuditedTable:
         return self.take(np.flatnonzero(self.part == part))
 
     def sample(self, most: int) -> "AuditedTable":
-        """At most so many random rows, in order."""
+        """The table, or `most` random rows of it, in order."""
         if len(self) <= most:
             return self
         return self.take(drawn_rows(len(self), most, self.seed))

@@ -123,7 +123,7 @@ class TermGroup(ABC):
         raise NotImplementedError
 
     def row_tables(self, plain: Mapping[str, Any], most: int) -> list[Table]:
-        """Tables of what `row` said, with at most so many pairs or heads."""
+        """Tables of what `row` said, with `most` pairs or heads at most."""
         del plain, most
         return []
 

@@ -31,7 +31,7 @@ from fieldwise.training.settings import TrainingSettings
 
 UNIT = "tree"
 READ_SETTINGS = {"monitor", "refit", "device", "checkpoint_minutes"}
-"""Settings of a training that trees read; there are no checkpoints to write every so many minutes."""
+"""Settings of a training that trees read; there are no checkpoints, so that `checkpoint_minutes` has no effect."""
 
 
 def check_tree_settings(model: TreeSettings, training: TrainingSettings, labels: int) -> None:
