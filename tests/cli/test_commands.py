@@ -49,7 +49,7 @@ OPTIONS = {  # by command
     "features latest": "bundle id at ttl out overwrite read",
     "features backfill": "bundle since until out overwrite read",
     "features check": "bundle log share read json",
-    "features delay": "by picture json",
+    "features delay": "by picture overwrite json",
     "prepare": "set clear json quiet progress engine",
     "train": "set out overwrite json quiet tracker progress processes engine",
     "compare": "seeds set metric store overwrite ranking k candidates users keep-seen json quiet tracker",

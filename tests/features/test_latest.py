@@ -193,10 +193,11 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
     assert "user_id_liked_rate: 0 of 3,000 rows differ" in capsys.readouterr().out
     assert run(["evaluate", "bundle", "--json"]) == 0
     on_time = json.loads(capsys.readouterr().out)["metrics"]["auc"]
-    assert (
-        run(["features", "delay", "bundle", "--by", "30d,1h", "--json", "--picture", "late.svg"])
-        == 0
-    )
+    delays = ["features", "delay", "bundle", "--by", "30d,1h", "--json", "--picture", "late.svg"]
+    Path("late.svg").touch()
+    assert run(delays) == 2
+    assert "give --overwrite to replace it, or another --picture" in capsys.readouterr().err
+    assert run([*delays, "--overwrite"]) == 0
     late = json.loads(capsys.readouterr().out)["metrics"]
     assert list(late) == ["on time", "30d late", "1h late"]
     assert "auc by the delay of the features" in Path("late.svg").read_text()

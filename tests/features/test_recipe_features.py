@@ -134,6 +134,17 @@ def test_settings_have_a_plain_form_and_a_key_of_the_cache() -> None:
     assert scored_rows_digest(with_features, recipe()) == scored_rows_digest(frame, without)
 
 
+def test_a_split_that_is_not_by_time_is_said(subtests) -> None:
+    for kind in ("random", "leave-last-out"):
+        with subtests.test(kind):
+            (sentence,) = recipe(split={"kind": kind}).cautions()
+            assert f"split.kind = '{kind}' lets training rows see labels" in sentence
+            assert "in the features item_id_liked_rate: split by time" in sentence
+    assert recipe().cautions() == []
+    counts = {"features": FEATURES[:1], "schema": {"fields": FIELDS[:4]}}
+    assert recipe(split={"kind": "random"}, **counts).cautions() == []
+
+
 def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
     rate = {"kind": "rate", "key": "item_id", "value": "liked"}
     one_rate = [*FIELDS[:2], {"kind": "numeric", "name": "item_id_liked_rate"}]

@@ -116,6 +116,7 @@ class DelayOptions:
     picture: Annotated[
         Path | None, Option(help="SVG file of the main metric by hours of delay to write.")
     ] = None
+    overwrite: opt.Overwrite = False
     json: opt.AsJson = False
 
 
@@ -128,6 +129,13 @@ def delay(options: DelayOptions) -> None:
     from fieldwise.runs.raw_table import load_frame
     from fieldwise.storage.scratch import NO_LIMIT
 
+    if options.picture is not None:
+        check_output(
+            options.picture,
+            overwrite=options.overwrite,
+            inputs=[options.bundle],
+            argument="picture",
+        )
     bundle = load_bundle(options.bundle, "cpu")
     recipe, features = _features_of_bundle(bundle, options.bundle)
     _, (test,) = rows_of_bundle(bundle, options.bundle, ["test"], INSTEAD)

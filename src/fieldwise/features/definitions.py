@@ -1,6 +1,7 @@
 """The kinds of features as of their time, as settings; they need neither NumPy nor polars."""
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -34,7 +35,7 @@ def microseconds(duration: str, what: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Feature:
+class _Feature(ABC):
     """What every kind has: a key, windows, the events' table with its times, and when an event is known.
 
     Args:
@@ -128,9 +129,9 @@ class _Feature:
             return None
         return microseconds(window, f"{self.label}: a window other than 'all'")
 
+    @abstractmethod
     def values(self, events: "KnownEvents", window: int | None) -> "np.ndarray":
         """The feature's value for each row, by the events that it knew; missing where there is none."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from fieldwise.data.prepare.settings import (
     RandomSplit,
     SplitSettings,
     TargetEncoding,
+    TimeSplit,
 )
 from fieldwise.features.definitions import Feature
 from fieldwise.runs.bounds import Bounds, parse_space
@@ -119,6 +120,12 @@ class Recipe:
                 f"target_encoding.source = {encoding.source!r} uses the labels of the scored rows{which_rows}: metrics "
                 "are too good, and only comparable with published ones that have the same leak"
             )
+        of_labels = self._features_of_labels()
+        if of_labels and not isinstance(self.split, TimeSplit):
+            sentences.append(
+                f"split.kind = {self.split.kind!r} lets training rows see labels of earlier test rows in the features "
+                f"{', '.join(of_labels)}: split by time, or leave these features out"
+            )
         if not isinstance(self.split, RandomSplit):
             return sentences
 
@@ -136,6 +143,16 @@ class Recipe:
                 "published ones of the same split"
             )
         return sentences
+
+    def _features_of_labels(self) -> list[str]:
+        """The columns of features whose values are a label of the log."""
+        labels = {word for label in self.schema.labels for word in (label.name, label.column)}
+        return [
+            column
+            for feature in self.features
+            if feature.table is None and feature.value in labels
+            for column in feature.columns
+        ]
 
     def on(self, device: str) -> "Recipe":
         """The recipe, to be trained on another device (`training.device`)."""

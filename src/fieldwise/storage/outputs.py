@@ -21,7 +21,7 @@ def already_exists(out: Path, argument: str) -> ConfigError:
     )
 
 
-def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
+def check_not_input(out: Path, inputs: Iterable[Path], argument: str = "out") -> None:
     """Check that an output would replace none of the inputs: files, folders, or files in these folders.
 
     Errors:
@@ -40,25 +40,27 @@ def check_not_input(out: Path, inputs: Iterable[Path]) -> None:
                 else f"{out}, which is {'' if same else 'part of '}the input {path}"
             )
             raise ConfigError(
-                Argument("out"),
+                Argument(argument),
                 f" must not be an input, which it would replace, found {shown}: choose another name",
             )
 
 
-def check_output(out: Path, *, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+def check_output(
+    out: Path, *, overwrite: bool, inputs: Iterable[Path] = (), argument: str = "out"
+) -> None:
     """Check, before any work, that a file can be written and replaces nothing unless `overwrite` says so.
 
-    An input is never replaced. Folders that are replaced as a whole have
+    `argument` is the one that gives the file. An input is never replaced. Folders that are replaced as a whole have
     `ArtifactKind.check_folder`.
 
     Errors:
         ConfigError: the file exists, or is one of the inputs: see `check_not_input`.
         DataError: as for `check_file`.
     """
-    check_not_input(out, inputs)
+    check_not_input(out, inputs, argument)
     check_file(out)
     if out.exists() and not overwrite:
-        raise already_exists(out, "out")
+        raise already_exists(out, argument)
 
 
 def check_file(path: Path) -> None:
