@@ -26,7 +26,7 @@ from fieldwise import (
     as_table,
     infer_schema,
 )
-from fieldwise.automatic.audit import audit
+from fieldwise.auditing.fields import audit_fields
 from fieldwise.data.encode.columns import as_number
 from fieldwise.data.encode.encoder import missing_marks
 from fieldwise.data.encode.numbers import marks_in, marks_sentences, number_formats
@@ -334,10 +334,10 @@ def test_slices_and_the_audit_take_the_schemas_marks() -> None:
     slices, _ = slices_of("price", frame, schema)
     assert {one.name: len(one.rows) for one in slices}["(absent)"] == 20
     assert not any("-999" in one.name for one in slices)
-    found = audit(frame, frame["click"].to_numpy(), schema, keep=(), seed=0)
+    found = audit_fields(frame, frame["click"].to_numpy(), schema, 0)
     assert [one.kind for one in found] == ["id-like"], "a row number but for the marked cells"
     plain = Schema(fields=(Numeric("price"),), label=Label("click"))
-    assert audit(frame, frame["click"].to_numpy(), plain, keep=(), seed=0) == []
+    assert audit_fields(frame, frame["click"].to_numpy(), plain, 0) == []
 
 
 @pytest.mark.parametrize("name", ["", "mark", "count"])

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fieldwise.auditing.association import Scorer, random_folds
-from fieldwise.auditing.columns import LEAST_LABEL_LIKE
+from fieldwise.auditing.association import highest_separation
+from fieldwise.auditing.columns import LEAST_LABEL_LIKE, REMEDIES
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.quick_model import can_learn, main_target, scores
+from fieldwise.auditing.quick_model import can_learn, scores
 from fieldwise.auditing.readings import readings
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
 from fieldwise.evaluation.interval import normal_interval
@@ -20,7 +20,7 @@ LEAST_ADDED = 0.05
 def columns_that_add_most(table: AuditedTable) -> list[Finding]:
     """Findings on columns that predict well alone and add much to all the others (paired, DeLong)."""
     table = table.sample(MOST_ROWS)
-    target = main_target(table)
+    target = table.main_target
     if not target.is_binary or len(table.columns) < 3:
         return []
     train, test = _parts(table)
@@ -39,17 +39,17 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
         if added.low < LEAST_ADDED:
             continue
         findings.append(
-            Finding(
-                kind="adds-most",
-                severity="medium",
-                column=column,
-                what=f"column {column!r} alone has an AUC of {alone:.4f}, and all others together {result.second:.4f}: "
+            table.finding(
+                "adds-most",
+                "medium",
+                f"column {column!r} alone has an AUC of {alone:.4f}, and all others together {result.second:.4f}: "
                 "it adds more than a usual column",
+                REMEDIES["predicts-alone"],
+                column=column,
                 measure="AUC added to all others",
                 strength=added,
-                rows=tuple(table.rows[test[:5]].tolist()),
+                at=test,
                 p=min(result.p * len(columns), 1.0),
-                remedy="find out when this value is written: if at or after the outcome, leave the column out",
             )
         )
     return findings
@@ -58,7 +58,7 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
 def _parts(table: AuditedTable) -> tuple[np.ndarray, np.ndarray]:
     """The rows to train on and the rows to measure on: those of the split, else random halves."""
     if table.part is not None:
-        return np.flatnonzero(table.part == TRAIN), np.flatnonzero(table.part == TEST)
+        return table.rows_of(TRAIN), table.rows_of(TEST)
     order = np.random.default_rng(table.seed).permutation(len(table))
     middle = len(order) // 2
     return np.sort(order[:middle]), np.sort(order[middle:])
@@ -66,14 +66,10 @@ def _parts(table: AuditedTable) -> tuple[np.ndarray, np.ndarray]:
 
 def _strongest(table: AuditedTable, columns: list[str]) -> dict[str, float]:
     """The columns that predict best alone, with their separation, without those that alone are the label."""
-    target = main_target(table)
-    folds = random_folds(len(table), table.seed)
-    alone = {}
+    strong = {}
     for column in columns:
-        values = [
-            Scorer(one, folds).separation(target.values, target) for one in readings(table, column)
-        ]
-        alone[column] = max(values, default=0.5)
-    strong = {c: v for c, v in alone.items() if LEAST_ALONE <= v < LEAST_LABEL_LIKE}
+        alone = highest_separation(readings(table, column), table.main_target, table.folds)
+        if LEAST_ALONE <= alone < LEAST_LABEL_LIKE:
+            strong[column] = alone
     best = sorted(strong, key=lambda column: -strong[column])[:MOST_CANDIDATES]
     return {column: strong[column] for column in best}

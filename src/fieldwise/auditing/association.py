@@ -18,6 +18,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from fieldwise.evaluation.interval import Interval, normal_interval
+from fieldwise.evaluation.ranking import auc_standard_error
 
 FOLDS = 5
 PRIOR_ROWS = 2.0
@@ -50,6 +51,14 @@ class Target:
         self.values = y.astype(np.float64) if binary else rankdata(y)
         self.mean = float(self.values.mean())
 
+    @property
+    def deviation_by_chance(self) -> float:
+        """The standard deviation of the separation by scores that know nothing of the target."""
+        rows = len(self.values)
+        if not self.is_binary:
+            return float(0.5 / (rows - 1) ** 0.5)
+        return float(((rows + 1) / (12 * rows * rows * self.mean * (1 - self.mean))) ** 0.5)
+
     def separation(self, rank_sum: float, rank_deviation: float) -> float:
         """The separation from the sum of rank times target, and the standard deviation of the ranks."""
         rows = len(self.values)
@@ -70,14 +79,9 @@ class Target:
             low = float(np.tanh(centre - reach))
             high = float(np.tanh(centre + reach))
             return Interval(value=value, low=0.5 + low / 2, high=0.5 + high / 2)
-        positives = max(rows * self.mean, 1.0)
-        negatives = max(rows - positives, 1.0)
-        both_above = value / (2 - value)
-        both_below = 2 * value * value / (1 + value)
-        of_positives = (positives - 1) * (both_above - value * value)
-        of_negatives = (negatives - 1) * (both_below - value * value)
-        variance = (value * (1 - value) + of_positives + of_negatives) / (positives * negatives)
-        return normal_interval(value, max(variance, 0.0) ** 0.5, least=0.0, most=1.0)
+        positives = round(rows * self.mean)
+        error = auc_standard_error(value, positives, rows - positives)
+        return normal_interval(value, error, least=0.0, most=1.0)
 
 
 class Scorer:
@@ -172,6 +176,12 @@ def separations(
     pooled = np.sort(standardised.ravel())
     p = 1 - np.searchsorted(pooled, z) / len(pooled)
     return Separations(values, z, p_family, false_discovery_rates(p))
+
+
+def highest_separation(readings: Sequence[Reading], target: Target, folds: np.ndarray) -> float:
+    """The highest separation of a target by some readings, .5 without any."""
+    scorers = [Scorer(reading, folds) for reading in readings]
+    return max([0.5, *(scorer.separation(target.values, target) for scorer in scorers)])
 
 
 def permuted_within(

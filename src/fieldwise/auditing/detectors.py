@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fieldwise.auditing.added import columns_that_add_most
-from fieldwise.auditing.columns import MOST_ROWS, columns_alone, columns_that_are_the_label
+from fieldwise.auditing.columns import MOST_ROWS, columns_alone, columns_alone_quickly
 from fieldwise.auditing.drift import columns_that_tell_the_part
 from fieldwise.auditing.finding import AuditReport, Finding, worst_first
 from fieldwise.auditing.future import changed_copies, knows_later_labels, later_times
@@ -40,7 +40,7 @@ DETECTORS: tuple[Detector, ...] = (
 )
 """Functions from the audited rows to findings."""
 QUICK_DETECTORS: tuple[Detector, ...] = (
-    columns_that_are_the_label,
+    columns_alone_quickly,
     own_labels,
     later_times,
     context_of_drawn_negatives,

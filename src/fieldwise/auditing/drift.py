@@ -1,10 +1,8 @@
 """Adversarial validation by column: whether a column tells test rows from training rows."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from fieldwise.auditing.association import Scorer, Target, random_folds, separations
+from fieldwise.auditing.association import Scorer, Target, separations
 from fieldwise.auditing.columns import MOST_ROWS, telling_rows
 from fieldwise.auditing.finding import Finding, Severity
 from fieldwise.auditing.readings import WAYS, readings
@@ -19,21 +17,19 @@ LEAST_OF_COLUMN_SPLIT = 0.65
 
 def columns_that_tell_the_part(table: AuditedTable) -> list[Finding]:
     """Findings on columns whose values differ between training and test rows beyond chance."""
-    if table.part is None or table.split is None:
+    if table.split is None:
         return []
-    used = table.take(np.flatnonzero((table.part == TRAIN) | (table.part == TEST))).sample(
-        MOST_ROWS
-    )
+    both = np.sort(np.concatenate([table.rows_of(TRAIN), table.rows_of(TEST)]))
+    used = table.take(both).sample(MOST_ROWS)
     assert used.part is not None
     is_test = used.part == TEST
     if not 20 <= is_test.sum() <= len(used) - 20:
         return []
-    columns: Sequence[str] = [c for c in table.columns if c not in (table.time, *table.ids)]
+    columns = [c for c in table.columns if c not in (table.time, *table.ids)]
     all_readings = [reading for column in columns for reading in readings(used, column)]
     if not all_readings:
         return []
-    folds = random_folds(len(used), used.seed)
-    scorers = [Scorer(reading, folds) for reading in all_readings]
+    scorers = [Scorer(reading, used.folds) for reading in all_readings]
     target = Target(is_test, binary=True)
     result = separations(scorers, target, permutations=PERMUTATIONS, seed=used.seed, strata=None)
     least = LEAST.get(type(table.split), LEAST_OF_COLUMN_SPLIT)
@@ -45,16 +41,16 @@ def columns_that_tell_the_part(table: AuditedTable) -> list[Finding]:
         is_weak = result.values[k] < least or result.p_family[k] > FAMILY_WISE
         if is_weak or reading.column in findings:
             continue
-        findings[reading.column] = Finding(
-            kind="tells-the-part",
-            severity=severity,
+        findings[reading.column] = used.finding(
+            "tells-the-part",
+            severity,
+            f"{WAYS[reading.way].format(repr(reading.column))} tells test rows from training rows",
+            "find out why it changes: a new scale or meaning, another way of filling gaps, or an id that grows; a "
+            "model cannot use what does not last",
             column=reading.column,
-            what=f"{WAYS[reading.way].format(repr(reading.column))} tells test rows from training rows",
             measure="AUC",
             strength=target.interval(float(result.values[k])),
-            rows=telling_rows(used, reading),
+            at=telling_rows(reading, target, used.folds),
             p=float(result.p_family[k]),
-            remedy="find out why it changes: a new scale or meaning, another way of filling gaps, or an id that grows; "
-            "a model cannot use what does not last",
         )
     return list(findings.values())

@@ -14,6 +14,8 @@ Severity = Literal["high", "medium", "low"]
 """high: the score is not real unless this is explained; medium: to be looked at; low: to be known."""
 SEVERITIES: tuple[Severity, ...] = ("high", "medium", "low")
 SHOWN_ROWS = 5
+LEAST_P = 1e-9
+"""Smaller probabilities are not told apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Finding:
         if self.strength is not None:
             text += f" ({self.measure} {self.strength.text()})"
         if self.p is not None:
-            text += f"; by chance with probability {self.p:.2g} at most"
+            text += f"; by chance with probability {max(self.p, LEAST_P):.2g} at most"
         return text
 
     def to_plain(self) -> dict[str, Any]:

@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.readings import numbers_of
 from fieldwise.auditing.table import AuditedTable, is_epoch
 from fieldwise.data.infer.profile import looks_like_dates
 from fieldwise.data.prepare.ordering import order_values
 from fieldwise.errors import DataError
-from fieldwise.evaluation.calibration import wilson
-from fieldwise.evaluation.interval import Interval, normal_interval
+from fieldwise.evaluation.interval import normal_interval
+from fieldwise.evaluation.slices import share_interval
 from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LATE = 0.01
@@ -20,7 +19,7 @@ LEAST_KEYS = 50
 LEAST_EXCESS = 0.1
 SURE = 4.0
 """Standard errors."""
-MOST_ROWS = 200_000
+PLACE = "fieldwise_place"
 
 
 def later_times(table: AuditedTable) -> list[Finding]:
@@ -33,19 +32,18 @@ def later_times(table: AuditedTable) -> list[Finding]:
         if times is None:
             continue
         late = times > table.times
-        low, high = wilson(int(late.sum()), len(late))
         if late.mean() < LEAST_LATE:
             continue
         findings.append(
-            Finding(
-                kind="later-time",
-                severity="high" if late.mean() >= 0.5 else "medium",
+            table.finding(
+                "later-time",
+                "high" if late.mean() >= 0.5 else "medium",
+                f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows",
+                "leave the column out, or take the row's time from the moment at which the score is needed",
                 column=column,
-                what=f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows",
                 measure="share of rows",
-                strength=Interval(value=float(late.mean()), low=float(low), high=float(high)),
-                rows=tuple(table.rows[np.flatnonzero(late)[:5]].tolist()),
-                remedy="leave the column out, or take the row's time from the moment at which the score is needed",
+                strength=share_interval(late),
+                at=np.flatnonzero(late),
             )
         )
     return findings
@@ -82,9 +80,7 @@ def changed_copies(table: AuditedTable) -> list[Finding]:
     if table.time is None or len(table.ids) < 2 or table.drawn_negatives:
         return []
     keys = [*table.ids, table.time]
-    copies = table.frame.with_columns(
-        pl.Series("fieldwise_y", table.y), pl.Series("fieldwise_at", table.rows)
-    )
+    copies = table.frame.drop(PLACE, strict=False).with_row_index(PLACE)
     copies = copies.filter(pl.struct(keys).is_duplicated())
     if copies.height < 20:
         return []
@@ -92,24 +88,20 @@ def changed_copies(table: AuditedTable) -> list[Finding]:
     for column in table.columns:
         if column in keys:
             continue
-        values = copies.group_by(keys).agg(
-            pl.col(column).n_unique(), pl.col("fieldwise_at").first()
-        )
-        changed = values.filter(pl.col(column) > 1)
-        share = changed.height / values.height
-        if share < LEAST_LATE:
+        events = copies.group_by(keys).agg(pl.col(column).n_unique() > 1, pl.col(PLACE).first())
+        changed = events.get_column(column).to_numpy()
+        if changed.mean() < LEAST_LATE:
             continue
-        low, high = wilson(changed.height, values.height)
         findings.append(
-            Finding(
-                kind="changed-copies",
-                severity="medium",
+            table.finding(
+                "changed-copies",
+                "medium",
+                f"column {column!r} differs between copies of one event: later snapshots changed it",
+                "keep the first copy of each event, with the values as of its time",
                 column=column,
-                what=f"column {column!r} differs between copies of one event: later snapshots changed it",
                 measure="share of events with copies",
-                strength=Interval(value=share, low=float(low), high=float(high)),
-                rows=tuple(changed.get_column("fieldwise_at").head(5).to_list()),
-                remedy="keep the first copy of each event, with the values as of its time",
+                strength=share_interval(changed),
+                at=events.get_column(PLACE).to_numpy()[changed],
             )
         )
     return findings
@@ -140,7 +132,7 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
     for column in table.columns:
         if column in (*table.ids, table.time, *table.trusted) or table.describes(column, key):
             continue
-        cells = numbers_of(table.frame.get_column(column))
+        cells = table.numbers(column)
         if cells is None or cells.n_unique() < 3:
             continue
         values = cells.fill_null(cells.median()).to_numpy()[rows]
@@ -152,16 +144,16 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
         error = (2 / keys) ** 0.5
         if excess < max(LEAST_EXCESS, SURE * error):
             continue
-        yield Finding(
-            kind="later-labels",
-            severity="high",
+        yield table.finding(
+            "later-labels",
+            "high",
+            f"column {column!r} follows the later labels of a {key!r} (partial correlation {with_future:.3f}) more "
+            f"than the earlier ones ({with_past:.3f})",
+            "make the column again from what was known before each row ([[features]] does that)",
             column=column,
-            what=f"column {column!r} follows the later labels of a {key!r} (partial correlation {with_future:.3f}) "
-            f"more than the earlier ones ({with_past:.3f})",
             measure="difference",
             strength=normal_interval(excess, error, least=-1, most=1),
-            rows=tuple(table.rows[rows[:5]].tolist()),
-            remedy="make the column again from what was known before each row ([[features]] does that)",
+            at=rows,
         )
 
 

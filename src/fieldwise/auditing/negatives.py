@@ -8,7 +8,6 @@ import numpy as np
 
 from fieldwise.auditing.association import Target
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.readings import numbers_of
 from fieldwise.auditing.table import TEST, AuditedTable
 from fieldwise.evaluation.interval import Interval
 
@@ -40,9 +39,8 @@ def context_of_drawn_negatives(table: AuditedTable) -> list[Finding]:
 
 def _tuples(table: AuditedTable, key: str, keys: np.ndarray, column: str) -> Finding | None:
     """Whether the pair of a key and a column tells positives, as pairs that positives have."""
-    numbers = numbers_of(table.frame.get_column(column))
     codes = table.codes(column)
-    if numbers is not None and codes.max() > len(table) // 20:
+    if codes.max() > len(table) // 20 and table.numbers(column) is not None:
         return None
     positive = table.y > 0.5
     if not LEAST_ROWS <= positive.sum() <= len(table) - LEAST_ROWS:
@@ -64,26 +62,27 @@ def _tuples(table: AuditedTable, key: str, keys: np.ndarray, column: str) -> Fin
         return None
     severity: Severity = "high" if of_positives >= NEARLY_ALWAYS else "medium"
     rows = np.flatnonzero(held_negative & ~same)
-    return Finding(
-        kind="drawn-negatives",
-        severity=severity,
-        column=column,
-        what=f"{of_positives:.1%} of the positives have the value of {column!r} that other positives of their {key!r} "
+    return table.finding(
+        "drawn-negatives",
+        severity,
+        f"{of_positives:.1%} of the positives have the value of {column!r} that other positives of their {key!r} "
         f"have, and {of_negatives:.1%} of the negatives: pairs that no positive has tell which rows were drawn",
+        f"give drawn negatives the value that {column!r} had for the drawn {key!r} ([negatives] item_columns), or "
+        "leave the column out",
+        column=column,
         measure="AUC",
         strength=_auc(same, held_positive, held_negative),
-        rows=tuple(table.rows[rows[:5]].tolist()),
-        remedy=f"give drawn negatives the value that {column!r} had for the drawn {key!r} ([negatives] item_columns), "
-        "or leave the column out",
+        at=rows,
     )
 
 
 def _halves(table: AuditedTable) -> tuple[np.ndarray, np.ndarray]:
     """The rows to learn usual values from, and those to measure on: test rows, else a random half."""
-    if table.part is not None and (table.part == TEST).sum() >= 4 * LEAST_ROWS:
-        held = table.part == TEST
-    else:
-        held = np.random.default_rng(table.seed).random(len(table)) < 0.5
+    held = np.random.default_rng(table.seed).random(len(table)) < 0.5
+    test = table.rows_of(TEST)
+    if len(test) >= 4 * LEAST_ROWS:
+        held[:] = False
+        held[test] = True
     return ~held, held
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.readings import numbers_of
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
 from fieldwise.evaluation.interval import Interval
 
@@ -55,16 +54,12 @@ def own_labels(table: AuditedTable) -> list[Finding]:
     if table.task == "classes" or len(table) < LEAST_ROWS:
         return []
     table = _whole_keys(table)
-    numbers = {
-        column: numbers_of(table.frame.get_column(column))
-        for column in table.columns
-        if column not in (*table.ids, *table.trusted, table.time)
-    }
-    columns = {
-        column: cells.fill_null(float("nan")).to_numpy()
-        for column, cells in numbers.items()
-        if cells is not None and cells.n_unique() > 2
-    }
+    columns = {}
+    for column in table.columns:
+        cells = table.numbers(column)
+        is_known = column in (*table.ids, *table.trusted, table.time)
+        if not is_known and cells is not None and cells.n_unique() > 2:
+            columns[column] = cells.fill_null(float("nan")).to_numpy()
     findings: dict[str, Finding] = {}
     keys = {key: table.codes(key) for key in _keys(table, columns)}
     for key, codes in {**keys, **_pairs(keys)}.items():
@@ -182,15 +177,15 @@ def _by_equation(
     fit, labels, rows = max(others, key=lambda one: one[0])
     if fit < LEAST_FIT or (1 - honest) < BETTER_THAN_HONEST * (1 - fit):
         return None
-    return Finding(
-        kind="own-label",
-        severity="high",
+    return table.finding(
+        "own-label",
+        "high",
+        f"column {column!r} is made from labels of {labels.whose}, over the rows of one {key!r}",
+        REMEDY,
         column=column,
-        what=f"column {column!r} is made from labels of {labels.whose}, over the rows of one {key!r}",
         measure="variance explained by that",
-        strength=Interval(value=fit, low=fit, high=min(fit, 1.0)),
-        rows=tuple(table.rows[np.flatnonzero(rows)[:5]].tolist()),
-        remedy=REMEDY,
+        strength=Interval(value=fit, low=fit, high=fit),
+        at=np.flatnonzero(rows),
     )
 
 
@@ -215,19 +210,20 @@ def _told_within(
     table: AuditedTable, key: str, column: str, codes: np.ndarray, values: np.ndarray
 ) -> Finding | None:
     """The finding that within the rows of one key a column has one value for each label."""
-    cells = pl.DataFrame({"key": codes, "y": table.y, "cell": values, "row": table.rows})
+    places = np.arange(len(codes))
+    cells = pl.DataFrame({"key": codes, "y": table.y, "cell": values, "place": places})
     by_label = cells.group_by("key", "y").agg(
         pl.col("cell").n_unique().alias("values"),
         pl.col("cell").first(),
         pl.len(),
-        pl.col("row").first(),
+        pl.col("place").first(),
     )
     by_key = by_label.group_by("key").agg(
         pl.len().alias("labels"),
         pl.col("cell").n_unique().alias("different"),
         (pl.col("values") == 1).all().alias("one_each"),
         pl.col("len").sum().alias("rows"),
-        pl.col("row").first(),
+        pl.col("place").first(),
     )
     mixed = by_key.filter((pl.col("labels") == 2) & (pl.col("rows") >= 4))
     total = int(mixed.get_column("rows").sum())
@@ -237,14 +233,14 @@ def _told_within(
     share = float(told.get_column("rows").sum()) / total
     if share < LEAST_TOLD:
         return None
-    return Finding(
-        kind="own-label",
-        severity="high",
+    return table.finding(
+        "own-label",
+        "high",
+        f"within the rows of one {key!r}, column {column!r} has one value where the label is 0 and another where it "
+        "is 1",
+        REMEDY,
         column=column,
-        what=f"within the rows of one {key!r}, column {column!r} has one value where the label is 0 and another where "
-        "it is 1",
         measure="share of rows of mixed keys",
         strength=Interval(value=share, low=share, high=share),
-        rows=tuple(told.get_column("row").head(5).to_list()),
-        remedy=REMEDY,
+        at=told.get_column("place").to_numpy(),
     )

@@ -3,7 +3,6 @@
 import numpy as np
 
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.readings import numbers_of
 from fieldwise.auditing.table import TRAIN, AuditedTable
 
 NEAR = 1e-3
@@ -21,7 +20,7 @@ def learned_on_all_rows(table: AuditedTable) -> list[Finding]:
     for column in table.columns:
         if column == table.time:
             continue
-        cells = numbers_of(table.frame.get_column(column))
+        cells = table.numbers(column)
         if cells is None or cells.n_unique() < 3:
             continue
         values = cells.fill_null(float("nan")).to_numpy()
@@ -31,12 +30,12 @@ def learned_on_all_rows(table: AuditedTable) -> list[Finding]:
             continue
         sentence, severity = what
         findings.append(
-            Finding(
-                kind="learned-on-all-rows",
-                severity=severity,
+            table.finding(
+                "learned-on-all-rows",
+                severity,
+                f"column {column!r} {sentence}",
+                "learn scales, fillings and vocabularies on training rows alone, as this package's encoder does",
                 column=column,
-                what=f"column {column!r} {sentence}",
-                remedy="learn scales, fillings and vocabularies on training rows alone, as this package's encoder does",
             )
         )
     return findings

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fieldwise.auditing.columns import KINDS
+from fieldwise.auditing.cells import codes_of
+from fieldwise.auditing.columns import KINDS, REMEDIES
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.readings import WAYS, numbers_of, readings
-from fieldwise.auditing.table import AuditedTable, codes_of
-from fieldwise.evaluation.calibration import wilson
-from fieldwise.evaluation.interval import Interval, normal_interval
+from fieldwise.auditing.readings import WAYS, readings
+from fieldwise.auditing.table import AuditedTable
+from fieldwise.evaluation.slices import share_interval
 
 PURE = "pure-values"
 LEAST_ROWS_OF_VALUE = 20
@@ -31,7 +31,6 @@ MOST_OF_ROWS = 0.5
 LEAST_COPIES = 0.1
 SURE = 5.0
 """Standard deviations."""
-REMEDY = "find out when these values are set: if at or after the outcome, leave the column out"
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,20 @@ class _Pure:
     """Values of a reading whose rows all have one label, each too often for chance."""
 
     way: str
-    rows: int
-    largest: int
+    are_pure: np.ndarray
+    are_largest: np.ndarray
     share_of_labels: float
     log_p: float
-    example: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        """How many rows have such a value."""
+        return int(self.are_pure.sum())
+
+    @property
+    def largest(self) -> int:
+        """How many have the most frequent one."""
+        return int(self.are_largest.sum())
 
 
 def pure_values(table: AuditedTable) -> list[Finding]:
@@ -82,11 +90,10 @@ def _pure_of(way: str, codes: np.ndarray, labels: np.ndarray, columns: int) -> _
     largest = int(pure[np.argmax(rows[pure])])
     return _Pure(
         way=way,
-        rows=int(rows[pure].sum()),
-        largest=int(rows[largest]),
+        are_pure=np.isin(codes, pure),
+        are_largest=codes == largest,
         share_of_labels=float(rates[np.unique(first[pure])].sum()),
         log_p=float(log_p[pure].min() - limit + np.log(FAMILY_WISE)),
-        example=np.flatnonzero(codes == largest)[:5],
     )
 
 
@@ -105,18 +112,17 @@ def _finding(table: AuditedTable, column: str, pure: _Pure) -> Finding:
     if is_absence or share >= MOST_OF_ROWS:
         severity = "high"
     subject = WAYS[pure.way].format(repr(column))
-    low, high = wilson(pure.rows, len(table))
-    return Finding(
-        kind=PURE if pure.way == "value" else KINDS[pure.way],
-        severity=severity,
-        column=column,
-        what=f"{subject} has values whose rows all have one label: {pure.rows:,} rows, of which {pure.largest:,} have "
+    return table.finding(
+        PURE if pure.way == "value" else KINDS[pure.way],
+        severity,
+        f"{subject} has values whose rows all have one label: {pure.rows:,} rows, of which {pure.largest:,} have "
         "the same value",
+        REMEDIES["predicts-alone"],
+        column=column,
         measure="share of rows",
-        strength=Interval(value=share, low=float(low), high=float(high)),
-        rows=tuple(table.rows[pure.example].tolist()),
+        strength=share_interval(pure.are_pure),
+        at=np.flatnonzero(pure.are_largest),
         p=float(np.exp(min(pure.log_p, 0.0))),
-        remedy=REMEDY,
     )
 
 
@@ -126,31 +132,30 @@ def copies_of_label(table: AuditedTable) -> list[Finding]:
         return []
     findings = []
     for column in table.columns:
-        numbers = numbers_of(table.frame.get_column(column))
+        numbers = table.numbers(column)
         if numbers is None:
             continue
         both = pl.DataFrame({"cell": numbers.cast(pl.Float32), "y": table.y.astype(np.float32)})
-        both = both.with_row_index("row").drop_nulls()
-        equal = both.filter(pl.col("cell") == pl.col("y"))
-        if equal.height < LEAST_ROWS_OF_VALUE:
+        both = both.with_row_index("place").drop_nulls()
+        is_equal = (both.get_column("cell") == both.get_column("y")).to_numpy()
+        if is_equal.sum() < LEAST_ROWS_OF_VALUE:
             continue
         expected = _expected_equal(both)
-        share = equal.height / both.height
+        excess = float(is_equal.mean()) - expected
         deviation = max(expected * (1 - expected) / both.height, 1e-12) ** 0.5
-        if share - expected < LEAST_COPIES or share - expected < SURE * deviation:
+        if excess < max(LEAST_COPIES, SURE * deviation):
             continue
-        error = (share * (1 - share) / both.height) ** 0.5
         findings.append(
-            Finding(
-                kind="equals-label",
-                severity="high" if share - expected >= MOST_OF_ROWS else "medium",
-                column=column,
-                what=f"column {column!r} equals the label in {equal.height:,} rows, where {expected:.1%} would by "
+            table.finding(
+                "equals-label",
+                "high" if excess >= MOST_OF_ROWS else "medium",
+                f"column {column!r} equals the label in {int(is_equal.sum()):,} rows, where {expected:.1%} would by "
                 "chance",
+                REMEDIES["predicts-alone"],
+                column=column,
                 measure="share of rows",
-                strength=normal_interval(share, error, least=0, most=1),
-                rows=tuple(table.rows[equal.get_column("row").head(5).to_numpy()].tolist()),
-                remedy=REMEDY,
+                strength=share_interval(is_equal),
+                at=both.get_column("place").to_numpy()[is_equal],
             )
         )
     return findings

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fieldwise.auditing.association import PRIOR_ROWS, Target, random_folds
-from fieldwise.auditing.readings import numbers_of
+from fieldwise.auditing.association import PRIOR_ROWS, random_folds
 from fieldwise.auditing.table import AuditedTable
 from fieldwise.data.sampling import drawn_rows
 
@@ -27,7 +26,7 @@ def scores(
     """The scores of test rows, by their numbers [M], from a model of some columns trained on training rows [N]."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    target = main_target(table)
+    target = table.main_target
     train_x = []
     test_x = []
     for column in columns:
@@ -44,14 +43,9 @@ def scores(
     return np.asarray(regressor.fit(x, target.values[train]).predict(np.column_stack(test_x)))
 
 
-def main_target(table: AuditedTable) -> Target:
-    """The target, of several classes the one that is nearest to half of the rows."""
-    return min(table.targets, key=lambda one: abs(one.mean - 0.5) if one.is_binary else 0.0)
-
-
 def can_learn(table: AuditedTable, *parts: np.ndarray) -> bool:
     """Whether each of some sets of rows has enough rows, of two classes at least ten of each."""
-    target = main_target(table)
+    target = table.main_target
     for rows in parts:
         values = target.values[rows]
         if len(rows) < 50 or values.min() == values.max():
@@ -66,7 +60,7 @@ def _encoded(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """A column's numbers, and for categories the mean target of a value: of training rows out of fold."""
     encoded = []
-    numbers = numbers_of(table.frame.get_column(column))
+    numbers = table.numbers(column)
     if numbers is not None:
         values = numbers.fill_null(float("nan")).to_numpy()
         encoded.append((values[train], values[test]))

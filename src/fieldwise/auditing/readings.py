@@ -6,9 +6,8 @@ import numpy as np
 import polars as pl
 
 from fieldwise.auditing.association import Reading
-from fieldwise.auditing.table import AuditedTable, codes_of
-from fieldwise.data.encode.columns import text_numbers
-from fieldwise.schema.number_format import MISSING_MARKS
+from fieldwise.auditing.cells import codes_of
+from fieldwise.auditing.table import AuditedTable
 
 MOST_BINS = 200
 ROWS_PER_BIN = 10
@@ -27,34 +26,13 @@ WAYS = {
 """What each way of reading looks at, in words."""
 
 
-def numbers_of(cells: pl.Series) -> pl.Series | None:
-    """The numbers of a column, null where missing, or None if it has other cells.
-
-    >>> numbers_of(pl.Series(["1.5", "NA", ""])).to_list()
-    [1.5, None, None]
-    """
-    if cells.dtype.is_numeric():
-        return cells.cast(pl.Float64).fill_nan(None)
-    if cells.dtype.is_temporal():
-        return cells.to_physical().cast(pl.Float64)
-    if cells.dtype not in (pl.String, pl.Categorical, pl.Enum):
-        return None
-    numbers, wrong = text_numbers(cells, None, MISSING_MARKS)
-    if wrong.any() or numbers.null_count() == len(numbers):
-        return None
-    return numbers
-
-
 def readings(table: AuditedTable, column: str) -> list[Reading]:
     """Every way to read a column that differs between rows."""
-    cells = table.frame.get_column(column)
-    return readings_of(column, table.text(column), numbers_of(cells))
-
-
-def readings_of(column: str, text: pl.Series, numbers: pl.Series | None) -> list[Reading]:
-    """Every way to read a column by its texts and, where it has them, its numbers."""
-    found = [Reading(column, way, codes, way == "order") for way, codes in _codes(text, numbers)]
-    return [reading for reading in found if reading.codes.min() != reading.codes.max()]
+    found = []
+    for way, codes in _codes(table.text(column), table.numbers(column)):
+        if codes.min() != codes.max():
+            found.append(Reading(column, way, codes, way == "order"))
+    return found
 
 
 def place(table: AuditedTable) -> list[Reading]:

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from fieldwise.auditing.association import Scorer, Target, random_folds
+from fieldwise.auditing.association import Target, highest_separation
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.quick_model import main_target
-from fieldwise.auditing.readings import numbers_of, readings
+from fieldwise.auditing.readings import readings
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
-from fieldwise.evaluation.calibration import wilson
 from fieldwise.evaluation.interval import Interval
+from fieldwise.evaluation.slices import share_interval
 
 MOST_COLUMNS = 60
 """More columns are not compared all but one."""
@@ -33,29 +32,24 @@ APART = "remove copies before the split, or split by what repeats (the user, the
 
 def equal_rows(table: AuditedTable) -> list[Finding]:
     """Findings on test rows that equal a training row, in all columns or in all but one."""
-    if table.part is None or len(table.columns) < 2:
+    train = table.rows_of(TRAIN)
+    test = table.rows_of(TEST)
+    if not len(train) or not len(test) or len(table.columns) < 2:
         return []
     columns = list(dict.fromkeys([*table.columns, *table.ids]))
     if table.time is not None and table.time not in columns:
         columns.append(table.time)
     hashes = _column_hashes(table, columns)
-    train = np.flatnonzero(table.part == TRAIN)
-    test = np.flatnonzero(table.part == TEST)
-    if not len(train) or not len(test):
-        return []
     whole = hashes.sum(1)
     equal = np.isin(whole[test], whole[train])
     findings = []
     if equal.any():
-        findings.append(
-            _equal(table, test[equal], test, by_chance=_by_chance(table, columns, train))
-        )
-    if hashes.shape[1] <= MOST_COLUMNS and hashes.shape[1] >= 4:
+        findings.append(_equal(table, test, equal, by_chance=_by_chance(table, columns, train)))
+    if 4 <= hashes.shape[1] <= MOST_COLUMNS:
         near = _near(whole, hashes, test, train) & ~equal
         within = _near_within(whole, hashes, train)
-        share = float(near.mean())
-        if share - within >= LEAST_NEAR:
-            findings.append(_near_equal(table, test[near], test, within))
+        if float(near.mean()) - within >= LEAST_NEAR:
+            findings.append(_near_equal(table, test, near, within))
     return findings
 
 
@@ -97,69 +91,62 @@ def _near_within(whole: np.ndarray, hashes: np.ndarray, train: np.ndarray) -> fl
     return float(_near(whole, hashes, halves[:middle], halves[middle:]).mean())
 
 
-def _share(part: int, whole: int) -> Interval:
-    low, high = wilson(part, whole)
-    return Interval(value=part / whole, low=float(low), high=float(high))
-
-
 def _equal(
-    table: AuditedTable, equal: np.ndarray, test: np.ndarray, *, by_chance: float
+    table: AuditedTable, test: np.ndarray, equal: np.ndarray, *, by_chance: float
 ) -> Finding:
     severity: Severity = "medium"
     note = ""
     if by_chance > RARE_BY_CHANCE:
         severity = "low"
         note = ", as rows of so few values do"
-    elif len(equal) >= LEAST_SHARE * len(test):
+    elif equal.mean() >= LEAST_SHARE:
         severity = "high"
-    return Finding(
-        kind="equal-rows",
-        severity=severity,
-        what=f"{len(equal):,} of {len(test):,} test rows equal a training row in every column{note}",
+    return table.finding(
+        "equal-rows",
+        severity,
+        f"{int(equal.sum()):,} of {len(test):,} test rows equal a training row in every column{note}",
+        APART,
         measure="share of test rows",
-        strength=_share(len(equal), len(test)),
-        rows=tuple(table.rows[equal[:5]].tolist()),
-        remedy=APART,
+        strength=share_interval(equal),
+        at=test[equal],
     )
 
 
-def _near_equal(table: AuditedTable, near: np.ndarray, test: np.ndarray, within: float) -> Finding:
-    return Finding(
-        kind="near-equal-rows",
-        severity="medium",
-        what=f"{len(near):,} of {len(test):,} test rows equal a training row in all columns but one, where "
+def _near_equal(table: AuditedTable, test: np.ndarray, near: np.ndarray, within: float) -> Finding:
+    return table.finding(
+        "near-equal-rows",
+        "medium",
+        f"{int(near.sum()):,} of {len(test):,} test rows equal a training row in all columns but one, where "
         f"{within:.1%} of the training rows have such a neighbour among the others",
+        APART,
         measure="share of test rows",
-        strength=_share(len(near), len(test)),
-        rows=tuple(table.rows[near[:5]].tolist()),
-        remedy=APART,
+        strength=share_interval(near),
+        at=test[near],
     )
 
 
 def sessions_on_both_sides(table: AuditedTable) -> list[Finding]:
     """Findings on sessions, or what their name says is one, with rows in training and test."""
-    if table.part is None:
-        return []
+    train = table.rows_of(TRAIN)
+    test = table.rows_of(TEST)
     findings = []
     for column in table.frame.columns:
         if not SESSIONS.search(column) or column in table.ids:
             continue
         codes = table.codes(column)
-        in_test = table.part == TEST
-        both = in_test & np.isin(codes, codes[table.part == TRAIN])
-        if not both.any() or not in_test.any():
+        both = np.isin(codes[test], codes[train])
+        if not both.any():
             continue
-        share = _share(int(both.sum()), int(in_test.sum()))
         findings.append(
-            Finding(
-                kind="sessions-apart",
-                severity="medium" if share.value >= LEAST_SHARE else "low",
+            table.finding(
+                "sessions-apart",
+                "medium" if both.mean() >= LEAST_SHARE else "low",
+                f"{int(both.sum()):,} test rows belong to a value of {column!r} that has training rows",
+                "split whole sessions: the labels of rows of one session depend on each other",
                 column=column,
-                what=f"{int(both.sum()):,} test rows belong to a value of {column!r} that has training rows",
                 measure="share of test rows",
-                strength=share,
-                rows=tuple(table.rows[np.flatnonzero(both)[:5]].tolist()),
-                remedy="split whole sessions: the labels of rows of one session depend on each other",
+                strength=share_interval(both),
+                at=test[both],
             )
         )
     return findings
@@ -167,10 +154,8 @@ def sessions_on_both_sides(table: AuditedTable) -> list[Finding]:
 
 def identity_alone(table: AuditedTable) -> list[Finding]:
     """Findings on columns that predict the test labels as names, and not by any order of their values."""
-    if table.part is None:
-        return []
-    train = np.flatnonzero(table.part == TRAIN)
-    test = np.flatnonzero(table.part == TEST)
+    train = table.rows_of(TRAIN)
+    test = table.rows_of(TEST)
     findings = []
     for column in table.columns:
         codes = table.codes(column)
@@ -186,16 +171,16 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
             continue
         known = float(np.isin(codes[test], codes[train]).mean())
         findings.append(
-            Finding(
-                kind="identity",
-                severity="low" if is_known else "medium",
+            table.finding(
+                "identity",
+                "low" if is_known else "medium",
+                f"which value of {column!r} a row has, as a name alone, predicts the test labels, and {known:.0%} of "
+                "the test rows have one of the training rows",
+                "split by this column if new values come in use; else know that the score is of known ones",
                 column=column,
-                what=f"which value of {column!r} a row has, as a name alone, predicts the test labels, and {known:.0%} "
-                "of the test rows have one of the training rows",
                 measure=table.measure,
                 strength=interval,
-                rows=tuple(table.rows[test[:5]].tolist()),
-                remedy="split by this column if new values come in use; else know that the score is of known ones",
+                at=test,
             )
         )
     return findings
@@ -205,7 +190,7 @@ def _identity(
     table: AuditedTable, codes: np.ndarray, train: np.ndarray, test: np.ndarray
 ) -> Interval | None:
     """How well the mean training label of each value predicts the test labels."""
-    whole = main_target(table)
+    whole = table.main_target
     values = whole.values[test]
     if len(test) < LEAST_LEVELS or values.min() == values.max():
         return None
@@ -220,10 +205,5 @@ def _identity(
 
 def _order(table: AuditedTable, column: str) -> float:
     """How well the order of a column's numbers predicts; .5 if it has none."""
-    if numbers_of(table.frame.get_column(column)) is None:
-        return 0.5
-    target = main_target(table)
-    folds = random_folds(len(table), table.seed)
     ordered = [reading for reading in readings(table, column) if reading.is_ordered]
-    values = [Scorer(reading, folds).separation(target.values, target) for reading in ordered]
-    return max(values, default=0.5)
+    return highest_separation(ordered, table.main_target, table.folds)

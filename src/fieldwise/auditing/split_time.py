@@ -9,7 +9,6 @@ from fieldwise.auditing.quick_model import (
     MOST_TRAINED_ROWS,
     can_learn,
     drawn,
-    main_target,
     scores,
 )
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
@@ -22,15 +21,11 @@ LEAST_LATER = 0.05
 
 def split_against_time(table: AuditedTable) -> list[Finding]:
     """A finding on a split whose training rows are later than test rows, with what a cut by time costs."""
-    if table.part is None or table.times is None:
+    train = table.rows_of(TRAIN)
+    test = table.rows_of(TEST)
+    if table.times is None or not len(train) or not len(test):
         return []
-    train = np.flatnonzero(table.part == TRAIN)
-    test = np.flatnonzero(table.part == TEST)
-    if not len(train) or not len(test):
-        return []
-    later = np.searchsorted(np.sort(table.times[train]), table.times[test], side="right") < len(
-        train
-    )
+    later = table.times[test] < table.times[train].max()
     share = float(later.mean())
     if share < LEAST_LATER:
         return []
@@ -45,15 +40,15 @@ def split_against_time(table: AuditedTable) -> list[Finding]:
     if cost is not None:
         what += "; a quick model loses by a cut by time what the figure says"
     return [
-        Finding(
-            kind="split-against-time",
-            severity=severity,
+        table.finding(
+            "split-against-time",
+            severity,
+            what,
+            remedy,
             column=table.time,
-            what=what,
-            measure="loss of AUC" if main_target(table).is_binary else "loss of .5 + rho/2",
+            measure="loss of AUC" if table.main_target.is_binary else "loss of .5 + rho/2",
             strength=cost,
-            rows=tuple(table.rows[test[later][:5]].tolist()),
-            remedy=remedy,
+            at=test[later],
         )
     ]
 
@@ -85,7 +80,7 @@ def _separation(
 
     train = np.sort(drawn(train, MOST_TRAINED_ROWS, table.seed))
     test = np.sort(drawn(test, MOST_SCORED_ROWS, table.seed))
-    whole = main_target(table)
+    whole = table.main_target
     target = Target(whole.values[test], binary=whole.is_binary)
     ranks = rankdata(scores(table, columns, train, test))
     return target.interval(target.separation(float(ranks @ target.values), float(ranks.std())))

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from fieldwise.auditing.association import Target
+from fieldwise.auditing.association import Target, random_folds
+from fieldwise.auditing.cells import codes_of, numbers_of
+from fieldwise.auditing.finding import SHOWN_ROWS, Finding, Severity
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
@@ -17,7 +19,9 @@ from fieldwise.data.prepare.settings import PARTS, ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.sampling import drawn_rows
 from fieldwise.errors import DataError
+from fieldwise.evaluation.interval import Interval
 from fieldwise.schema import Schema
+from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
 
 if TYPE_CHECKING:
@@ -58,6 +62,7 @@ class AuditedTable:
         split: how the rows were split.
         trusted: columns made by this package from training rows alone.
         drawn_negatives: whether negatives were drawn.
+        missing: marks of missing numbers.
         seed: seed of everything random.
     """
 
@@ -75,10 +80,38 @@ class AuditedTable:
     split: SplitSettings | None = None
     trusted: tuple[str, ...] = ()
     drawn_negatives: bool = False
+    missing: tuple[str, ...] = MISSING_MARKS
     seed: int = 0
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def finding(
+        self,
+        kind: str,
+        severity: Severity,
+        what: str,
+        remedy: str,
+        *,
+        column: str | None = None,
+        measure: str = "",
+        strength: Interval | None = None,
+        at: np.ndarray | None = None,
+        p: float | None = None,
+    ) -> Finding:
+        """A finding in these rows, of which the first at some places [M] are shown."""
+        rows = () if at is None else tuple(self.rows[at[:SHOWN_ROWS]].tolist())
+        return Finding(
+            kind=kind,
+            severity=severity,
+            column=column,
+            what=what,
+            measure=measure,
+            strength=strength,
+            rows=rows,
+            p=p,
+            remedy=remedy,
+        )
 
     @cached_property
     def targets(self) -> list[Target]:
@@ -86,6 +119,16 @@ class AuditedTable:
         if self.task != "classes":
             return [Target(self.y, binary=self.task == "binary")]
         return [Target(self.y == k, binary=True) for k in range(int(self.y.max()) + 1)]
+
+    @cached_property
+    def main_target(self) -> Target:
+        """The target, of several classes the one that is nearest to half of the rows."""
+        return min(self.targets, key=lambda one: abs(one.mean - 0.5) if one.is_binary else 0.0)
+
+    @cached_property
+    def folds(self) -> np.ndarray:
+        """A random fold of each row [N]."""
+        return random_folds(len(self), self.seed)
 
     @property
     def measure(self) -> str:
@@ -109,10 +152,11 @@ class AuditedTable:
             times=None if self.times is None else self.times[rows],
         )
 
-    def of_part(self, part: int) -> "AuditedTable":
-        """The rows of one part."""
-        assert self.part is not None, "a split is needed"
-        return self.take(np.flatnonzero(self.part == part))
+    def rows_of(self, part: int) -> np.ndarray:
+        """The places of the rows of one part, of which there are none without a split."""
+        if self.part is None:
+            return np.arange(0)
+        return np.flatnonzero(self.part == part)
 
     def sample(self, most: int) -> "AuditedTable":
         """The table, or `most` random rows of it, in order."""
@@ -131,6 +175,10 @@ class AuditedTable:
         """The number of each row's value [N], of which a missing cell is one."""
         return codes_of(self.text(column))
 
+    def numbers(self, column: str) -> pl.Series | None:
+        """The numbers of a column, null where missing; None if it has other cells."""
+        return numbers_of(self.frame.get_column(column), self.missing)
+
     def describes(self, column: str, key: str) -> bool:
         """Whether nearly every value of a key has one value of a column, as a user has one age."""
         pairs = self.frame.select(key, column).unique()
@@ -148,12 +196,6 @@ class AuditedTable:
             if _share_in_mixed(strata, self.y) >= 0.5:
                 return strata
         return None
-
-
-def codes_of(cells: pl.Series) -> np.ndarray:
-    """A number from 0 for each different cell [N], null being one of them."""
-    codes = cells.rank("dense").fill_null(0).to_numpy().astype(np.int64)
-    return codes if cells.null_count() else codes - 1
 
 
 def is_epoch(times: np.ndarray) -> bool:
@@ -217,6 +259,7 @@ def of_schema(
         split=split,
         trusted=trusted,
         drawn_negatives=negatives is not None,
+        missing=schema.missing,
         seed=seed,
     )
 
@@ -247,6 +290,7 @@ def of_prepared(prepared: "Prepared", schema: Schema, split: SplitSettings) -> A
         item=_present(schema.item, frame),
         time=_present(schema.time, frame),
         split=split,
+        missing=schema.missing,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fieldwise.automatic.audit import Finding
+from fieldwise.auditing.finding import Finding
 from fieldwise.automatic.trial import ALL_ROWS, CONSTANT, TITLES, TREES, Trial
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.config import to_plain
@@ -268,7 +268,7 @@ class AutoResult:
             "seconds": round(self.seconds, 1),
             "interrupted": self.interrupted,
             "trials": self.trials,
-            "findings": to_plain(self.findings),
+            "findings": [finding.to_plain() for finding in self.findings],
             "no_fields": dict(self.notes),
             "skipped": dict(self.skipped),
             "left_out_for_time": list(self.late),

@@ -301,7 +301,7 @@ def _schema_text(result: AutoResult, task: AutoTask) -> str:
         return result.schema.to_toml()
     notes = dict(task.inferred.column_notes)
     for finding in task.findings:
-        if finding.left_out:
+        if finding.column is not None and finding.column not in result.schema.columns:
             notes[finding.column] = omitted_note(finding.sentence)
     return dataclasses.replace(task.inferred, schema=result.schema, column_notes=notes).to_toml()
 

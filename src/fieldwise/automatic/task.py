@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from fieldwise.auditing.detectors import strong_findings
+from fieldwise.auditing.fields import audit_fields, without
+from fieldwise.auditing.finding import Finding
 from fieldwise.auditing.table import of_prepared
-from fieldwise.automatic.audit import Finding, audit, without
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
 from fieldwise.data.infer.inference import Inference
@@ -94,8 +95,8 @@ def build_task(
     note(f"split into {sizes} rows: {why}")
 
     train = labelled.take(parts.train).of_one_class(schema, budget=NO_LIMIT)
-    findings = audit(train.frame, train.main, schema, keep=settings.keep, seed=seed)
-    schema = without(schema, findings)
+    findings = audit_fields(train.frame, train.main, schema, seed)
+    schema = without(schema, findings, settings.keep)
     reasons = _reasons(findings, inferred, schema, frame.columns)
     _report(findings, reasons, schema, note)
 
@@ -111,8 +112,10 @@ def build_task(
         note(f"{labelled.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
+    said = {finding.column for finding in findings}
     for strong in strong_findings(of_prepared(prepared, schema, split)):
-        note(f"warning: {strong.sentence}; {strong.remedy}")
+        if strong.column not in said:
+            note(f"warning: {strong.sentence}; {strong.remedy}")
     if len(parts.test) < FEW_TEST_ROWS:
         note(
             f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show"
@@ -169,10 +172,13 @@ def _reasons(
     columns: Collection[str],
 ) -> dict[str, str]:
     """For each column that is not a field the reason, from the audit or from the inferred schema."""
-    reasons = {finding.column: finding.sentence for finding in findings if finding.left_out}
+    read_columns = {*schema.columns, schema.label.column}
+    reasons = {}
+    for finding in findings:
+        if finding.column is not None and finding.column not in read_columns:
+            reasons[finding.column] = finding.sentence
     if inferred is None:
         return reasons
-    read_columns = {*schema.columns, schema.label.column}
     for column in columns:
         if column in inferred.column_notes and column not in read_columns and column not in reasons:
             reasons[column] = inferred.column_notes[column].reason
@@ -184,9 +190,9 @@ def _report(
 ) -> None:
     """Report the findings, the columns that are no fields, and the fields."""
     for finding in findings:
-        if not finding.left_out:
-            note(f"warning: {finding.sentence}")
-        elif finding.kind == "label-like":
+        if finding.column in schema.columns:
+            note(f"warning: {finding.sentence}; it is kept: {finding.remedy}")
+        elif finding.severity == "high":
             note(
                 f"LEFT OUT: {finding.sentence}. If its values are known before the outcome, keep it: "
                 f"--keep {finding.column}, or in Python keep=[{finding.column!r}]"

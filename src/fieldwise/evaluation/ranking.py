@@ -299,6 +299,19 @@ class DeLong:
     p: float
 
 
+def auc_standard_error(auc: float, positives: int, negatives: int) -> float:
+    """The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored."""
+    area = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
+    two_positives_win = area / (2 - area)
+    wins_over_two_negatives = 2 * area**2 / (1 + area)
+    variance = (
+        area * (1 - area)
+        + (positives - 1) * (two_positives_win - area**2)
+        + (negatives - 1) * (wins_over_two_negatives - area**2)
+    )
+    return math.sqrt(max(variance, 0.0) / max(positives * negatives, 1))
+
+
 def delong(y: ArrayLike, first: ArrayLike, second: ArrayLike) -> DeLong:
     """DeLong's test of the difference between the AUCs of two scores on the same rows.
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fieldwise.evaluation.ranking import auc_standard_error
 from fieldwise.schema import Label
 
 WIDE_HALF_INTERVAL = 0.05
@@ -235,7 +236,7 @@ def _one_predicted_class(metrics: Mapping[str, float], rate: float) -> list[str]
 def _uncertain_auc(auc: float, rows: int, positives: int) -> list[str]:
     """That the AUC's interval is wide, or all of it below .5."""
     negatives = rows - positives
-    half_interval = 1.96 * _auc_standard_error(auc, positives, negatives)
+    half_interval = 1.96 * auc_standard_error(auc, positives, negatives)
     sentences = []
     if half_interval > WIDE_HALF_INTERVAL:
         few, which = min((positives, "positive"), (negatives, "negative"))
@@ -246,16 +247,3 @@ def _uncertain_auc(auc: float, rows: int, positives: int) -> list[str]:
     if auc + half_interval < 0.5:
         sentences.append("the AUC is below 0.5, so the ranking is reversed: check the label's rule")
     return sentences
-
-
-def _auc_standard_error(auc: float, positives: int, negatives: int) -> float:
-    """The standard error of an AUC (Hanley and McNeil, Radiology 143, 1982), with AUCs below .5 mirrored."""
-    area = min(max(auc, 1 - auc), 0.99)  # the formula gives 0 at an AUC of 1
-    two_positives_win = area / (2 - area)
-    wins_over_two_negatives = 2 * area**2 / (1 + area)
-    variance = (
-        area * (1 - area)
-        + (positives - 1) * (two_positives_win - area**2)
-        + (negatives - 1) * (wins_over_two_negatives - area**2)
-    )
-    return float(np.sqrt(variance / max(positives * negatives, 1)))

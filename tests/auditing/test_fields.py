@@ -1,4 +1,4 @@
-"""The audit finds what it should, by figures that are worked out here independently, and leaves the rest alone."""
+"""Fields that a model should not have are found, by figures worked out here, and the others are left alone."""
 
 import numpy as np
 import polars as pl
@@ -6,21 +6,25 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, SchemaError, Sequence
-from fieldwise.automatic.audit import audit, without
+from fieldwise.auditing.fields import USELESS, audit_fields, without
 
 ROWS = 400
 RNG = np.random.default_rng(0)
 Y = RNG.integers(0, 2, ROWS).astype(float)
 
 
-def found(column, field, y=Y, label=None, **more):
+def found(column, field, y=Y, label=None):
     frame = pl.DataFrame({"x": column, "other": RNG.integers(0, 3, len(y))})
     schema = Schema(fields=(field, Categorical("other")), label=label or Label("y"))
-    return audit(frame, y, schema, **more)
+    findings = audit_fields(frame, y, schema, 0)
+    left = without(schema, findings).columns
+    for one in findings:
+        assert (one.column in left) == (one.kind not in USELESS and one.severity != "high")
+    return findings
 
 
-def kinds(*arguments, **more):
-    return [(one.column, one.kind, one.left_out) for one in found(*arguments, **more)]
+def kinds(*arguments):
+    return [(one.severity, one.kind) for one in found(*arguments)]
 
 
 def test_columns_that_are_left_out(subtests):
@@ -30,18 +34,19 @@ def test_columns_that_are_left_out(subtests):
         ([2.5] * ROWS, Numeric("x"), "constant"),
         ([f"r{k}" for k in RNG.permutation(ROWS)], Categorical("x"), "id-like"),
         (range(1, ROWS + 1), Numeric("x"), "id-like"),
-        (Y.astype(int), Categorical("x"), "label-like"),
-        (np.where(Y > 0, "bought", "left"), Categorical("x"), "label-like"),
-        (Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
-        (-Y * 10 + RNG.random(ROWS), Numeric("x"), "label-like"),
-        ([1.0 if y else None for y in Y], Numeric("x"), "label-like"),  # absence tells
+        (Y.astype(int), Categorical("x"), "predicts-alone"),
+        (np.where(Y > 0, "bought", "left"), Categorical("x"), "predicts-alone"),
+        (Y * 10 + RNG.random(ROWS), Numeric("x"), "predicts-alone"),
+        (-Y * 10 + RNG.random(ROWS), Numeric("x"), "predicts-alone"),
+        ([1.0 if y else None for y in Y], Numeric("x"), "absence"),  # absence tells
         # tells, but not by its order
-        (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "label-like"),
-        ([["hit"] if y else ["miss"] for y in Y], Bag("x"), "label-like"),
-        (["hit|a" if y else "miss|a" for y in Y], Sequence("x"), "label-like"),
+        (np.where(Y > 0, RNG.choice([-9, 9], ROWS), 0), Numeric("x"), "predicts-alone"),
+        ([["hit"] if y else ["miss"] for y in Y], Bag("x"), "predicts-alone"),
+        (["hit|a" if y else "miss|a" for y in Y], Sequence("x"), "predicts-alone"),
     ]:
         with subtests.test(column=column, field=field, kind=kind):
-            assert kinds(column, field) == [("x", kind, True)]
+            severity = "low" if kind in USELESS else "high"
+            assert kinds(column, field) == [(severity, kind)]
 
 
 def test_columns_that_stay(subtests):
@@ -62,8 +67,8 @@ def test_a_column_is_judged_by_auc_out_of_fold():
     wrong = RNG.random(ROWS) < 0.03
     close = np.where(wrong, 1 - Y, Y)
     (one,) = found(close.astype(int), Categorical("x"))
-    assert (one.kind, one.left_out) == ("suspicious", False)
-    assert one.value == pytest.approx(roc_auc_score(Y, close), abs=0.01)
+    assert (one.kind, one.severity) == ("predicts-alone", "medium")
+    assert one.strength.value == pytest.approx(roc_auc_score(Y, close), abs=0.01)
     assert "AUC 0.9" in one.sentence
     # In sample a category for each pair of rows would tell half of the labels.
     pairs = [f"r{k // 2}" for k in range(ROWS)]
@@ -75,14 +80,14 @@ def test_a_missing_cell_is_a_value_of_its_own():
     cells, y = [None] * 150 + ["b"] * 100 + ["a"] * 150, np.r_[np.ones(210), np.zeros(190)]
     (one,) = found(cells, Categorical("x"), y)
     by_rate = [{None: 1.0, "b": 0.6, "a": 0.0}[cell] for cell in cells]
-    assert one.value == pytest.approx(roc_auc_score(y, by_rate), abs=0.01)
+    assert one.strength.value == pytest.approx(roc_auc_score(y, by_rate), abs=0.01)
 
 
 def test_a_label_of_numbers_is_judged_by_ranks():
     y = RNG.normal(0, 1, ROWS)
     label = Label("y", task="regression")
     (one,) = found(3 * y + 1, Numeric("x"), y, label)
-    assert (one.kind, one.value) == ("label-like", pytest.approx(1.0))
+    assert (one.kind, one.strength.value) == ("predicts-alone", pytest.approx(1.0))
     assert ".5 + rho/2 1.0000" in one.sentence
     assert found(y + RNG.normal(0, 1, ROWS), Numeric("x"), y, label) == []
 
@@ -93,12 +98,14 @@ def test_few_rows_of_a_class_tell_nothing():
     assert kinds(y.astype(int), Categorical("x"), y) == []
 
 
-def test_a_kept_column_is_reported_all_the_same():
-    (one,) = found(Y.astype(int), Categorical("x"), keep=["x"])
-    assert (one.kind, one.left_out) == ("label-like", False)
-    assert "it is kept, as requested" in one.sentence
+def test_a_column_to_keep_stays_a_field():
+    frame = pl.DataFrame({"x": Y.astype(int), "other": RNG.integers(0, 3, ROWS)})
+    schema = Schema(fields=(Categorical("x"), Categorical("other")), label=Label("y"))
+    findings = audit_fields(frame, Y, schema, 0)
+    assert without(schema, findings).columns == ("other",)
+    assert without(schema, findings, keep=["x"]) == schema
     with pytest.raises(ConfigError, match="keep must name a column that a field reads, found 'z'"):
-        found(Y, Categorical("x"), keep=["z"])
+        without(schema, findings, keep=["z"])
 
 
 def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
@@ -107,7 +114,7 @@ def test_without_takes_fields_out_and_what_shared_them_has_its_own_rows():
     frame = pl.DataFrame(
         {"x": ["a"] * ROWS, "past": ["a|b"] * (ROWS - 1) + ["b"], "other": RNG.integers(0, 3, ROWS)}
     )
-    left = without(schema, audit(frame, Y, schema))
+    left = without(schema, audit_fields(frame, Y, schema, 0))
     assert [f.name for f in left.fields] == ["past", "other"]
     assert left.fields[0].shares is None
 
@@ -117,4 +124,4 @@ def test_no_column_left_is_one_sentence():
     with pytest.raises(
         SchemaError, match=r"no column is left to learn from: column 'x' is constant"
     ):
-        without(schema, audit(pl.DataFrame({"x": ["a"] * ROWS}), Y, schema))
+        without(schema, audit_fields(pl.DataFrame({"x": ["a"] * ROWS}), Y, schema, 0))
