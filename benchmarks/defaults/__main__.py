@@ -6,10 +6,9 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from benchmarks.defaults.baselines import BASELINE_FITS
 from benchmarks.defaults.large_tables import LARGE_TABLES
 from benchmarks.defaults.page import body, page
-from benchmarks.defaults.runs import MODELS, Rows, applies, kept_run, rows_of, summary
+from benchmarks.defaults.runs import BASELINES, MODELS, Rows, applies, kept_run, rows_of, summary
 from benchmarks.defaults.tables import TABLES
 from benchmarks.results import load, merge, say
 from fieldwise.runs import training_facts
@@ -57,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         default = None if command is writes else "now"
         command.add_argument("--tag", default=default, help="the name under which runs are stored")
         command.add_argument("--store", type=Path, default=STORE)
-    known = {**MODELS, **BASELINE_FITS}
+    known = (*MODELS, *BASELINES)
     runs.add_argument("--models", type=names_of(known), default=list(known), help=", ".join(known))
     runs.add_argument("--seeds", type=int, default=3)
     runs.add_argument(

@@ -1,4 +1,4 @@
-"""Baselines on the same rows and fields as our models: a constant, scikit-learn's LR, LightGBM untuned."""
+"""Baselines on the same rows and fields as our models that are no models here: a constant, scikit-learn's LR."""
 
 import time
 import warnings
@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import lightgbm
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.tree_columns import features
 from fieldwise.data.prepare.prepared import Prepared
 from fieldwise.data.table import EncodedTable
 from fieldwise.evaluation import logloss_from_logits
 from fieldwise.schema import Schema
 
-__all__ = ["BASELINE_FITS", "CHOICES", "Fit", "constant", "one_hot", "scikit_learn", "trees"]
+__all__ = ["BASELINE_FITS", "CHOICES", "Fit", "constant", "one_hot", "scikit_learn"]
 
 CHOICES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 STEPS = 1000
@@ -98,32 +96,7 @@ def scikit_learn(prepared: Prepared, schema: Schema, threads: int) -> Fit:
     return Fit(best[2].decision_function(valid), best[2].decision_function(test), seconds, about)
 
 
-def trees(prepared: Prepared, schema: Schema, threads: int) -> Fit:
-    """LightGBM with its defaults: 100 trees, no early stopping; categories as its own categorical features."""
-    parts = (prepared.train, prepared.valid, prepared.test)
-    (x, categories), (valid, _), (test, _) = (features(part, schema) for part in parts)
-    began = time.perf_counter()
-    data = lightgbm.Dataset(
-        x, prepared.train.main, categorical_feature=categories, params={"verbosity": -1}
-    )
-    quiet = {"objective": "binary", "verbosity": -1, "num_threads": threads, "seed": 0}
-    booster = lightgbm.train(quiet, data)
-    seconds = time.perf_counter() - began
-    about = {
-        "trees": booster.current_iteration(),
-        "early_stopping": False,
-        "lightgbm": lightgbm.__version__,
-    }
-    return Fit(
-        booster.predict(valid, raw_score=True),
-        booster.predict(test, raw_score=True),
-        seconds,
-        about,
-    )
-
-
 BASELINE_FITS: dict[str, Callable[[Prepared, Schema, int], Fit]] = {
     "constant": constant,
     "sklearn-lr": scikit_learn,
-    "lightgbm": trees,
 }

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.defaults.runs import MODELS
 from benchmarks.defaults.tables import TABLES
+from benchmarks.defaults.targets import TREES
 from benchmarks.page import grid
 
 __all__ = ["body", "page"]
@@ -15,28 +17,30 @@ COLUMNS = {
     "afm": "AFM",
     "autoint": "AutoInt",
     "autoint-plus": "AutoInt+",
+    "finalmlp": "FinalMLP",
     "inttower": "IntTower",
     "sklearn-lr": "scikit-learn LR",
-    "lightgbm": "LightGBM",
+    **TREES,
     "constant": "a constant",
 }
-OURS = tuple(COLUMNS)[:6]
+NETWORKS = tuple(name for name in COLUMNS if name in MODELS)
 
 HEAD = """# Results with default settings
 
 Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
 a new user would: fields by `fieldwise init`, with corrections of the label, the user and item columns and the
 columns that are not fields (`benchmarks/defaults/tables.py` has every correction), and a recipe that names only a
-model. The figures are those of the rules at the commits below the last table, not of later ones: a rule that was
-changed since then (`git log src/fieldwise/runs/default_settings.py`) is not in them.
+model. The figures are those of the rules at the commits in the last table, not of later ones: a rule that was
+changed since then (`git log src/fieldwise/runs/default_settings.py src/fieldwise/data/infer`) is not in them.
 
 A run evaluates the test rows once, at its end. The rules themselves, however, were chosen by test logloss on samples of
 most of these tables ([experiments](defaults-experiments.md)), so the figures are more optimistic
 than on a new table. Book-Crossing and Frappe were used least for this choice.
 
 The baselines use the same rows and fields: the training rows' base rate as a constant; scikit-learn's
-`LogisticRegression` with one column per category or bin, and C chosen from nine values by validation logloss; LightGBM
-with its default parameters, 100 trees, native categorical features and no early stopping.
+`LogisticRegression` with one column per category or piece of a number, and C chosen from nine values by validation
+logloss; LightGBM and CatBoost as [models](trees.md), with their default parameters, categories as their own, and as
+many trees as the validation rows choose.
 
 Counts include measured cells only; the last table has the number of seeds of each table. Tuned settings are better on
 several of these tables: [results](results.md). Figures of different tables cannot be compared.
@@ -47,7 +51,7 @@ TARGETS = (
     "*No worse* means that the interval of the difference is not entirely above 0; *by the mean* counts the cases "
     "in which the mean is not above 0. A calibration error (15 bins of equal counts) meets its bound if it is at "
     "most the bound (*by the mean*), or if it is not larger than that of true probabilities in 19 of 20 samples. "
-    "The better of FM and LR has the lower test logloss; the best of our models has the lowest validation logloss."
+    "The better of FM and LR has the lower test logloss; the best network has the lowest validation logloss."
 )
 BOARD = "Means over seeds. Bold: a logloss that is not below the constant's. An empty cell was not measured."
 CALIBRATION = "## Expected calibration error, and standard deviation of test logloss over seeds"
@@ -75,11 +79,11 @@ def body(tables: Mapping[str, Any]) -> str:
     parts = [
         ("## Targets", TARGETS, *_targets([v for _, v in verdicts])),
         ("## AUC / logloss", BOARD, *_by_model(tables, COLUMNS, _figures)),
-        (CALIBRATION, None, *_by_model(tables, [*OURS, "sklearn-lr", "lightgbm"], _calibration)),
+        (CALIBRATION, None, *_by_model(tables, [*NETWORKS, "sklearn-lr", *TREES], _calibration)),
         (
             "## Processor seconds of training",
             TIMES,
-            *_by_model(tables, OURS, lambda f, _: f"{f['cpu_seconds']:.1f}"),
+            *_by_model(tables, [*NETWORKS, *TREES], lambda f, _: f"{f['cpu_seconds']:.1f}"),
         ),
         ("## Missed targets", None, *(missed or ["None."])),
         ("## The tables", None, *_rows(tables)),
@@ -141,7 +145,10 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
         counts = [f"{table['counts'][part]:,}" for part in ("train", "valid", "test")]
         facts = [table["fields"], f"{table['values']:,}", f"{table['base_rate']:.3f}"]
         chosen = table["models"].get("sklearn-lr", {}).get("chosen", {}).get("C", "")
-        rows.append([name, table["about"], *counts, *facts, chosen, _seeds(table["models"])])
+        commits = ", ".join(table["environment"]["commit"])
+        rows.append(
+            [name, table["about"], *counts, *facts, chosen, _seeds(table["models"]), commits]
+        )
     head = (
         "table",
         "content",
@@ -153,13 +160,14 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
         "base rate",
         "C",
         "seeds",
+        "commit",
     )
-    return grid(head, "llrrrrrrrr", rows)
+    return grid(head, "llrrrrrrrrl", rows)
 
 
 def _seeds(models: Mapping[str, Any]) -> str:
-    """The number of seeds of our models, from the smallest to the largest."""
-    results = sorted(f["seeds"] for name, f in models.items() if name in OURS)
+    """The number of seeds of the networks, from the smallest to the largest."""
+    results = sorted(f["seeds"] for name, f in models.items() if name in NETWORKS)
     return " to ".join(map(str, dict.fromkeys((results[0], results[-1])))) if results else "none"
 
 
@@ -168,7 +176,7 @@ def _provenance(tables: Mapping[str, Any]) -> str:
         name: ", ".join(
             sorted({one for table in tables.values() for one in table["environment"][name]})
         )
-        for name in ("date", "machine", "commit")
+        for name in ("date", "machine")
     }
-    made = f"{where['date']}, rules of commit {where['commit']}, {where['machine']}, with other work running"
+    made = f"{where['date']}, {where['machine']}, with other work running"
     return f"{made}. To repeat it, or to add what is missing:\n{AGAIN}"

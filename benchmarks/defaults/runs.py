@@ -16,7 +16,7 @@ from torch import nn
 from benchmarks.defaults.baselines import BASELINE_FITS, Fit
 from benchmarks.defaults.large_tables import LARGE_TABLES
 from benchmarks.defaults.tables import TABLES, DevTable, corrected
-from benchmarks.defaults.targets import judge, mean_of
+from benchmarks.defaults.targets import TREES, judge, mean_of
 from benchmarks.results import environments
 from fieldwise.config import to_plain
 from fieldwise.data.prepare.prepared import Prepared
@@ -31,11 +31,13 @@ from fieldwise.runs.records import RunRecord, Store
 from fieldwise.schema import Field, Schema
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
 
-__all__ = ["MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
+__all__ = ["BASELINES", "MODELS", "Rows", "applies", "kept_run", "recipe_for", "rows_of", "summary"]
 
-MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "inttower")} | {
+MODELS = {name: name for name in ("lr", "fm", "afm", "autoint", "finalmlp", "inttower")} | {
     "autoint-plus": "autoint+"
 }
+"""The networks, with their names in a recipe."""
+BASELINES = (*BASELINE_FITS, *TREES)
 SEEDS = range(100)
 
 
@@ -102,7 +104,8 @@ def applies(model: str, schema: Schema) -> bool:
 
 def recipe_for(rows: Rows, model: str, seed: int, sets: Sequence[str] = ()) -> Recipe:
     """A minimal recipe: data, schema, split, and the model's name; and settings as lines of TOML, to try rules."""
-    recipe = _recipe(rows.table, rows.schema, MODELS[model], tomllib.loads("\n".join(sets)))
+    name = MODELS.get(model, model)
+    recipe = _recipe(rows.table, rows.schema, name, tomllib.loads("\n".join(sets)))
     return dataclasses.replace(recipe, seed=seed, data_seed=seed if rows.table.by_seed else 0)
 
 
@@ -115,7 +118,7 @@ def _recipe(table: DevTable, schema: Schema, model: str, over: dict[str, Any]) -
 
 def store_of(folder: Path, tag: str, model: str) -> Store:
     """The runs of a tag; those of baselines, which depend on their rows alone, are those of all tags."""
-    return Store(folder / ("baselines" if model in BASELINE_FITS else tag))
+    return Store(folder / ("baselines" if model in BASELINES else tag))
 
 
 def key_of(table: str, model: str, which: int | str) -> str:
@@ -136,7 +139,7 @@ def kept_run(
 ) -> RunRecord | None:
     """Train, score once and store the run; None if it is in the store and not wanted again."""
     store = store_of(folder, tag, model)
-    key = key_of(rows.table.name, model, rows.digest if model in BASELINE_FITS else seed)
+    key = key_of(rows.table.name, model, rows.digest if model in BASELINES else seed)
     if not again and store.get(key) is not None:
         return None
     torch.set_num_threads(threads)
@@ -151,7 +154,10 @@ def kept_run(
         fit = BASELINE_FITS[model](prepared, rows.schema, threads)
         about |= {"seconds": fit.seconds, "chosen": fit.about}
     else:
-        fit, more = _network(recipe_for(rows, model, seed, sets), prepared)
+        recipe = (
+            recipe_for(rows, model, 0) if model in TREES else recipe_for(rows, model, seed, sets)
+        )
+        fit, more = _trained(recipe, prepared)
         about |= more
     y = np.asarray(prepared.test.main, dtype=np.float64)
     y_valid = np.asarray(prepared.valid.main, dtype=np.float64)
@@ -170,7 +176,7 @@ def kept_run(
     return store.put(key, about, y, fit.test)
 
 
-def _network(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
+def _trained(recipe: Recipe, prepared: Prepared) -> tuple[Fit, dict[str, Any]]:
     began = time.process_time()  # processor time, which other work on the machine does not increase
     fitted = fit_recipe(recipe, prepared.encoder, prepared.train, prepared.valid)
     cpu = time.process_time() - began
@@ -223,7 +229,7 @@ def load_runs(folder: Path, tag: str, table: str) -> dict[str, list[RunRecord]]:
             runs[model] = results
     most = max(runs.values(), key=len, default=[])
     digests = list(dict.fromkeys(run["data"] for run in most))
-    for name in BASELINE_FITS:
+    for name in BASELINES:
         kept = (store_of(folder, tag, name).get(key_of(table, name, digest)) for digest in digests)
         results = [run for run in kept if run is not None]
         if results and len(results) == len(digests):

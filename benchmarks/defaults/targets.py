@@ -20,8 +20,10 @@ from fieldwise.evaluation import sigmoid
 from fieldwise.evaluation.calibration import BINS
 from fieldwise.runs.records import RunRecord
 
-__all__ = ["CALIBRATION", "chance", "difference", "judge", "mean_of"]
+__all__ = ["CALIBRATION", "TREES", "chance", "difference", "judge", "mean_of"]
 
+TREES = {"lightgbm": "LightGBM", "catboost": "CatBoost"}
+"""Models too, here baselines, whose seed is always 0."""
 LARGE = 10_000  # number of rows from which the bound on calibration is tighter
 ECE_LARGE = 0.02
 ECE_SMALL = 0.05
@@ -88,7 +90,7 @@ def judge(runs: Runs, rows: int) -> Iterator[dict[str, Any]]:
         runs: our runs and the baselines, by name; targets of absent runs are omitted.
         rows: number of rows of the table, all parts.
     """
-    ours = [name for name in runs if name not in ("constant", "sklearn-lr", "lightgbm")]
+    ours = [name for name in runs if name not in ("constant", "sklearn-lr", *TREES)]
     if "constant" in runs:
         for name in ours:
             yield _compared(runs, "below the constant", name, "constant", below=True)
@@ -99,14 +101,20 @@ def judge(runs: Runs, rows: int) -> Iterator[dict[str, Any]]:
     simple = [name for name in ("lr", "fm") if name in runs]
     if len(simple) == 2:
         better = min(simple, key=lambda name: mean_of(runs[name], "test", "logloss"))
-        for name in ("autoint-plus", "inttower"):
+        for name in ("autoint-plus", "finalmlp", "inttower"):
             if name in runs:
-                yield _compared(runs, "AutoInt+, IntTower no worse than FM, LR", name, better)
-    if ours and "lightgbm" in runs:
-        # as a user would choose
-        best = min(ours, key=lambda name: mean_of(runs[name], "valid", "logloss"))
-        yield _compared(runs, "the best of ours no worse than LightGBM", best, "lightgbm")
-    bound = ECE_LARGE if rows > LARGE else ECE_SMALL
+                yield _compared(
+                    runs, "AutoInt+, FinalMLP, IntTower no worse than FM, LR", name, better
+                )
+    # as a user would choose
+    best = min(ours, key=lambda name: mean_of(runs[name], "valid", "logloss"), default="")
+    for name, title in TREES.items():
+        if ours and name in runs:
+            yield _compared(runs, f"the best network no worse than {title}", best, name)
+    yield from _calibrated(runs, ours, ECE_LARGE if rows > LARGE else ECE_SMALL)
+
+
+def _calibrated(runs: Runs, ours: Sequence[str], bound: float) -> Iterator[dict[str, Any]]:
     for name in ours:
         value = mean_of(runs[name], "test", "ece")
         by_chance = float(np.mean([chance(run) for run in runs[name]]))

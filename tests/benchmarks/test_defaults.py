@@ -16,6 +16,7 @@ from chunks_lab import prepare
 
 from fieldwise import Bag, Categorical, ColumnSplit, Label, Numeric, Schema
 from fieldwise.evaluation import sigmoid
+from fieldwise.runs.environment import commit
 from fieldwise.runs.records import RunRecord, ScoredTestRows, Store
 
 RNG = np.random.default_rng(0)
@@ -69,9 +70,9 @@ def test_planted_results_meet_and_miss_the_targets():
     assert below == {"lr": True, "fm": True, "afm": True, "autoint-plus": False}
     assert not results["LR no worse than scikit-learn's", "lr"]["met"]
     assert results["AFM no worse than FM", "afm"]["met"]
-    two = results["AutoInt+, IntTower no worse than FM, LR", "autoint-plus"]
+    two = results["AutoInt+, FinalMLP, IntTower no worse than FM, LR", "autoint-plus"]
     assert (two["met"], two["against"]) == (False, "fm")  # the better of the two on the test rows
-    best = results["the best of ours no worse than LightGBM", "lr"]
+    best = results["the best network no worse than LightGBM", "lr"]
     assert not best["met"]
     calibration = {
         model: v["met"] for (target, model), v in results.items() if target == CALIBRATION
@@ -172,9 +173,11 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
-    words = ("--models", "lr,constant,sklearn-lr", "--seeds", "2", "--set", "training.epochs=2")
+    words = ("--models", "lr,constant,sklearn-lr,lightgbm", "--seeds", "2")
+    words += ("--set", "training.epochs=2")
+    first = ["lr seed 0", "constant seed 0", "sklearn-lr seed 0", "lightgbm seed 0", "lr seed 1"]
     assert [line.split(":")[0] for line in run(*words, "--tag", "one")] == [
-        *("toy lr seed 0", "toy constant seed 0", "toy sklearn-lr seed 0", "toy lr seed 1")
+        f"toy {name}" for name in first
     ]
     assert run(*words, "--tag", "one") == []
     shutil.rmtree(tmp_path / "one" / "toy-lr-1")
@@ -201,10 +204,10 @@ def test_runs_are_kept_by_tag_and_baselines_for_all_tags(run, tmp_path, capsys):
     auc, loss = (np.mean([one[name] for one in tests]) for name in ("auc", "logloss"))
     row = next(line for line in written.splitlines() if line.startswith("| toy | ")).split(" | ")
     assert row[1].replace("*", "") == f"{auc:.4f} / {loss:.4f}"
-    assert [bool(one.strip(" |")) for one in row[1:]] == [True, *[False] * 5, True, False, True]
-    assert next(line for line in written.splitlines() if line.startswith("| toy | toy |")).endswith(
-        "| 2 |"
-    )
+    measured = [bool(cell.strip(" |")) for cell in row[1:]]
+    assert measured == [True, *[False] * 6, True, True, False, True]
+    about = next(line for line in written.splitlines() if line.startswith("| toy | toy |"))
+    assert about.endswith(f"| 2 | {commit()} |")
 
 
 def test_the_recipe_is_a_newcomers(tmp_path):
