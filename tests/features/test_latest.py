@@ -16,7 +16,7 @@ from fieldwise.errors import ConfigError
 from fieldwise.features import Count, Distinct, Last, Rate, TimeSince, compute
 from fieldwise.features.latest import backfilled, late_features, latest_features, skew
 from fieldwise.features.log_features import LogFeatures
-from fieldwise.serving.stores import Lookup, Stores, TableStore
+from fieldwise.serving.stores import Lookup, StoreFacts, Stores, TableStore
 
 FEATURES = [
     Count(key="user_id", windows=("30d", "all")),
@@ -101,10 +101,10 @@ def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:
     stores = Stores(users=Lookup("users", TableStore("user_id", table)), on_failure="refuse")
     fields = [Numeric("age", role="user"), Numeric("user_id_count", role="user")]
     requests = [{"user_id": name} for name in ("old", "new", "ever")]
-    rows, missing = asyncio.run(stores.rows(requests, fields))
+    rows, facts = asyncio.run(stores.rows(requests, fields))
     assert [row["user_id_count"] for row in rows] == [None, 6, 7]
     assert [row["age"] for row in rows] == [1, 2, 3]
-    (one,) = missing
+    (one,) = facts.degraded
     assert (one.store, one.ids, one.columns, one.reason) == (
         "users",
         ["old"],
@@ -112,8 +112,26 @@ def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:
         "stale",
     )
     assert "older than their time to live" in one.message
-    given, missing = asyncio.run(stores.rows([{"user_id": "old", "user_id_count": 9}], fields))
-    assert (given[0]["user_id_count"], missing) == (9, [])
+    assert facts.features_age == {"users": pytest.approx(7200, abs=60)}, "the oldest that was used"
+    given, facts = asyncio.run(stores.rows([{"user_id": "old", "user_id_count": 9}], fields))
+    assert (given[0]["user_id_count"], facts) == (9, StoreFacts())
+
+
+def test_features_whose_time_cannot_be_read_are_missing() -> None:
+    table = pl.DataFrame(
+        {
+            "user_id": ["a"],
+            "features_time": ["today"],
+            "features_ttl": [None],
+            "user_id_count": [5],
+        }
+    )
+    stores = Stores(users=Lookup("users", TableStore("user_id", table)))
+    fields = [Numeric("user_id_count", role="user")]
+    rows, facts = asyncio.run(stores.rows([{"user_id": "a"}], fields))
+    assert rows[0]["user_id_count"] is None
+    assert [one.reason for one in facts.degraded] == ["stale"]
+    assert facts.features_age == {}
 
 
 def test_late_features_are_those_of_an_earlier_moment() -> None:

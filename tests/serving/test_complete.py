@@ -11,7 +11,14 @@ from fieldwise import Categorical, Numeric
 from fieldwise.serving import Ranker, build_index
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import Service
-from fieldwise.serving.stores import FeatureStore, Lookup, StoreError, Stores, TableStore
+from fieldwise.serving.stores import (
+    FeatureStore,
+    Lookup,
+    StoreError,
+    StoreFacts,
+    Stores,
+    TableStore,
+)
 
 USERS = pl.DataFrame(
     {"user": [1, 2], "history": [["i1", "i2"], None], "device": ["tv", "phone"], "price": [5, 6]}
@@ -45,10 +52,10 @@ def rows(given, store=None, fields=FIELDS, items=None):
 
 def test_rows_that_name_users_and_items_alone_are_completed():
     given = [{"user": 1, "item": "i2"}, {"user": "2", "item": "i3"}, {"user": 1.0, "item": "i2"}]
-    result, missing = rows(given)
+    result, facts = rows(given)
     genres = ITEMS["genres"].to_list()
     first = {"history": ["i1", "i2"], "device": "tv", "genres": genres[2].split("|"), "price": 3.0}
-    assert missing == []
+    assert facts == StoreFacts()
     assert result[0] == {"user": 1, "item": "i2", **first}
     assert result[2] == {"user": 1.0, "item": "i2", **first}
     assert result[1]["history"] is None
@@ -77,10 +84,10 @@ def test_whole_rows_and_rows_without_ids_ask_no_store():
     users, items = Failing(TableStore("user", USERS)), Failing(TableStore("item", ITEMS))
     store = stores(users, items)
     given = [whole, {}, {"user": None, "item": ["i1"]}, {"user": {"a": 1}, "item": float("nan")}]
-    assert rows(given, store) == (given, [])
+    assert rows(given, store) == (given, StoreFacts())
     assert users.asked == items.asked == 0
     whole = {"history": [], "device": "tv", "price": 1}
-    assert asyncio.run(store.context("1", whole, FIELDS)) == ({"user": "1", **whole}, [])
+    assert asyncio.run(store.context("1", whole, FIELDS)) == ({"user": "1", **whole}, StoreFacts())
     with pytest.raises(RequestError, match="cannot be reached"):
         asyncio.run(store.context("1", {"device": "tv"}, FIELDS))
 
@@ -115,9 +122,8 @@ def test_a_store_that_fails():
     ) as caught:
         rows(given, stores(Failing(TableStore("user", USERS))))
     assert (caught.value.field, caught.value.status) == ("rows[0].user", 503)
-    result, (missing,) = rows(
-        given, stores(Failing(TableStore("user", USERS)), on_failure="degrade")
-    )
+    result, facts = rows(given, stores(Failing(TableStore("user", USERS)), on_failure="degrade"))
+    (missing,) = facts.degraded
     assert (missing.store, missing.ids, missing.columns) == (
         "users",
         ["1", "2"],
@@ -132,8 +138,8 @@ def test_a_store_that_fails():
 def test_a_context_is_completed():
     store = stores()
     result = asyncio.run(store.context("1", {"device": "radio"}, FIELDS))
-    assert result == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, [])
-    assert asyncio.run(store.context(None, {"a": 1}, FIELDS)) == ({"a": 1}, [])
+    assert result == ({"user": "1", "history": ["i1", "i2"], "device": "radio"}, StoreFacts())
+    assert asyncio.run(store.context(None, {"a": 1}, FIELDS)) == ({"a": 1}, StoreFacts())
     assert asyncio.run(store.context("1", {"user": 1.0}, FIELDS))[0]["history"] == ["i1", "i2"]
     with pytest.raises(RequestError, match="must be that of the user '1', found '2'"):
         asyncio.run(store.context("1", {"user": 2}, FIELDS))
@@ -149,12 +155,13 @@ def test_stored_values_that_a_field_cannot_have():
     with pytest.raises(RequestError, match="the items' store has unreadable data") as caught:
         rows(given, stores(items=items))
     assert (caught.value.field, caught.value.status) == ("rows[1].item", 503)
-    result, missing = rows(given, stores(items=items, on_failure="degrade"))
+    result, facts = rows(given, stores(items=items, on_failure="degrade"))
     assert [row["price"] for row in result] == [1.0, None, None]
-    assert [(one.ids, one.columns, one.reason) for one in missing] == [
+    assert [(one.ids, one.columns, one.reason) for one in facts.degraded] == [
         (["i1", "i2"], ["price"], "damaged")
     ]
-    assert rows([{**given[1], "price": 2}], stores(items=items))[1] == [], "given, so not missed"
+    given_price = [{**given[1], "price": 2}]
+    assert rows(given_price, stores(items=items))[1] == StoreFacts(), "given, so not missed"
 
 
 def test_times_are_numbers_where_the_model_reads_numbers():

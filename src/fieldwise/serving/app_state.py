@@ -15,7 +15,7 @@ from fieldwise.serving.replacement import Live
 from fieldwise.serving.rows import RequestError
 from fieldwise.serving.service import tried
 from fieldwise.serving.settings import ServerSettings
-from fieldwise.serving.stores import Missing, Stores
+from fieldwise.serving.stores import StoreFacts, Stores
 
 MAX_RANKED_ROWS_PER_BATCH = 10_000
 MAX_SCORED_ROWS_PER_BATCH = 1_000
@@ -86,12 +86,14 @@ class AppState:
         """Whether a request has the token, or none is required."""
         return self.limits.bears_token(request.headers.get("authorization", "").encode())
 
-    def answer(self, content: dict[str, Any], degraded: Sequence[Missing]) -> Response:
+    def answer(self, content: dict[str, Any], facts: StoreFacts) -> Response:
         """A response of a known form, which is not validated against the OpenAPI document again; NaN becomes null."""
-        for store, reason in {(missing.store, missing.reason) for missing in degraded}:
-            self.metrics.degraded.labels(store, reason).inc()
+        self.metrics.count_stored(facts)
+        of_stores: dict[str, Any] = {"degraded": facts.degraded}
+        if facts.features_age:
+            of_stores["features_age"] = facts.features_age
         return Response(
-            to_json(content | {"degraded": degraded}, inf_nan_mode="null"),
+            to_json(content | of_stores, inf_nan_mode="null"),
             media_type="application/json",
         )
 

@@ -110,14 +110,23 @@ def id_texts(values: Sequence[Id], field: str) -> list[Any]:
         raise RequestError(f"{field} must be {e}", field) from None
 
 
-class PredictResponse(BaseModel):
+class StoredValues(BaseModel):
+    """What an answer says of its stored values: the missing ones, and the age of features.
+
+    `features_age`: by store, the age in seconds of the oldest features that were used, if any were.
+    """
+
+    degraded: list[Missing] = []
+    features_age: dict[str, float] = {}
+
+
+class PredictResponse(StoredValues):
     """`score` (a logit or number) and `prediction` (a probability or number) of each row, by label if several.
 
     `unknown` names a row's fields whose values the model does not know, if there are any.
     """
 
     predictions: list[dict[str, float | list[str]]]
-    degraded: list[Missing] = []
 
 
 class CatalogueItem(BaseModel):
@@ -139,7 +148,7 @@ class Item(CatalogueItem):
     by_score: int | None = None
 
 
-class RecommendResponse(BaseModel):
+class RecommendResponse(StoredValues):
     """The best items first, the number of items after each stage, and the time of each stage.
 
     `ranked`: how the items were ranked: `all` (the bundle scored every item that passes the
@@ -154,14 +163,12 @@ class RecommendResponse(BaseModel):
     changed: list[str] = []
     counts: dict[str, int]
     milliseconds: dict[str, float]
-    degraded: list[Missing] = []
 
 
-class ExplainResponse(BaseModel):
+class ExplainResponse(StoredValues):
     """For each row, the output of `fieldwise explain --json`."""
 
     explanations: list[dict[str, Any]]
-    degraded: list[Missing] = []
 
 
 class Effect(BaseModel):
@@ -192,7 +199,7 @@ class UsersResponse(BaseModel):
     count: int | None
 
 
-class UserResponse(BaseModel):
+class UserResponse(StoredValues):
     """A user's values by column, as in a context, and the position among all users, if known.
 
     `context`: the context fields of the user's latest row. `seen`: the number of items in the
@@ -204,7 +211,6 @@ class UserResponse(BaseModel):
     context: dict[str, Cell] = {}
     seen: int | None = None
     position: int | None
-    degraded: list[Missing] = []
 
 
 class CatalogueResponse(BaseModel):

@@ -17,9 +17,10 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from fieldwise.serving.replacement import Live
 from fieldwise.serving.settings import METRICS_FOLDER_VARIABLE
-from fieldwise.serving.stores import Stores
+from fieldwise.serving.stores import StoreFacts, Stores
 
 STORE_SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+FEATURES_AGE_BUCKETS = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 
 
 class Metrics:
@@ -30,7 +31,7 @@ class Metrics:
         self.requests = self._counter("requests", "Requests answered.", "method", "path", "status")
         self._recommended = self._counter("recommendations", "Recommendations made.", "ranked")
         self._seen = self._counter("seen_items", "Items excluded because of the user's rows.")
-        self.degraded = self._counter(
+        self._degraded = self._counter(
             "degraded", "Answers without a store's values.", "store", "reason"
         )
         self.store_refused = self._counter(
@@ -54,6 +55,14 @@ class Metrics:
             "Duration of a query.",
             ("store",),
             buckets=STORE_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+
+        self._features_age = Histogram(
+            "fieldwise_features_age_seconds",
+            "Age of the oldest stored features of an answer.",
+            ("store",),
+            buckets=FEATURES_AGE_BUCKETS,
             registry=self.registry,
         )
 
@@ -81,6 +90,13 @@ class Metrics:
         self._seen.inc(answer["seen"])
         for stage, milliseconds in answer["milliseconds"].items():
             self._stage.labels(stage).observe(milliseconds / 1000)
+
+    def count_stored(self, facts: StoreFacts) -> None:
+        """Count an answer with missing values of a store, and the age of its features."""
+        for store, reason in {(missing.store, missing.reason) for missing in facts.degraded}:
+            self._degraded.labels(store, reason).inc()
+        for store, age in facts.features_age.items():
+            self._features_age.labels(store).observe(age)
 
     def exposition(self) -> bytes:
         """The metrics in the text format; those of all processes together, if they share a folder."""

@@ -23,7 +23,7 @@ from fieldwise.serving.middleware import HEALTH
 from fieldwise.serving.rows import RequestError, values_of
 from fieldwise.serving.service import Service, explanations
 from fieldwise.serving.settings import ServerSettings
-from fieldwise.serving.stores import REASON_TEXTS, Missing, StoreError
+from fieldwise.serving.stores import REASON_TEXTS, StoreError, StoreFacts
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -78,9 +78,9 @@ def scoring_routes(state: AppState) -> APIRouter:
     async def predict(request: Request) -> Response:
         """Score raw rows."""
         body = await read(request, bodies.PredictRequest)
-        rows, degraded = await _with_stored_values(state, body.rows)
+        rows, facts = await _with_stored_values(state, body.rows)
         predictions = await state.predictions.ask(rows)
-        return state.answer({"predictions": predictions}, degraded)
+        return state.answer({"predictions": predictions}, facts)
 
     @routes.post(
         "/v1/recommend",
@@ -94,12 +94,12 @@ def scoring_routes(state: AppState) -> APIRouter:
         check_most(limits.max_prerank, body.prerank, "prerank")
         state.check_context(body.context)
         service = state.live.service
-        body.context, degraded = await stores.context(
+        body.context, facts = await stores.context(
             body.user, body.context, service.context_fields, missing=service.missing
         )
         recommended = await state.recommendations.ask(body)
         state.metrics.count_recommendation(recommended)
-        return state.answer(recommended, degraded)
+        return state.answer(recommended, facts)
 
     @routes.post(
         "/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest")
@@ -109,24 +109,24 @@ def scoring_routes(state: AppState) -> APIRouter:
         body = await read(request, bodies.ExplainRequest)
         _check_explain_request(body, limits)
         state.check_context(body.context)
-        degraded: list[Missing] = []
+        facts = StoreFacts()
         if body.rows:
-            body.rows, degraded = await _with_stored_values(state, body.rows)
+            body.rows, facts = await _with_stored_values(state, body.rows)
         service = state.live.service
         if body.items:
-            body.context, degraded = await stores.context(
+            body.context, facts = await stores.context(
                 body.user, body.context, service.explained_fields, missing=service.missing
             )
         explained = await state.explanations.run(partial(_explanation_chunks, service, body))
-        return state.answer({"explanations": explained}, degraded)
+        return state.answer({"explanations": explained}, facts)
 
     return routes
 
 
 async def _with_stored_values(
     state: AppState, rows: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[Missing]]:
-    """Rows with the values of stores and of the catalogue, and the values that a store did not give."""
+) -> tuple[list[dict[str, Any]], StoreFacts]:
+    """Rows with the values of stores and of the catalogue, and what the stored ones are."""
     service = state.live.service
     items = service.item_rows if service.ranker else None
     fields = service.bundle.schema.fields
@@ -265,9 +265,7 @@ def user_routes(state: AppState) -> APIRouter:
         fields = service.browser.user_fields
         store_columns = {*users.store.columns, users.column}
         stored_fields = [field for field in fields if field.column in store_columns]
-        stored, degraded = await state.stores.context(
-            id, {}, stored_fields, missing=service.missing
-        )
+        stored, facts = await state.stores.context(id, {}, stored_fields, missing=service.missing)
         answer: dict[str, Any] = {
             "id": id,
             "fields": {column: filled(value) for column, value in stored.items()},
@@ -283,7 +281,7 @@ def user_routes(state: AppState) -> APIRouter:
             context = values_of(latest, context_fields, "context", missing=service.missing)
             answer["context"] = {column: filled(value) for column, value in context.items()}
             answer["seen"] = len(service.log.used(id))
-        return state.answer(answer, degraded)
+        return state.answer(answer, facts)
 
     return routes
 

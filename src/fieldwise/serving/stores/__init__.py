@@ -14,7 +14,13 @@ from fieldwise.serving.stores.base import (
     Row,
     StoreError,
 )
-from fieldwise.serving.stores.enrich import Missing, OnFailure, StoreRefusedError, Stores
+from fieldwise.serving.stores.enrich import (
+    Missing,
+    OnFailure,
+    StoreFacts,
+    StoreRefusedError,
+    Stores,
+)
 from fieldwise.serving.stores.lookup import Lookup
 from fieldwise.serving.stores.memory import TableStore
 from fieldwise.serving.stores.remote import RemoteStore, load_table
@@ -30,6 +36,7 @@ __all__ = [
     "RemoteStore",
     "Row",
     "StoreError",
+    "StoreFacts",
     "StoreRefusedError",
     "Stores",
     "TableStore",

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -32,8 +33,21 @@ class Missing:
     message: str
 
 
-Enriched = tuple[list[dict[str, Any]], list[Missing]]
-"""Rows, and what they lack."""
+@dataclass(frozen=True)
+class StoreFacts:
+    """What a response says of its stored values.
+
+    Args:
+        degraded: the missing ones.
+        features_age: by store, the age in seconds of the oldest features that were used.
+    """
+
+    degraded: list[Missing] = dataclass_field(default_factory=list)
+    features_age: dict[str, float] = dataclass_field(default_factory=dict)
+
+
+Enriched = tuple[list[dict[str, Any]], StoreFacts]
+"""Rows with stored values, and what these are."""
 
 
 class StoreRefusedError(RequestError):
@@ -94,13 +108,13 @@ class Stores:
         fields: Iterable[Field],
         *,
         missing: Sequence[str] = MISSING_MARKS,
-    ) -> tuple[dict[str, Any], list[Missing]]:
-        """A context with the stored fields of a user (None: as it is given), and what the store lacks.
+    ) -> tuple[dict[str, Any], StoreFacts]:
+        """A context with the stored fields of a user (None: as it is given), and what these are.
 
         `missing` has the marks of missing numbers, as `request_frame`.
         """
         if user is None:
-            return dict(context), []
+            return dict(context), StoreFacts()
         if self.users is None:
             raise RequestError("this server has no users: give their fields as context", "user")
 
@@ -115,8 +129,8 @@ class Stores:
             )
 
         rows = [{**context, column: user}]
-        added, missing_values = await self._stored(self.users, rows, fields, missing, "user")
-        return {column: user, **added[0], **context}, missing_values
+        added, facts = await self._stored(self.users, rows, fields, missing, "user")
+        return {column: user, **added[0], **context}, facts
 
     async def rows(
         self,
@@ -136,11 +150,12 @@ class Stores:
             *(self._stored(lookup, rows, fields, missing) for lookup in lookups)
         )
         enriched = [dict(row) for row in rows]
-        missing_values: list[Missing] = []
-        for added, missing_in_store in answers:
+        of_all = StoreFacts()
+        for added, facts in answers:
             enriched = [row | more | row for row, more in zip(enriched, added, strict=True)]
-            missing_values += missing_in_store
-        return enriched, missing_values
+            of_all.degraded.extend(facts.degraded)
+            of_all.features_age.update(facts.features_age)
+        return enriched, of_all
 
     async def _stored(
         self,
@@ -165,34 +180,66 @@ class Stores:
                 field_of_id.setdefault(row_id, field or f"rows[{number}].{lookup.column}")
                 not_given |= columns - row.keys()
 
-        stamps = {FEATURES_TIME, FEATURES_TTL}.intersection(lookup.store.columns)
-        stored_rows, reason = await _rows_or_reason(lookup, list(field_of_id), columns | stamps)
+        features = _feature_columns(lookup.store.columns)
+        stamps = [FEATURES_TIME, FEATURES_TTL] if features else []
+        stored_rows, reason = await _rows_or_reason(
+            lookup, list(field_of_id), columns.union(stamps)
+        )
 
         values: dict[str | None, dict[str, Any]] = {None: {}}
-        ids_by_missing: dict[tuple[Reason, tuple[str, ...]], list[str]] = {}
+        answer = _AnswerOfStore(lookup.name)
         for (row_id, id_field), stored in zip(field_of_id.items(), stored_rows, strict=True):
             if stored is None:
                 raise _unknown_id(lookup.name, row_id, id_field, has_context=bool(field))
             readable = _readable_values(stored, needed, marks)
-            stale = not_given & _stale_columns(stored, lookup.store.columns)
-            if stale:
-                readable |= dict.fromkeys(stale)
-                ids_by_missing.setdefault(("stale", tuple(sorted(stale))), []).append(row_id)
-            missing_columns = tuple(sorted(not_given - readable.keys()))
+            stale = answer.add_features(row_id, stored, not_given & features & readable.keys())
+            missing_columns = not_given - readable.keys()
             if missing_columns:
                 if self.on_failure == "refuse":
                     raise StoreRefusedError(lookup.name, reason, id_field)
-                ids_by_missing.setdefault((reason, missing_columns), []).append(row_id)
-            values[row_id] = readable | dict.fromkeys(missing_columns)
+                answer.add_missing(row_id, missing_columns, reason)
+            values[row_id] = readable | dict.fromkeys(stale | missing_columns)
+        return [values[row_id] for row_id in ids], answer.facts()
 
-        missing = []
-        for (why, missing_columns), row_ids in ids_by_missing.items():
-            message = (
-                f"the {lookup.name}' store {REASON_TEXTS[why]}: {', '.join(missing_columns)} "
-                "taken as null"
-            )
-            missing.append(Missing(lookup.name, row_ids, list(missing_columns), why, message))
-        return [values[row_id] for row_id in ids], missing
+
+class _AnswerOfStore:
+    """Collects what rows of a store lack, and how old their features are."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._ids_by_missing: dict[tuple[Reason, tuple[str, ...]], list[str]] = {}
+        self._ages: list[float] = []
+
+    def add_missing(self, row_id: str, columns: Collection[str], reason: Reason) -> None:
+        """Note that an id has no values in these columns."""
+        self._ids_by_missing.setdefault((reason, tuple(sorted(columns))), []).append(row_id)
+
+    def add_features(self, row_id: str, row: Row, columns: Collection[str]) -> set[str]:
+        """Note the age of a row's features in these columns; returns the columns if they are too old."""
+        computed = row.get(FEATURES_TIME)
+        if computed is None or not columns:
+            return set()
+        time_to_live = row.get(FEATURES_TTL)
+        try:
+            age = time.time() - computed
+            is_stale = time_to_live is not None and age > time_to_live
+        except TypeError:  # a stamp that is no number
+            is_stale = True
+        if is_stale:
+            self.add_missing(row_id, columns, "stale")
+            return set(columns)
+        self._ages.append(age)
+        return set()
+
+    def facts(self) -> StoreFacts:
+        """All that was noted."""
+        facts = StoreFacts()
+        for (reason, columns), row_ids in self._ids_by_missing.items():
+            message = f"the {self._name}' store {REASON_TEXTS[reason]}: {', '.join(columns)} taken as null"
+            facts.degraded.append(Missing(self._name, row_ids, list(columns), reason, message))
+        if self._ages:
+            facts.features_age[self._name] = round(max(self._ages), 3)
+        return facts
 
 
 def _stored_fields(lookup: Lookup, fields: Iterable[Field]) -> list[Field]:
@@ -226,13 +273,11 @@ async def _rows_or_reason(
         return [UNREADABLE] * len(ids), e.reason
 
 
-def _stale_columns(row: Row, columns: Sequence[str]) -> set[str]:
-    """The columns of features in a stored row that are older than their time to live."""
-    computed = row.get(FEATURES_TIME)
-    time_to_live = row.get(FEATURES_TTL)
-    if computed is None or time_to_live is None or time.time() - computed <= time_to_live:
-        return set()
-    return set(columns[list(columns).index(FEATURES_TTL) + 1 :])
+def _feature_columns(columns: Sequence[str]) -> frozenset[str]:
+    """The columns of a store that hold features as of a time: those behind `FEATURES_TTL`, if it has one."""
+    if FEATURES_TTL not in columns:
+        return frozenset()
+    return frozenset(columns[list(columns).index(FEATURES_TTL) + 1 :])
 
 
 def _unknown_id(store: str, row_id: str, field: str, *, has_context: bool) -> RequestError:
