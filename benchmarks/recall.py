@@ -54,7 +54,7 @@ def hits(
     with TemporaryDirectory() as folder:
         if isinstance(bundle.network, HeadsNetwork):
             index, _ = build_index(bundle, catalogue, folder)
-            ranker = Ranker(None, index, prerank=bundle)
+            ranker = Ranker(None, index, tower=bundle)
         else:
             ranker = Ranker(bundle, item_table(catalogue, "item"))
         found = []

@@ -67,7 +67,7 @@ SMALLER = {
     "compare": ["--seeds", "1", "--set", "training.epochs=1"],
     "tune": ["--trials", "2", "--seeds", "1", "--set", "training.epochs=1"],
     "explain": ["--rows", "20"],
-    "evaluate --prerank": ["--rows", "5"],
+    "evaluate --tower": ["--rows", "5"],
 }
 LONG = {"export", "report"}
 RECIPES_TAKEN = {"train", "compare", "tune", "describe"}
@@ -306,7 +306,7 @@ class PageRunner:
             return ""
         words = [
             *words,
-            *SMALLER.get("evaluate --prerank" if "--prerank" in words else command, []),
+            *SMALLER.get("evaluate --tower" if "--tower" in words else command, []),
         ]
         if command in RECIPES_TAKEN and any(word.startswith("simulated/") for word in words):
             words += SMALL_LOG

@@ -126,7 +126,7 @@ def _index(given: Given, folder: Path) -> Any:
 
 
 def _cascade_report(given: Given, folder: Path) -> Any:
-    ranker = Ranker(_ranker(), _index(as_table, folder), prerank=_towers())
+    ranker = Ranker(_ranker(), _index(as_table, folder), tower=_towers())
     report = evaluate_cascade(ranker, given(CONTEXTS), k=3, prerank=6)
     return {k: v for k, v in dataclasses.asdict(report).items() if k != "milliseconds"}
 
@@ -160,7 +160,7 @@ CASES: dict[str, Callable[[Given, Path], Any]] = {
     ),
     "fieldwise.Recommender.evaluate": lambda given, _: _fitted().evaluate(given(LOG)),
     "fieldwise.Bundle.recommend": lambda given, _: _ranker().recommend(
-        ["u1"], log=given(LOG), columns=CATALOGUE
+        given(LOG), CATALOGUE, users=["u1"]
     ),
     "fieldwise.Recommender.score": lambda given, _: _fitted().score(given(LOG)),
     "fieldwise.Recommender.explain": lambda given, _: (

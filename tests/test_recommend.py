@@ -275,7 +275,7 @@ def test_unknown_users_get_popular_unseen_items_and_a_source(bundle, log):
     longer = pl.concat([log, seen], how="diagonal").with_columns(
         pl.col("history", "genres", "day").forward_fill()
     )
-    result = bundle.recommend([1, 77, 99], log=longer, columns=CATALOGUE, n=4)
+    result = bundle.recommend(longer, CATALOGUE, users=[1, 77, 99], n=4)
     sources = dict(result.group_by("user").agg(pl.col("source").unique()).iter_rows())
     assert sources == {1: ["model"], 77: ["popularity"], 99: ["popularity"]}
     likes = (
@@ -291,7 +291,7 @@ def test_unknown_users_get_popular_unseen_items_and_a_source(bundle, log):
         assert own["item"].to_list() == wanted
         assert own["rank"].to_list() == [1, 2, 3, 4]
         assert own["prediction"].null_count() == 4
-    top = bundle.recommend([99], log=longer.drop("liked"), columns=CATALOGUE, n=1)
+    top = bundle.recommend(longer.drop("liked"), CATALOGUE, users=[99], n=1)
     counts = longer["item"].value_counts().sort("count", "item", descending=[True, False])
     assert top["item"][0] == counts["item"][0]
     alone = recommend(bundle, longer, CATALOGUE, 99, n=4)

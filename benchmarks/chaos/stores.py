@@ -97,7 +97,7 @@ def over(folder: Path, url: str, *more: object) -> AbstractContextManager[Runnin
     return served(
         folder,
         "ranker",
-        "--prerank",
+        "--tower",
         "tower",
         "--index",
         "ix",

@@ -19,7 +19,7 @@ from fieldwise.serving import build_index
 
 ITEMS = 300
 USERS = 200
-CASCADE = ("ranker", "--prerank", "tower", "--index", "ix", "--users", "users.parquet")
+CASCADE = ("ranker", "--tower", "tower", "--index", "ix", "--users", "users.parquet")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
 SERVER_CORE = {CORES[0]}
 OTHER_CORES = set(CORES[1:]) or {CORES[0]}

@@ -180,7 +180,7 @@ def serving(name: str, options: argparse.Namespace) -> Iterator[int]:
             "fieldwise",
             "serve",
             at / "autoint",
-            "--prerank",
+            "--tower",
             at / "inttower",
             "--index",
             at / "index",

@@ -54,16 +54,16 @@ OPTIONS = {  # by command
     "train": "set out overwrite json quiet tracker progress processes engine",
     "compare": "seeds set metric store overwrite ranking k candidates users keep-seen json quiet tracker",
     "tune": "trials set seed seeds store json quiet tracker",
-    "evaluate": "data read ranking k candidates users keep-seen calibrate out overwrite prerank index nprobe rows json"
+    "evaluate": "data read ranking k candidates users keep-seen calibrate out overwrite tower index nprobe rows json"
     " device",
     "report": "out overwrite slice rows quiet device",
-    "explain": "data row rows background method label faithfulness why-not user k exclude-seen limit pin prerank index"
+    "explain": "data row rows background method label faithfulness why-not user k exclude-seen limit pin tower index"
     " read json device",
     "predict": "data out column logit overwrite raw read progress device precision engine",
     "recommend": "log out k user exclude-seen limit pin title overwrite raw read quiet progress device",
     "export": "out to overwrite",
     "index": "out items id storage changes remove read json device",
-    "serve": "prerank index nprobe users user-id items item-id log read exclude-seen max-items title"
+    "serve": "tower index nprobe users user-id items item-id log read exclude-seen max-items title"
     " store-timeout on-store-failure host port token no-token allow-host"
     " max-body timeout workers watch device",
     "describe": "set json",

@@ -74,7 +74,7 @@ def test_why_an_item_is_not_in_the_list_of_recommend(fieldwise, as_json, done, b
         (("--user", "u3"), "--user is an option of --why-not: give --why-not ITEM"),
         (("--exclude-seen",), "--exclude-seen is an option of --why-not"),
         (("--why-not", "i1"), "--why-not is about the list of a user: give --user ID"),
-        (("--why-not", "i1", *ask, "--prerank", "t"), "needs --prerank and --index: give both"),
+        (("--why-not", "i1", *ask, "--tower", "t"), "needs --tower and --index: give both"),
         (("--why-not", "i1", "--user", "new"), "the model knows, found 'new', whose list is by"),
         (("--why-not", "i9", *ask), "an item must be one of the catalogue's 7, found 'i9'"),
         (("--why-not", "i1", *ask, "--limit", "tags"), "--limit must be COLUMN=N, each column"),

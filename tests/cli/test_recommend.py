@@ -28,7 +28,7 @@ def test_everybody_gets_items_in_a_file_as_in_python(done, bundle, log, tmp_path
         "1 whom it does not know by popularity"
     ) in err
     assert result.filter(pl.col("source") == "popularity")["user"].unique().to_list() == ["new"]
-    expected = Bundle.load(bundle).recommend(log="later.csv", n=3, exclude_seen=False)
+    expected = Bundle.load(bundle).recommend("later.csv", n=3, exclude_seen=False)
     assert result.equals(expected)
     err = done(
         "recommend", bundle, "--log", "later.csv", "--out", "u.csv", "--user", "u1", "--user", "x"
@@ -54,5 +54,5 @@ def test_what_is_excluded_is_said_and_is_what_serve_excludes(
         err = done("recommend", bundle, "--log", "log.csv", "--out", out, "--k", 99, *given)[1]
         assert words[option] in err
         assert ("excluded" in err) == bool(seen)
-        expected = Bundle.load(bundle).recommend(log="log.csv", n=99, exclude_seen=seen)
+        expected = Bundle.load(bundle).recommend("log.csv", n=99, exclude_seen=seen)
         assert pl.read_parquet(tmp_path / out).equals(expected)

@@ -1,4 +1,4 @@
-"""`fieldwise index` and `fieldwise evaluate --prerank`."""
+"""`fieldwise index` and `fieldwise evaluate --tower`."""
 
 import dataclasses
 import json
@@ -63,9 +63,7 @@ def test_build_update_change_and_remove(fieldwise, trained, items):
     assert code == 0
     assert err.startswith("items are identified by the column 'item' (change it with --id)\nnext, ")
     log = trained.parent / "log.csv"
-    assert err.endswith(
-        f"{command('serve', '--prerank', trained, '--index', 'ix', '--log', log)}\n"
-    )
+    assert err.endswith(f"{command('serve', '--tower', trained, '--index', 'ix', '--log', log)}\n")
     assert "7 items in ix, int8" in out
     assert "7 new, 0 changed, 0 removed, 0 unchanged" in out
     result = json.loads(fieldwise(*build, "--json")[1])
@@ -103,7 +101,7 @@ def test_a_server_without_a_bundle_says_what_it_needs(fieldwise, trained):
 def test_the_recall_of_a_cascade(fieldwise, trained, bundle, items, log):
     log.write_csv("rows.csv")
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
-    cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--data", "rows.csv"
+    cascade = "evaluate", bundle, "--tower", trained, "--index", "ix", "--data", "rows.csv"
     measure = *cascade, "--k", 3, "--candidates", 5
     code, out, err = fieldwise(*measure, "--rows", 20, "--json")
     assert code == 0
@@ -136,7 +134,7 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
         "index", trained, "--items", "bare-items.csv", "--out", "ix", *catalogue
     )
     assert (code, out[:12]) == (0, "7 items in i")
-    cascade = "evaluate", bundle, "--prerank", trained, "--index", "ix", "--k", 3
+    cascade = "evaluate", bundle, "--tower", trained, "--index", "ix", "--k", 3
     measure = *cascade, "--candidates", 5, "--rows", 20, "--json"
     results = [
         fieldwise(*measure, "--data", *data)[1] for data in (("bare.csv", *rows), ("rows.csv",))
@@ -192,7 +190,7 @@ def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items,
         change = "index", trained, "--items", "some.parquet", "--out", "whole", "--changes"
         refused(fieldwise(*change), "column 'price' is Int32 there", f"found {shown} in row 0")
     log.write_csv("rows.csv")
-    measure = "evaluate", bundle, "--prerank", trained, "--data", "rows.csv"
+    measure = "evaluate", bundle, "--tower", trained, "--data", "rows.csv"
     refused(fieldwise(*measure, "--index", "nothing"), "nothing is not an index")
     refused(
         fieldwise(*measure, "--index", "ix", "--k", 10, "--candidates", 5),
@@ -205,18 +203,18 @@ def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items,
     refused(fieldwise(*measure[:4], "--index", "ix"), "give --index and --data")
     refused(
         fieldwise(*measure, "--index", "ix", "--ranking"),
-        "--ranking and --prerank are evaluations of their own",
+        "--ranking and --tower are evaluations of their own",
     )
     for given in (("--users", 3), ("--keep-seen",)):
         sentence = (
-            f"{given[0]} is an option of --ranking, without effect on --prerank: omit {given[0]}"
+            f"{given[0]} is an option of --ranking, without effect on --tower: omit {given[0]}"
         )
         refused(fieldwise(*measure, "--index", "ix", "--k", 3, *given), sentence)
     refused(
         fieldwise("evaluate", bundle, "--nprobe", 3),
-        "--nprobe is an option of --prerank, which is not given",
+        "--nprobe is an option of --tower, which is not given",
     )
-    alone = "evaluate", bundle, "--prerank", bundle, "--data", "rows.csv"
+    alone = "evaluate", bundle, "--tower", bundle, "--data", "rows.csv"
     refused(fieldwise(*alone, "--index", "ix"), "must be the IntTower")
 
 
@@ -252,8 +250,8 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
 
     refused(fieldwise("serve"), "needs a bundle that scores")
     refused(fieldwise("serve", "nothing"), "nothing is not a bundle")
-    refused(fieldwise("serve", bundle, "--prerank", trained), "give --index, --items, or a --log")
-    refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --prerank")
+    refused(fieldwise("serve", bundle, "--tower", trained), "give --index, --items, or a --log")
+    refused(fieldwise("serve", bundle, "--index", "items.csv"), "--index is for", "give --tower")
     refused(
         fieldwise("serve", bundle, "--read", "columns=user,item"),
         "applies to --log, which is not given",
@@ -262,11 +260,11 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
         fieldwise("serve", bundle, "--exclude-seen"), "--exclude-seen needs a log", "give --log"
     )
     refused(
-        fieldwise("serve", bundle, "--prerank", trained, "--items", "redis://h/0"),
+        fieldwise("serve", bundle, "--tower", trained, "--items", "redis://h/0"),
         "an index is built from a table",
     )
     refused(
-        fieldwise("serve", bundle, "--prerank", trained, "--index", "none"), "none is not an index"
+        fieldwise("serve", bundle, "--tower", trained, "--index", "none"), "none is not an index"
     )
     named = "items.csv: the table must have a column of user ids: by the schema 'user' or 'user_id', found item"
     refused(fieldwise("serve", bundle, "--users", "items.csv"), named, "give --user-id")
@@ -288,8 +286,8 @@ def test_a_server_that_cannot_start(fieldwise, trained, bundle, items):
         )
     assert fieldwise("index", trained, "--items", "items.csv", "--out", "ix")[0] == 0
     refused(
-        fieldwise("serve", bundle, "--prerank", bundle, "--index", "ix"),
-        "--prerank must be an IntTower, found",
+        fieldwise("serve", bundle, "--tower", bundle, "--index", "ix"),
+        "--tower must be an IntTower, found",
     )
 
 

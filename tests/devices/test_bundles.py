@@ -88,7 +88,7 @@ def test_an_index_and_two_stages(both, nprobe, tmp_path):
     np.testing.assert_allclose(made[1].stored.heads, made[0].stored.heads, atol=1e-5)
     results = []
     for bundle in (here, there):
-        service = Service(bundle, Ranker(bundle, made[0], prerank=bundle, nprobe=nprobe))
+        service = Service(bundle, Ranker(bundle, made[0], tower=bundle, nprobe=nprobe))
         service.warm_up()
         items = service.recommend(RecommendRequest(context=CONTEXT, k=4, prerank=6))["items"]
         scores = [one for row in service.predict(LOG[:3].to_dicts()) for one in row.values()]

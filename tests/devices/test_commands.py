@@ -90,7 +90,7 @@ def test_every_command_computes_on_the_device_and_a_bundle_does_not_keep_it(
     given = ("--index", "index", "--data", "log.csv", "--k", 3, "--candidates", 5, "--rows", 9)
     shares = [
         {name: one[name] for name in ("recall", "ndcg", "hit_rate")}
-        for one in both("evaluate", "b", "--prerank", "b", *given)
+        for one in both("evaluate", "b", "--tower", "b", *given)
     ]
     assert shares[1] == pytest.approx(shares[0], abs=1e-5)
 

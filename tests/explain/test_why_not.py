@@ -82,8 +82,8 @@ def test_the_terms_are_those_of_two_explanations(bundle, whole):
 
 def test_what_pre_ranking_loses_has_its_place_there(tmp_path, bundle, tower):
     index = build_index(tower, catalogue(), tmp_path / "ix")[0]
-    cascade = Ranker(bundle, index, prerank=tower)
-    by_tower = order_of(Ranker(None, index, prerank=tower))
+    cascade = Ranker(bundle, index, tower=tower)
+    by_tower = order_of(Ranker(None, index, tower=tower))
     result = cascade.recommend(CONTEXT, k=5, prerank=8)
     for place in (9, 30):
         answer = why_not(cascade, result, by_tower[place - 1])
@@ -92,7 +92,7 @@ def test_what_pre_ranking_loses_has_its_place_there(tmp_path, bundle, tower):
     ranked = cascade.recommend(CONTEXT, k=8, prerank=8).items["item"].to_list()
     answer = why_not(cascade, result, ranked[6])
     assert (answer.reason, answer.place) == ("score", 7)
-    alone = Ranker(None, index, prerank=tower)
+    alone = Ranker(None, index, tower=tower)
     answer = why_not(alone, alone.recommend(CONTEXT, k=5, prerank=8), by_tower[6])
     assert (answer.reason, answer.place) == ("score", 7)
 

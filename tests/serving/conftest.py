@@ -99,7 +99,7 @@ def cascade(tmp_path_factory, tower, ranker):
     return Ranker(
         ranker,
         build_index(tower, catalogue(), tmp_path_factory.mktemp("index") / "ix")[0],
-        prerank=tower,
+        tower=tower,
     )
 
 

@@ -32,7 +32,7 @@ def index(tmp_path_factory, tower):
 
 @pytest.fixture
 def cascade(index, tower, ranker):
-    return Ranker(ranker, index, prerank=tower)
+    return Ranker(ranker, index, tower=tower)
 
 
 def passing(query):
@@ -115,7 +115,7 @@ def test_two_stages_are_two_sorts_also_of_several_requests_at_once(
 
 
 def test_without_a_ranker_the_order_is_the_towers(index, tower):
-    alone = Ranker(None, index, prerank=tower)
+    alone = Ranker(None, index, tower=tower)
     result = alone.recommend(context=CONTEXT, k=4)
     assert (
         result.rows.tolist()
@@ -132,7 +132,7 @@ def test_values_of_filters_are_of_any_type(tmp_path, tower, ranker, items):
         year=pl.Series([2000.0 + k % 3 for k in range(30)]),
         stock=pl.lit(True),
     )
-    cascade = Ranker(ranker, build_index(tower, more, tmp_path / "n")[0], prerank=tower)
+    cascade = Ranker(ranker, build_index(tower, more, tmp_path / "n")[0], tower=tower)
 
     def count(**query):
         return cascade.recommend(context=CONTEXT, k=1, **query).counts["filtered"]
@@ -170,20 +170,20 @@ def test_what_is_refused(cascade, ranker, build):
     taken = dataclasses.replace(
         cascade.index, items=cascade.index.items.with_columns(prediction=pl.lit(1))
     )
-    for bundle, index, prerank, error, message in (
+    for bundle, index, tower, error, message in (
         (
             build(FM(embedding_dim=3), schema=bare),
             cascade.index,
-            cascade.prerank,
+            cascade.tower,
             ConfigError,
             "without fields of role",
         ),
-        (ranker, taken, cascade.prerank, DataError, "must not have a column 'prediction'"),
+        (ranker, taken, cascade.tower, DataError, "must not have a column 'prediction'"),
         (ranker, cascade.index, build(seed=9), BundleError, "belongs to the model that made it"),
         (ranker, cascade.index, ranker, ConfigError, "pre-ranks must be the IntTower of the index"),
     ):
         with pytest.raises(error, match=message):
-            Ranker(bundle, index, prerank=prerank)
+            Ranker(bundle, index, tower=tower)
 
 
 # rankers of other fields, labels and models
@@ -212,7 +212,7 @@ def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtest
             if name == "inttower" and schema is REGRESSION:
                 settings = dataclasses.replace(settings, cir_weight=0)
             ranker = build(settings, schema=schema, seed=3)
-            cascade = Ranker(ranker, index, prerank=tower)
+            cascade = Ranker(ranker, index, tower=tower)
             asked = [cascade.prepare(context, k=30, prerank=30) for context in contexts]
             for one, context in zip(cascade.complete(asked), contexts, strict=True):
                 score = ranker.score(whole_rows(context)).reshape(30, -1)[:, 0]
@@ -223,14 +223,14 @@ def test_every_model_ranks_several_contexts_at_once(tower, index, build, subtest
                 )
     bare = dataclasses.replace(index, items=ITEMS.drop("genres"))
     with pytest.raises(DataError, match="'genres' is missing among item, title, price"):
-        Ranker(build(FM(embedding_dim=3), schema=FEW), bare, prerank=tower)
+        Ranker(build(FM(embedding_dim=3), schema=FEW), bare, tower=tower)
 
 
 def test_weights_that_change_and_a_network_in_training_mode(tower, index, build):
     """Vectors of items that are kept follow the weights; dropout is off."""
     ranker = build(AFM(embedding_dim=4, attention_dim=3), seed=3)
     cascade, query = (
-        Ranker(ranker, index, prerank=tower),
+        Ranker(ranker, index, tower=tower),
         {"context": CONTEXT, "k": 30, "prerank": 30},
     )
     cascade.recommend(**query)
@@ -242,9 +242,7 @@ def test_weights_that_change_and_a_network_in_training_mode(tower, index, build)
     dropping = build(dataclasses.replace(NETWORKS["autoint+"](), mlp_dropout=0.5), seed=3)
     results = []
     for _ in range(2):
-        results.append(
-            Ranker(dropping, index, prerank=tower).recommend(**query).scores["prediction"]
-        )
+        results.append(Ranker(dropping, index, tower=tower).recommend(**query).scores["prediction"])
         dropping.network.train()
     np.testing.assert_array_equal(*results)
 
@@ -276,7 +274,7 @@ def test_lists_that_the_ranking_bundle_alone_reads_are_split_by_filters(tmp_path
             SCHEMA, fields=tuple(f for f in SCHEMA.fields if f.name != "genres")
         )
     )
-    cascade = Ranker(ranker, build_index(tower, ITEMS, tmp_path / "ix")[0], prerank=tower)
+    cascade = Ranker(ranker, build_index(tower, ITEMS, tmp_path / "ix")[0], tower=tower)
     query = {"context": CONTEXT, "where": {"genres": ["g1"]}}
     assert cascade.recommend(**query).counts["filtered"] == len(passing(query))
 
@@ -286,7 +284,7 @@ def test_equal_scores_are_taken_in_the_items_order(tmp_path, build, contexts):
         {"item": [f"x{k}" for k in range(300)], "title": "t", "genres": "", "price": [0.5] * 300}
     )
     tower, ranker = build(), build(AutoInt(embedding_dim=4, attention_dim=4), seed=3)
-    cascade = Ranker(ranker, build_index(tower, cold, tmp_path / "ix")[0], prerank=tower)
+    cascade = Ranker(ranker, build_index(tower, cold, tmp_path / "ix")[0], tower=tower)
     assert cascade.recommend(context=CONTEXT, k=5, prerank=7).rows.tolist() == [0, 1, 2, 3, 4]
     report = evaluate_cascade(cascade, contexts.drop("item"), k=5, prerank=300)
     assert (report.recall, report.ndcg, report.recall_by_prerank[300], report.hit_rate) == (

@@ -75,7 +75,7 @@ def test_a_cascade_that_searches_all_clusters_is_exact_and_a_narrow_one_reports_
 ):
     index = build_index(tower, catalogue(300), tmp_path / "ix")[0]
     exact, wide, narrow, two = (
-        Ranker(ranker, index, prerank=tower, nprobe=nprobe) for nprobe in (None, 10_000, 1, 2)
+        Ranker(ranker, index, tower=tower, nprobe=nprobe) for nprobe in (None, 10_000, 1, 2)
     )
     given = {"context": {"user": "u1", "history": "i1|i2", "device": "tv"}, "k": 5, "prerank": 20}
     for query in (
@@ -103,4 +103,4 @@ def test_a_cascade_that_searches_all_clusters_is_exact_and_a_narrow_one_reports_
         by_hand.append(np.isin(exact.recommend(row, k=20, prerank=20).preranked, result).mean())
     assert some.candidate_recall == pytest.approx(np.mean(by_hand))
     with pytest.raises(ConfigError, match="nprobe must be at least 1, found 0"):
-        Ranker(ranker, index, prerank=tower, nprobe=0)
+        Ranker(ranker, index, tower=tower, nprobe=0)

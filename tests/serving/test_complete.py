@@ -105,7 +105,7 @@ def test_whole_rows_and_rows_without_ids_ask_no_store():
 def test_items_of_the_index_serve_where_there_is_no_store(tmp_path, tower):
     numbered = catalogue(5).with_columns(item=pl.int_range(5), price=pl.date(2026, 1, 2))
     service = Service(
-        ranker=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], prerank=tower)
+        ranker=Ranker(None, build_index(tower, numbered, tmp_path / "ix")[0], tower=tower)
     )
     result, _ = rows([{"user": 1, "item": 4.0}], Stores(), items=service.item_rows)
     genres = numbered["genres"][4]

@@ -175,7 +175,7 @@ def test_without_an_index_or_users(ranker, cascade):
 
 
 def test_a_tower_alone_recommends_and_scores(tower, cascade):
-    alone = client(Service(ranker=Ranker(None, cascade.index, prerank=tower)))
+    alone = client(Service(ranker=Ranker(None, cascade.index, tower=tower)))
     result = alone.post("/v1/recommend", {"context": CONTEXT, "k": 3}).json()["items"]
     scores = tower.score(
         catalogue().with_columns(user=pl.lit("u1"), history=pl.lit("i1|i2"), device=pl.lit("tv"))
@@ -217,7 +217,7 @@ def test_items_of_every_type(tmp_path, tower, ranker):
         paid=pl.Series(["1.50"] * 30).cast(pl.Decimal(10, 2)),
         took=day - day[0],
     )
-    cascade = Ranker(ranker, build_index(tower, more, tmp_path / "ix")[0], prerank=tower)
+    cascade = Ranker(ranker, build_index(tower, more, tmp_path / "ix")[0], tower=tower)
     mixed = client(Service(ranker, cascade))
     result = mixed.post(
         "/v1/recommend", {"context": CONTEXT, "k": 1, "candidates": [7, 8.0, "9"]}

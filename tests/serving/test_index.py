@@ -80,7 +80,7 @@ def test_raw_numbers_are_in_the_stored_heads(tmp_path, items, contexts):
         for one, rows in ((index, items), (changed, later)):
             whole = joint(bundle, rows, context)
             np.testing.assert_allclose(stored(bundle, one, row), whole, atol=1e-5)
-            best = Ranker(None, one, prerank=bundle).recommend(context=context, k=5)
+            best = Ranker(None, one, tower=bundle).recommend(context=context, k=5)
             np.testing.assert_allclose(best.rows, np.argsort(-whole)[:5])
 
 
@@ -128,9 +128,9 @@ def test_another_model_storage_or_column_of_ids(tmp_path, tower, build, items):
     other = build(seed=1)
     index, changes = build_index(other, items, folder)
     assert dataclasses.astuple(changes) == (0, 30, 0, 0)
-    assert len(Ranker(None, index, prerank=other).index) == 30
+    assert len(Ranker(None, index, tower=other).index) == 30
     with pytest.raises(BundleError, match="belongs to the model that made it"):
-        Ranker(None, index, prerank=tower)
+        Ranker(None, index, tower=tower)
     assert dataclasses.astuple(build_index(other, items, folder, storage="int8")[1]) == (
         0,
         30,
@@ -380,7 +380,7 @@ def test_a_server_continues_when_another_index_is_copied_over_its_own(tmp_path, 
     build_index(tower, catalogue(), tmp_path / "ix")
     pl.DataFrame({"user": ["u1"], "history": ["i1|i2"]}).write_csv(tmp_path / "users.csv")
     options = [
-        "--prerank",
+        "--tower",
         "tower",
         "--index",
         "ix",

@@ -50,7 +50,7 @@ def service(tmp_path_factory, tower, ranker):
         Ranker(
             ranker,
             build_index(tower, odd(), tmp_path_factory.mktemp("odd") / "ix")[0],
-            prerank=tower,
+            tower=tower,
         ),
     )
 

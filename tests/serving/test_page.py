@@ -68,7 +68,7 @@ def test_about_names_bundles_fields_and_limits(server, ranker, tower):
         "title",
         True,
     )
-    assert items["prerank"] == {"name": "inttower", "digest": tower.digest}
+    assert items["tower"] == {"name": "inttower", "digest": tower.digest}
     assert (items["seen"], items["positive"], items["exclude_seen"]) == (False, None, False)
     assert [field["column"] for field in about["fields"] if field["user"]] == ["user"]
     assert [field["column"] for field in about["fields"]] == list(SCHEMA.columns)
@@ -196,7 +196,7 @@ ODD = ["a/b", "a/similar", "similar", "..", ".", "%", "/", "a b?c#d", "%2F"]
 def odd(tmp_path_factory, tower, ranker):
     items = catalogue(len(ODD)).with_columns(item=pl.Series(ODD))
     whole = Ranker(
-        ranker, build_index(tower, items, tmp_path_factory.mktemp("odd") / "ix")[0], prerank=tower
+        ranker, build_index(tower, items, tmp_path_factory.mktemp("odd") / "ix")[0], tower=tower
     )
     users = pl.DataFrame({"user": ODD, "history": ["i1"] * len(ODD)})
     return client(Service(ranker, whole), Stores(users=Lookup("users", TableStore("user", users))))
@@ -358,7 +358,7 @@ def test_measured_pairs_are_those_of_occlusion(build):
 def test_pairs_are_measured_for_models_without_pair_terms(build, cascade, tower, server):
     body = {"context": CONTEXT, "items": ["i4"]}
     autoint = build(AutoInt(embedding_dim=4))
-    measuring = client(Service(autoint, Ranker(autoint, cascade.index, prerank=tower)))
+    measuring = client(Service(autoint, Ranker(autoint, cascade.index, tower=tower)))
     plain = measuring.post("/v1/explain", body).json()["explanations"][0]
     asked = measuring.post("/v1/explain", {**body, "pairs": True}).json()["explanations"][0]
     assert set(asked) - set(plain) == {"measured_pairs"}
@@ -473,7 +473,7 @@ def test_two_bundles_and_their_log_are_enough_for_the_page(tmp_path, tower, rank
     rows = log().with_row_index("click").with_columns(pl.col("click") % 2)
     rows.write_csv(tmp_path / "log.csv")
     (tmp_path / "tmp").mkdir()
-    arguments = ["ranker", "--prerank", "tower", "--log", "log.csv"]
+    arguments = ["ranker", "--tower", "tower", "--log", "log.csv"]
     with serving(tmp_path, *arguments, TMPDIR=str(tmp_path / "tmp")) as server:
         lines = server.log.splitlines()
         assert "users by 'user' (--user-id), items by 'item' (--item-id)" in lines[0]

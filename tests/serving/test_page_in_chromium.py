@@ -88,7 +88,7 @@ def cascades(tmp_path_factory, tower, ranker):
     index, _ = build_index(tower, items(), tmp_path_factory.mktemp("index") / "ix")
     autoint = make(AutoInt(embedding_dim=4), seed=3)
     return {
-        name: Ranker(one, index, prerank=tower)
+        name: Ranker(one, index, tower=tower)
         for name, one in (("afm", ranker), ("autoint", autoint), ("tower", None))
     }
 

@@ -77,7 +77,7 @@ def test_recommend_bundle_cascade_and_server_order_ties_alike(tmp_path, tower, p
     assert whole.recommend(context=CONTEXT, k=k).items["item"].to_list() == expected
     answer = client(Service(planted, whole)).post("/v1/recommend", {"context": CONTEXT, "k": k})
     assert [item["id"] for item in answer.json()["items"]] == expected
-    cascade = Ranker(planted, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
+    cascade = Ranker(planted, build_index(tower, items, tmp_path / "ix")[0], tower=tower)
     ranked = cascade.recommend(context=CONTEXT, k=k, prerank=30)
     assert ranked.preranked.tolist() != sorted(ranked.preranked), (
         "pre-ranked in another order than the catalogue's"

@@ -49,7 +49,7 @@ def place(tmp_path, tower, ranker):
     def load():
         ranker, tower = (Bundle.load(tmp_path / name) for name in ("ranker", "tower"))
         return Service(
-            ranker, Ranker(ranker, open_index(tmp_path / "ix"), prerank=tower), title=place.title
+            ranker, Ranker(ranker, open_index(tmp_path / "ix"), tower=tower), title=place.title
         )
 
     def settle():
@@ -97,7 +97,7 @@ def test_a_newer_tower_waits_for_its_index(place, build):
     place.build(catalogue(), newer)
     place.settle()
     assert place.live.refused is None
-    assert place.live.service.ranker.prerank.digest == newer.digest
+    assert place.live.service.ranker.tower.digest == newer.digest
     assert best(place.live.service) != before
 
 
@@ -326,11 +326,11 @@ def test_no_request_fails_while_the_command_replaces(place, tower, ranker, build
     """A newer tower and its index, then the first ones again, under requests from four threads."""
     newer, expected = build(seed=9), {tuple(best(place.live.service))}
     index = build_index(newer, catalogue(), place.folder / "newer")[0]
-    expected.add(tuple(best(Service(ranker, Ranker(ranker, index, prerank=newer)))))
+    expected.add(tuple(best(Service(ranker, Ranker(ranker, index, tower=newer)))))
     assert len(expected) == 2
     answers, stop = [], threading.Event()
     with serving(
-        place.folder, "ranker", "--prerank", "tower", "--index", "ix", "--watch", 0.1
+        place.folder, "ranker", "--tower", "tower", "--index", "ix", "--watch", 0.1
     ) as server:
 
         def ask():

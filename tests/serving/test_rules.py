@@ -152,7 +152,7 @@ def test_all_ways_give_equal_lists(tmp_path, tower, ranker, exclude_seen):
     assert "of fewer than 5 items" not in said
     assert pl.read_parquet(tmp_path / "out.parquet").equals(everyone)
     whole = Ranker(ranker, item_table(items, "item"))
-    cascade = Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], prerank=tower)
+    cascade = Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], tower=tower)
     used = UserLog(rows, [ranker.schema], "user", "item")
     for user in ("u1", "u2"):
         expected = everyone.filter(user=user)
@@ -174,8 +174,8 @@ def test_all_ways_give_equal_lists(tmp_path, tower, ranker, exclude_seen):
 
 def test_a_pinned_item_is_scored_though_pre_ranking_loses_it(tmp_path, tower, ranker):
     items = catalogue()
-    cascade = Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], prerank=tower, nprobe=1)
-    order = Ranker(None, cascade.index, prerank=tower).recommend(CONTEXT, k=30, prerank=30)
+    cascade = Ranker(ranker, build_index(tower, items, tmp_path / "ix")[0], tower=tower, nprobe=1)
+    order = Ranker(None, cascade.index, tower=tower).recommend(CONTEXT, k=30, prerank=30)
     last = order.items["item"][-1]
     assert last not in cascade.recommend(CONTEXT, k=4, prerank=6).items["item"]
     result = cascade.recommend(CONTEXT, k=4, prerank=6, pinned={3: last})
@@ -184,7 +184,7 @@ def test_a_pinned_item_is_scored_though_pre_ranking_loses_it(tmp_path, tower, ra
     assert result.items["prediction"][2] == pytest.approx(alone.items["prediction"][0])
     others = cascade.recommend(CONTEXT, k=3, prerank=6).items["item"].to_list()
     assert result.items["item"].to_list() == [*others[:2], last, others[2]]
-    tower_alone = Ranker(None, cascade.index, prerank=tower)
+    tower_alone = Ranker(None, cascade.index, tower=tower)
     assert tower_alone.recommend(CONTEXT, k=4, prerank=6, pinned={1: last}).items["item"][0] == last
 
 

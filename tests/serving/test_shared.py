@@ -113,7 +113,7 @@ def test_a_shared_catalogue_answers_alike_and_is_made_once(
 
     def answers(shared):
         index = open_index(tmp_path / "index", shared=shared)
-        cascade = Ranker(ranker, index, prerank=tower, nprobe=nprobe)
+        cascade = Ranker(ranker, index, tower=tower, nprobe=nprobe)
         result = cascade.recommend(**query)
         return (
             result.items,

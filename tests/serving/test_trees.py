@@ -81,7 +81,7 @@ def test_candidates_ranker_and_server_score_as_whole_rows(bundle, subtests):
 
 def test_trees_rank_behind_an_inttower(bundle, tower, tmp_path):
     index, _ = build_index(tower, ITEMS, tmp_path / "ix")
-    cascade = Ranker(bundle, index, prerank=tower)
+    cascade = Ranker(bundle, index, tower=tower)
     for context in CONTEXTS:
         found = cascade.recommend(context, k=5, prerank=12)
         first = np.argsort(-tower.score(rows_of(context)), kind="stable")[:12]

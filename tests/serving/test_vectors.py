@@ -41,7 +41,7 @@ def bundles(tmp_path_factory):
 def test_every_way_to_score_gives_one_figure(bundles, kind, tmp_path):
     bundle = bundles[kind]
     index, _ = build_index(bundle, ITEMS, tmp_path / "ix")
-    ranker = Ranker(bundle, index, prerank=bundle)
+    ranker = Ranker(bundle, index, tower=bundle)
     server = client(Service(bundle, ranker))
     expected = bundle.score(ITEMS.with_columns(user=pl.lit("3")))
     candidates = bundle.score_candidates({"user": "3"}, ITEMS)

@@ -144,7 +144,7 @@ def test_an_answer_has_counts_and_the_kind_of_ranking(server, ranker):
     assert answer["counts"] == {"candidates": 30, "filtered": 30 - len(liked("u2")), "ranked": 4}
     assert "prerank_score" not in answer["items"][0]
     about = server.get("/v1/about").json()["items"]
-    assert (about["prerank"], about["ranked"], about["seen"], about["exclude_seen"]) == (
+    assert (about["tower"], about["ranked"], about["seen"], about["exclude_seen"]) == (
         None,
         True,
         True,
@@ -154,7 +154,7 @@ def test_an_answer_has_counts_and_the_kind_of_ranking(server, ranker):
     assert server.get("/readyz").json()["ranked"] == "all"
     similar = server.get("/v1/items/i1/similar")
     assert similar.status_code == 404
-    assert "start it with --prerank" in similar.json()["error"]["message"]
+    assert "start it with --tower" in similar.json()["error"]["message"]
     for user in ("u0", "u1"):
         result = server.get(f"/v1/users/{user}").json()
         assert result["context"] == {"device": LOG.filter(pl.col("user") == user)["device"][-1]}
@@ -366,7 +366,7 @@ def test_one_bundle_and_its_log_recommend(tmp_path, ranker):
     with serving(tmp_path, "ranker", "--items", "items.csv", "--max-items", 29) as server:
         heard, _ = server.log.splitlines()
         assert "30 items exceed --max-items 29" in heard
-        assert "--prerank, with its --index" in heard
+        assert "--tower, with its --index" in heard
         assert server.get("/v1/about").json()["items"] is None
         answers = httpx.post(
             f"{server.place}/v1/predict", json={"rows": [row, whole]}, timeout=120
@@ -398,8 +398,8 @@ def test_files_become_an_application_in_python(tmp_path, ranker):
 def test_sources_that_do_not_fit_are_refused_before_any_is_read():
     for given, rule in (
         ({"index": "ix"}, "--index is for recommendations with two bundles"),
-        ({"prerank": "tower"}, "--prerank needs items to recommend"),
-        ({"prerank": "tower", "items": "redis://host/0"}, "an index is built from a table"),
+        ({"tower": "tower"}, "--tower needs items to recommend"),
+        ({"tower": "tower", "items": "redis://host/0"}, "an index is built from a table"),
         ({"exclude_seen": True}, "--exclude-seen needs a log"),
     ):
         with pytest.raises(ConfigError, match=rule):

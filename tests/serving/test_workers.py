@@ -147,7 +147,7 @@ def test_a_replaced_bundle_leaves_no_shared_memory(tmp_path, monkeypatch, tower,
     tower.save(tmp_path / "tower")
     ranker.save(tmp_path / "ranker")
     items_file = str(tmp_path / "items.parquet")
-    sources = Sources(bundle=tmp_path / "ranker", prerank=tmp_path / "tower", items=items_file)
+    sources = Sources(bundle=tmp_path / "ranker", tower=tmp_path / "tower", items=items_file)
     load = ServiceLoader(sources, shared=tmp_path / "shared")
     first = load()
 

@@ -19,11 +19,10 @@ import io
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,11 +53,10 @@ from fieldwise.models.registry import known_models, settings_class
 from fieldwise.models.serialise import model_from_dict, model_to_dict
 from fieldwise.ops.devices import device_of, open_device
 from fieldwise.schema import Label, Schema
-from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.batches import SCORING_BATCH, finite, score_batches
 from fieldwise.scoring.candidates import CatalogueScorer, candidate_columns, only_row
 from fieldwise.scoring.items import ItemTable
-from fieldwise.scoring.recommend import IdColumns, recommend
+from fieldwise.scoring.recommend import recommend
 from fieldwise.storage.arrays import arrow_bytes, tensor_chunks, write_matrices, write_tensors
 from fieldwise.storage.artifact import Artifact, ArtifactKind, writing
 from fieldwise.storage.forks import computing
@@ -278,28 +276,7 @@ class Bundle:
     def _prediction(self, score: np.ndarray, label: Label) -> np.ndarray:
         return predictions(score, label, self.calibration.get(label.name))
 
-    def recommend(
-        self,
-        users: Iterable[object] | None = None,
-        *,
-        log: TableLike,
-        columns: IdColumns | None = None,
-        n: int = 10,
-        exclude_seen: Seen = EXCLUDE_SEEN,
-        limits: Mapping[str, int] = MappingProxyType({}),
-        pinned: Mapping[int, Any] = MappingProxyType({}),
-    ) -> Any:
-        """The n best items of a log for users, all of the log's if omitted: see `fieldwise.scoring.recommend`."""
-        return recommend(
-            self,
-            log,
-            columns,
-            users=users,
-            n=n,
-            exclude_seen=exclude_seen,
-            limits=limits,
-            pinned=pinned,
-        )
+    recommend = recommend
 
     def grow(self, rows: TableLike, *, seed: int = 0) -> tuple["Bundle", dict[str, int]]:
         """The bundle with the new values of some rows, and how many values each field got: see `Encoder.grow`.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fieldwise.scoring.evaluate import CascadeReport
 
 NO_CALIBRATION = "none"
-OPTIONS_OF = {"--calibrate": ("out", "overwrite"), "--prerank": ("index", "nprobe", "rows")}
+OPTIONS_OF = {"--calibrate": ("out", "overwrite"), "--tower": ("index", "nprobe", "rows")}
 """By an option that names an evaluation, the further options of that evaluation alone."""
 RANKING_OPTIONS_OF_PRERANK = ("--k", "--candidates")
 CALIBRATION_EFFECT = (
@@ -59,7 +59,7 @@ class EvaluateOptions:
         Path | None, Option(help="With --calibrate: folder of the new bundle. Default: the same.")
     ] = None
     overwrite: opt.Overwrite = False
-    prerank: Annotated[
+    tower: Annotated[
         Path | None,
         Option(
             metavar="TOWER",
@@ -67,13 +67,13 @@ class EvaluateOptions:
         ),
     ] = None
     index: Annotated[
-        Path | None, Option(help="With --prerank: folder of the index that TOWER made.")
+        Path | None, Option(help="With --tower: folder of the index that TOWER made.")
     ] = None
     nprobe: Annotated[
-        int | None, Option(min=1, help="With --prerank: head clusters to probe. Default: all.")
+        int | None, Option(min=1, help="With --tower: head clusters to probe. Default: all.")
     ] = None
     rows: Annotated[
-        int | None, Option(min=1, help="With --prerank: contexts at most, sampled. Default: 200.")
+        int | None, Option(min=1, help="With --tower: contexts at most, sampled. Default: 200.")
     ] = None
     json: opt.AsJson = False
     device: opt.BundleDevice = "cpu"
@@ -83,7 +83,7 @@ class EvaluateOptions:
         given = {
             "--ranking": self.ranking.ranking,
             "--calibrate": self.calibrate is not None,
-            "--prerank": self.prerank is not None,
+            "--tower": self.tower is not None,
         }
         evaluations = [name for name, is_given in given.items() if is_given]
         if len(evaluations) > 1:
@@ -97,7 +97,7 @@ class EvaluateOptions:
                     f"--{unused[0]} is an option of {evaluation}, which is not given: add it, or omit --{unused[0]}"
                 )
         unused = self.ranking.given
-        if self.prerank is not None:
+        if self.tower is not None:
             unused = [name for name in unused if name not in RANKING_OPTIONS_OF_PRERANK]
         if unused and evaluations and not self.ranking.ranking:
             raise ConfigError(
@@ -107,9 +107,9 @@ class EvaluateOptions:
             raise ConfigError(
                 "--calibrate none fits nothing, so that --data has no effect: omit --data"
             )
-        if self.prerank is not None and (self.index is None or self.data is None):
+        if self.tower is not None and (self.index is None or self.data is None):
             raise ConfigError(
-                "--prerank needs an index of items, and rows with users and contexts: give --index and --data"
+                "--tower needs an index of items, and rows with users and contexts: give --index and --data"
             )
 
 
@@ -117,14 +117,14 @@ def run(options: EvaluateOptions) -> None:
     """Evaluate a bundle on its test rows, or on your table.
 
     With --ranking it also ranks items for users. --calibrate fits a calibration, with which the
-    bundle then predicts. --prerank measures what two stages lose compared with ranking every item,
+    bundle then predicts. --tower measures what two stages lose compared with ranking every item,
     and the latency of each stage.
     """
     options.check()
     if options.calibrate is not None:
         _calibrate(options, options.calibrate)
-    elif options.prerank is not None:
-        _measure_prerank(options, options.prerank)
+    elif options.tower is not None:
+        _measure_cascade(options, options.tower)
     elif options.data is not None:
         _evaluate_table(options, options.data)
     else:
@@ -318,7 +318,7 @@ def _show_figures(facts: "CalibrationFacts") -> None:
         )
 
 
-def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
+def _measure_cascade(options: EvaluateOptions, tower_folder: Path) -> None:
     """Measure the loss of pre-ranking compared with ranking every item, and the latency of each stage."""
     from fieldwise.scoring.evaluate import evaluate_cascade
     from fieldwise.scoring.ranker import Ranker
@@ -327,9 +327,9 @@ def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
     preranked = _preranked(options.ranking.candidates)
     assert options.index is not None, "checked before"
     assert options.data is not None, "checked before"
-    tower = resources.load_bundle(prerank, options.device)
+    tower = resources.load_bundle(tower_folder, options.device)
     bundle = resources.load_bundle(options.bundle, options.device)
-    cascade = Ranker(bundle, open_index(options.index), prerank=tower, nprobe=options.nprobe)
+    cascade = Ranker(bundle, open_index(options.index), tower=tower, nprobe=options.nprobe)
     text_columns = [*bundle.schema.text_columns, *tower.schema.text_columns]
     table = options.reading.table(options.data, text_columns)
     contexts = show.sampled_rows(
@@ -343,7 +343,7 @@ def _measure_prerank(options: EvaluateOptions, prerank: Path) -> None:
 
     is_approximate = options.nprobe is not None
     _show_report(report, is_approximate=is_approximate)
-    words: list[object] = ["--prerank", prerank, "--index", options.index]
+    words: list[object] = ["--tower", tower_folder, "--index", options.index]
     words += show.log_words(tower)
     if is_approximate:
         words += ["--nprobe", options.nprobe]

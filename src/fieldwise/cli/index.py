@@ -93,7 +93,7 @@ def run(options: IndexOptions) -> None:
         f"{changes.changed:,} changed, {changes.removed:,} removed, {changes.kept:,} unchanged"
     )
     purpose = "start a server with a web page that recommends these items"
-    words = ["--prerank", options.bundle, "--index", options.out, *show.log_words(bundle)]
+    words = ["--tower", options.bundle, "--index", options.out, *show.log_words(bundle)]
     show.suggest(purpose, "serve", *words, needs="uvicorn")
 
 

@@ -13,6 +13,7 @@ from fieldwise.config import nearest
 from fieldwise.data.read.text_format import TEXT_OPTIONS, TextFormat
 from fieldwise.errors import ConfigError
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
+from fieldwise.scoring.list_options import ListOptions
 from fieldwise.training.settings import DEVICE as DEVICE_NAME
 
 if TYPE_CHECKING:
@@ -94,45 +95,58 @@ ExcludeSeen = Annotated[
 ]
 
 
-Limits = Annotated[
-    list[str] | None,
-    Option(
-        "--limit",
-        metavar="COLUMN=N",
-        help="At most N items of a list with one value of an item column. May be repeated.",
-    ),
-]
-Pins = Annotated[
-    list[str] | None,
-    Option("--pin", metavar="PLACE=ITEM", help="This item at this place, from 1. May be repeated."),
-]
-
-
-def limits_of(limits: "Sequence[str] | None") -> dict[str, int]:
-    """The limits of lists by column, as `--limit` gives them."""
-    found: dict[str, int] = {}
-    for text in limits or ():
-        column, _, number = text.rpartition("=")
-        if not column or not number.isdecimal() or column in found:
-            raise ConfigError(f"--limit must be COLUMN=N, each column once, found {text!r}")
-        found[column] = int(number)
-    return found
-
-
-def pins_of(pins: "Sequence[str] | None") -> dict[int, str]:
-    """The ids of pinned items by place, as `--pin` gives them."""
-    found: dict[int, str] = {}
-    for text in pins or ():
-        place, _, item = text.partition("=")
-        if not item or not place.isdecimal() or int(place) in found:
-            raise ConfigError(f"--pin must be PLACE=ITEM, each place once, found {text!r}")
-        found[int(place)] = item
-    return found
-
-
 def seen_rule(exclude_seen: bool | None) -> Seen:
     """Which items of a user's rows are excluded, by the options `--exclude-seen` and `--include-seen`."""
     return EXCLUDE_SEEN if exclude_seen is None else exclude_seen
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserLists:
+    """The options of users' lists."""
+
+    k: Annotated[int, Option(min=1, help="Number of items of a list.")] = 10
+    exclude_seen: ExcludeSeen = None
+    limit: Annotated[
+        list[str] | None,
+        Option(
+            metavar="COLUMN=N",
+            help="At most N items of a list with one value of an item column. May be repeated.",
+        ),
+    ] = None
+    pin: Annotated[
+        list[str] | None,
+        Option(metavar="PLACE=ITEM", help="This item at this place, from 1. May be repeated."),
+    ] = None
+
+    @property
+    def options(self) -> ListOptions:
+        """The options that they stand for."""
+        return ListOptions(
+            n=self.k,
+            exclude_seen=seen_rule(self.exclude_seen),
+            limits=self._limits(),
+            pinned=self._pinned(),
+        )
+
+    def _limits(self) -> dict[str, int]:
+        """The limits by column."""
+        limits: dict[str, int] = {}
+        for text in self.limit or ():
+            column, _, number = text.rpartition("=")
+            if not column or not number.isdecimal() or column in limits:
+                raise ConfigError(f"--limit must be COLUMN=N, each column once, found {text!r}")
+            limits[column] = int(number)
+        return limits
+
+    def _pinned(self) -> dict[int, str]:
+        """The ids of pinned items by place."""
+        pinned: dict[int, str] = {}
+        for text in self.pin or ():
+            place, _, item = text.partition("=")
+            if not item or not place.isdecimal() or int(place) in pinned:
+                raise ConfigError(f"--pin must be PLACE=ITEM, each place once, found {text!r}")
+            pinned[int(place)] = item
+        return pinned
 
 
 def _device_name(device: str) -> str:

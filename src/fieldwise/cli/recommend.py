@@ -1,9 +1,10 @@
 """`fieldwise recommend`: write the best items for every user of a log."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
@@ -11,7 +12,17 @@ from fieldwise.cli import options as opt
 from fieldwise.cli import resources, show
 from fieldwise.schema.ids import id_column
 from fieldwise.scoring import seen_words
+from fieldwise.scoring.list_options import ListOptions
 from fieldwise.storage.outputs import check_output
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fieldwise.bundle.bundle import Bundle
+    from fieldwise.data.read.table_writer import TableWriter
+    from fieldwise.data.reports import Reports
+    from fieldwise.evaluation.lists import Exposure
+    from fieldwise.scoring.recommend import BatchRecommender, ListsOfUsers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +37,10 @@ class RecommendOptions:
         ),
     ]
     out: Annotated[Path, Option(help=f"File to write to: {opt.WRITTEN_FORMATS}.")]
-    k: Annotated[int, Option(min=1, help="Number of items for each user.")] = 10
     users: Annotated[
         list[str] | None, Option("--user", help="Only this user; may be repeated. Default: all.")
     ] = None
-    exclude_seen: opt.ExcludeSeen = None
-    limit: opt.Limits = None
-    pin: opt.Pins = None
+    lists: opt.UserLists
     title: Annotated[
         str | None, Option(metavar="COLUMN", help="Column of items' names, to be written too.")
     ] = None
@@ -51,8 +59,6 @@ def run(options: RecommendOptions) -> None:
     Users whom the model does not know get the most popular items, which the column `source` says.
     """
     from fieldwise.data.read.table_writer import TableWriter
-    from fieldwise.evaluation.lists import LIST_MEASURES, Exposure, same_list_sentence
-    from fieldwise.scoring.recommend import BatchRecommender, IdColumns
 
     check_output(
         options.out,
@@ -61,61 +67,95 @@ def run(options: RecommendOptions) -> None:
     )
     model = resources.load_bundle(options.bundle, options.device)
     writer = TableWriter(options.out, raw=options.raw)
-    row_count = 0
-    users_by_source = Counter[str]()
     with (
         options.reading.lines(options.log),
         resources.reports_for(options.progress, quiet=options.quiet) as reports,
     ):
-        frame = options.reading.table(options.log, model.schema.text_columns)
-        columns = IdColumns(
-            user=id_column("user", [model.schema], frame.columns),
-            item=id_column("item", [model.schema], frame.columns),
-            title=options.title,
-        )
-        seen = opt.seen_rule(options.exclude_seen)
-        batch = BatchRecommender(
-            model,
-            frame,
-            columns,
-            options.users,
-            n=options.k,
-            exclude_seen=seen,
-            limits=opt.limits_of(options.limit),
-            pinned=opt.pins_of(options.pin),
-        )
-        exposure = Exposure(batch.popularity)
-        changed_lists = 0
-        short_lists = 0
+        log = options.reading.table(options.log, model.schema.text_columns)
+        recommender = _recommender(model, log, options)
         with writer:
-            for lists in batch.blocks(reports):
-                block = lists.rows
-                writer.add(block)
-                exposure.add(lists.items, lists.lengths)
-                short_lists += sum(length < options.k for length in lists.lengths)
-                if "by_score" in block.columns:
-                    moved = block.filter(block["by_score"] != block["rank"])
-                    changed_lists += moved.to_series(0).n_unique()
-                row_count += block.height
-                source_of_each_user = block["source"].filter(block["rank"] == 1)
-                users_by_source.update(source_of_each_user.to_list())
+            written = _write(recommender, writer, reports)
 
-    written = f"{show.counted(row_count, 'recommendation')} written to {options.out} ({', '.join(block.columns)})"
-    by_model = f"{show.counted(users_by_source['model'], 'user')} by the model"
-    unknown = f"{users_by_source['popularity']:,} whom it does not know by popularity"
-    show.say(f"{written}: {by_model}, {unknown}")
-    if options.limit or options.pin:
-        changed = show.counted(changed_lists, "list")
-        show.say(f"limits and pinned items changed {changed}, in rows whose by_score is not rank")
-    if short_lists:
-        show.say(f"{show.counted(short_lists, 'list')} of fewer than {options.k} items")
-    measures = (f"{m.title} {m.text(m.of(exposure))}" for m in LIST_MEASURES.values())
-    show.say(f"the lists: {', '.join(measures)}")
-    check = same_list_sentence([exposure])
-    if check is not None:
-        show.say(f"CHECK: {check}")
+    show.say(written.sentence(options.out))
+    for sentence in written.sentences_of_lists(options.lists.options):
+        show.say(sentence)
     label = model.schema.label
-    excluded = seen_words(label if label.column in frame.columns else None, seen)
+    seen = options.lists.options.exclude_seen
+    excluded = seen_words(label if label.column in log.columns else None, seen)
     if excluded:
         show.say(excluded)
     show.say_guarded(writer)
+
+
+def _recommender(
+    model: "Bundle", log: "pl.DataFrame", options: RecommendOptions
+) -> "BatchRecommender":
+    """What makes the lists of the log's users."""
+    from fieldwise.scoring.recommend import BatchRecommender, IdColumns
+
+    columns = IdColumns(
+        user=id_column("user", [model.schema], log.columns),
+        item=id_column("item", [model.schema], log.columns),
+        title=options.title,
+    )
+    return BatchRecommender(model, log, columns, options.users, options.lists.options)
+
+
+@dataclass
+class _Written:
+    """What was written: numbers of rows and lists, and how often each item is in a list."""
+
+    exposure: "Exposure"
+    columns: list[str] = field(default_factory=list)
+    rows: int = 0
+    users_by_source: Counter[str] = field(default_factory=Counter)
+    lengths: list[int] = field(default_factory=list)
+    changed_lists: int = 0
+
+    def add(self, lists: "ListsOfUsers") -> None:
+        """Count some lists."""
+        block = lists.rows
+        self.columns = block.columns
+        self.rows += block.height
+        self.lengths += lists.lengths
+        self.exposure.add(lists.items, lists.lengths)
+        source_of_each_user = block["source"].filter(block["rank"] == 1)
+        self.users_by_source.update(source_of_each_user.to_list())
+        if "by_score" in block.columns:
+            moved = block.filter(block["by_score"] != block["rank"])
+            self.changed_lists += moved.to_series(0).n_unique()
+
+    def sentence(self, file: Path) -> str:
+        """The number of rows, and by what users' lists were made."""
+        by_model = show.counted(self.users_by_source["model"], "user")
+        unknown = f"{self.users_by_source['popularity']:,} whom it does not know by popularity"
+        columns = ", ".join(self.columns)
+        rows = show.counted(self.rows, "recommendation")
+        return f"{rows} written to {file} ({columns}): {by_model} by the model, {unknown}"
+
+    def sentences_of_lists(self, options: ListOptions) -> Iterator[str]:
+        """What rules changed, which lists are short, and how lists differ."""
+        from fieldwise.evaluation.lists import LIST_MEASURES, same_list_sentence
+
+        if options.limits or options.pinned:
+            changed = show.counted(self.changed_lists, "list")
+            yield f"limits and pinned items changed {changed}, in rows whose by_score is not rank"
+        short_lists = sum(length < options.n for length in self.lengths)
+        if short_lists:
+            yield f"{show.counted(short_lists, 'list')} of fewer than {options.n} items"
+        measures = (f"{m.title} {m.text(m.of(self.exposure))}" for m in LIST_MEASURES.values())
+        yield f"the lists: {', '.join(measures)}"
+        same = same_list_sentence([self.exposure])
+        if same is not None:
+            yield f"CHECK: {same}"
+
+
+def _write(recommender: "BatchRecommender", writer: "TableWriter", reports: "Reports") -> _Written:
+    """Write all lists, some users at a time."""
+    from fieldwise.evaluation.lists import Exposure
+
+    written = _Written(Exposure(recommender.popularity))
+    for lists in recommender.blocks(reports):
+        writer.add(lists.rows)
+        written.add(lists)
+    return written

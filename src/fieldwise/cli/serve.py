@@ -56,7 +56,7 @@ class ServeOptions:
     bundle: Annotated[
         Path | None, Argument(metavar="BUNDLE", help="The bundle that scores, ranks and explains.")
     ] = None
-    prerank: Annotated[Path | None, Option(help="The IntTower that made the index.")] = None
+    tower: Annotated[Path | None, Option(help="The IntTower that made the index.")] = None
     index: Annotated[
         Path | None, Option(help="Folder of the item index; its files are mapped.")
     ] = None
@@ -82,7 +82,7 @@ class ServeOptions:
         Option(
             envvar=ITEMS,
             help="Item features, likewise, to complete rows that only have an item id. Default: the index's catalogue. "
-            "A table is also the catalogue to recommend from: with --prerank and no --index it is indexed at the "
+            "A table is also the catalogue to recommend from: with --tower and no --index it is indexed at the "
             "start; with one bundle every item is ranked.",
         ),
     ] = None
@@ -102,7 +102,7 @@ class ServeOptions:
         int,
         Option(
             min=1,
-            help="Maximum number of items that one bundle ranks per request; use --prerank for more.",
+            help="Maximum number of items that one bundle ranks per request; use --tower for more.",
         ),
     ] = Sources.max_items
     title: Annotated[

@@ -9,13 +9,12 @@ from typer import Option
 from fieldwise.cli import options as opt
 from fieldwise.cli import resources, show
 from fieldwise.errors import ConfigError, DataError
+from fieldwise.scoring.list_options import ListOptions
 
 if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
-
-DEFAULT_K = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,26 +28,24 @@ class WhyNotOptions:
     user: Annotated[
         str | None, Option(metavar="ID", help="With --why-not: the user, by the rows of --data.")
     ] = None
-    k: Annotated[
-        int | None, Option(min=1, help="With --why-not: the length of the list. Default: 10.")
-    ] = None
-    exclude_seen: opt.ExcludeSeen = None
-    limit: opt.Limits = None
-    pin: opt.Pins = None
-    prerank: Annotated[
+    lists: opt.UserLists
+    tower: Annotated[
         Path | None, Option(metavar="TOWER", help="With --why-not: this IntTower pre-ranks.")
     ] = None
-    index: Annotated[Path | None, Option(help="With --prerank: folder of its index.")] = None
+    index: Annotated[Path | None, Option(help="With --tower: folder of its index.")] = None
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self).items() if value is not None]
+        values = {**vars(self), **vars(self.lists)}
+        del values["lists"]
+        usual = vars(opt.UserLists())
+        given = [name for name, value in values.items() if value != usual.get(name)]
         if self.why_not is None and given:
             option = given[0].replace("_", "-")
             raise ConfigError(f"--{option} is an option of --why-not: give --why-not ITEM")
         if self.why_not is not None and self.user is None:
             raise ConfigError("--why-not is about the list of a user: give --user ID")
-        if (self.prerank is None) != (self.index is None):
-            raise ConfigError("a list in two stages needs --prerank and --index: give both")
+        if (self.tower is None) != (self.index is None):
+            raise ConfigError("a list in two stages needs --tower and --index: give both")
 
 
 def show_why_not(
@@ -60,29 +57,30 @@ def show_why_not(
     from fieldwise.scoring.recommend import BatchRecommender
     from fieldwise.serving.index import open_index
 
+    lists = options.lists.options
     batch = BatchRecommender(
         bundle,
         log,
         users=[str(options.user)],
-        exclude_seen=opt.seen_rule(options.exclude_seen),
+        options=ListOptions(exclude_seen=lists.exclude_seen),
     )
     if batch.context_rows[0] < 0:
         raise DataError(
             f"--user must be one whom the model knows, found {options.user!r}, whose list is by popularity"
         )
     ranker = batch.ranker
-    if options.prerank is not None and options.index is not None:
+    if options.tower is not None and options.index is not None:
         ranker = Ranker(
             bundle,
             open_index(options.index),
-            prerank=resources.load_bundle(options.prerank, device),
+            tower=resources.load_bundle(options.tower, device),
         )
     result = ranker.recommend(
         batch.contexts.row(0, named=True),
-        k=options.k or DEFAULT_K,
+        k=lists.n,
         seen=batch.ranker.index.texts[batch.seen[0]],
-        limits=opt.limits_of(options.limit),
-        pinned=opt.pins_of(options.pin),
+        limits=lists.limits,
+        pinned=lists.pinned,
     )
     answer = why_not(ranker, result, options.why_not)
     if as_json:

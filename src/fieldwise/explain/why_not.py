@@ -9,7 +9,7 @@ import numpy as np
 from fieldwise.bundle.bundle import Bundle
 from fieldwise.explain.explanation import explain
 from fieldwise.scoring.candidates import context_row
-from fieldwise.scoring.ranker import Candidates, Ranker, RankingResult
+from fieldwise.scoring.ranker import Ranker, RankingRequest, RankingResult
 
 Reason = Literal[
     "listed", "candidates", "seen", "excluded", "filtered", "prerank", "limit", "pinned", "score"
@@ -102,9 +102,9 @@ def _before_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> 
             return WhyNot(
                 item, "filtered", f"its {column} is {own}, and the filter takes {', '.join(values)}"
             )
-    if ranker.prerank is None or row in result.preranked:
+    if ranker.tower is None or row in result.preranked:
         return None
-    tower = Ranker(None, ranker.index, prerank=ranker.prerank)
+    tower = Ranker(None, ranker.index, tower=ranker.tower)
     place = _place(tower, request, row)
     words = f"lost in pre-ranking, at place {place:,} where the first {request.prerank:,} go on"
     if place <= request.prerank:
@@ -143,7 +143,7 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
     )
 
 
-def _place(ranker: Ranker[Bundle], request: Candidates, row: int) -> int:
+def _place(ranker: Ranker[Bundle], request: RankingRequest, row: int) -> int:
     """An item's place by a ranker's scores among all that it ranks for a request, from 1."""
     items = len(ranker.index)
     prerank = items if ranker.bundle is None else request.prerank
@@ -156,7 +156,7 @@ def _terms(
     ranker: Ranker[Bundle], context: Mapping[str, object], row: int, last: int
 ) -> tuple[Term, ...]:
     """The differences of fields' contributions between two items in a context, the largest loss first."""
-    bundle = ranker.bundle or ranker.prerank
+    bundle = ranker.bundle or ranker.tower
     assert bundle is not None, "a ranker has one of them"
     fields = bundle.schema.fields
     own = list(dict.fromkeys(field.column for field in fields if field.role == "item"))

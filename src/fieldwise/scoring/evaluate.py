@@ -84,12 +84,12 @@ def evaluate_cascade(
         ConfigError: no ranking bundle; k or prerank out of range.
         DataError: no contexts, or a missing column.
     """
-    if cascade.bundle is None or cascade.prerank is None:
+    if cascade.bundle is None or cascade.tower is None:
         raise ConfigError(
             "evaluating a cascade needs a pre-ranking bundle, and a ranking bundle, whose ranking of all items is the "
             "baseline: give both"
         )
-    schemas = (cascade.bundle.schema, cascade.prerank.schema)
+    schemas = (cascade.bundle.schema, cascade.tower.schema)
     text_columns = [column for schema in schemas for column in schema.text_columns]
     contexts = as_table(contexts, text_columns=text_columns)
     if not contexts.height:
@@ -101,7 +101,7 @@ def evaluate_cascade(
         sizes = [k, prerank // 4, prerank // 2, prerank, 2 * prerank]
     prerank_sizes = sorted({min(items, size) for size in sizes if size >= top_size})
 
-    tower_ranker = Ranker(None, cascade.index, prerank=cascade.prerank)
+    tower_ranker = Ranker(None, cascade.index, tower=cascade.tower)
     full_ranker = Ranker(cascade.bundle, cascade.index)
     targets = _targets(cascade.bundle.schema.label, cascade.index, contexts)
 

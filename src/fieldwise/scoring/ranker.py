@@ -2,7 +2,7 @@
 
 Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the
 user's heads. An item is a candidate if one of its heads is in a cluster near one of the user's
-heads. Candidates are then scored exactly, so only items outside these clusters are lost:
+heads. RankingRequest are then scored exactly, so only items outside these clusters are lost:
 `fieldwise evaluate --nprobe` measures the loss.
 
 Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user
@@ -46,7 +46,7 @@ HEADS_ASSIGNED_AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Candidates:
+class RankingRequest:
     """The candidates of a request, of which `Ranker.complete` finds the best.
 
     Args:
@@ -78,9 +78,9 @@ class Candidates:
     where: Mapping[str, Sequence[Any]]
 
     @property
-    def arranged_from(self) -> int:
-        """How many of the best items the list is made of: all, if rules may pass over some."""
-        return len(self.rows) if self.rules else self.k
+    def rows_needed(self) -> int:
+        """How many of the best items the list is made of."""
+        return self.rules.rows_needed(len(self.rows), self.k)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,7 +103,7 @@ class RankingResult:
         changed: where limits and pinned items changed the list, in sentences.
     """
 
-    request: Candidates
+    request: RankingRequest
     index: ItemTable
     rows: np.ndarray
     scores: dict[str, np.ndarray]
@@ -261,7 +261,7 @@ class Ranker(Generic[M]):
             used. None to rank by IntTower alone.
         items: one row per item, with the columns of the item fields; other columns (a title) are
             included in results.
-        prerank: the IntTower that made `items`, which is its index.
+        tower: the IntTower that made `items`, which is its index, to pre-rank them.
         nprobe: number of item-head clusters to search for each user head, if more than half of the
             items pass the filters and these clusters have k' of them (`HeadClusters`); None scores
             all that pass.
@@ -292,25 +292,25 @@ class Ranker(Generic[M]):
         bundle: M | None,
         items: ItemTable,
         *,
-        prerank: M | None = None,
+        tower: M | None = None,
         nprobe: int | None = None,
         own: Collection[str] | None = None,
     ) -> None:
-        if bundle is None and prerank is None:
+        if bundle is None and tower is None:
             raise ConfigError(
                 "ranking needs a bundle that scores, or an IntTower with its index: give one"
             )
         self.bundle = bundle
         self.index = items
-        self.prerank = prerank
-        self._tower: PreRanker | None = None
-        if prerank is not None:
+        self.tower = tower
+        self._pre_ranker: PreRanker | None = None
+        if tower is not None:
             if not isinstance(items, ItemIndex):
                 raise ConfigError(
                     "pre-ranking needs the IntTower's index, found a table of items: give the index"
                 )
-            self._tower = PreRanker(prerank, items, nprobe)
-        added_columns = [PREDICTION] if prerank is None else [PRERANK_SCORE, PREDICTION]
+            self._pre_ranker = PreRanker(tower, items, nprobe)
+        added_columns = [PREDICTION] if tower is None else [PRERANK_SCORE, PREDICTION]
         for name in added_columns:
             if own is None and name in items.items.columns:
                 raise DataError(
@@ -320,7 +320,7 @@ class Ranker(Generic[M]):
         self._all = np.arange(len(items))  # the rows of all items
         # columns with several values are split by the separators of the bundles' fields
         separators: dict[str, str] = {}
-        for model in (prerank, bundle):
+        for model in (tower, bundle):
             fields = () if model is None else model.schema.fields
             separators |= {
                 field.column: field.separator for field in fields if field.cell == "list"
@@ -366,7 +366,7 @@ class Ranker(Generic[M]):
                 pinned item, or a pinned one that the filters exclude; a filter or limit on a column
                 that items do not have.
         """
-        prerank = max(k, prerank) if self.prerank is None else prerank
+        prerank = max(k, prerank) if self.tower is None else prerank
         if k < 1:
             raise ConfigError(f"k must be at least 1, found {k}")
         if prerank < k:
@@ -405,7 +405,7 @@ class Ranker(Generic[M]):
         seen: np.ndarray = NO_ROWS,
         where: Mapping[str, Sequence[Any]] = MappingProxyType({}),
         rules: ListRules | None = None,
-    ) -> Candidates:
+    ) -> RankingRequest:
         """A request's candidates and encoded context, for `complete`.
 
         The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least
@@ -416,7 +416,7 @@ class Ranker(Generic[M]):
                 items do not have; a pinned item that the filters exclude.
         """
         began = time.perf_counter()
-        tower = None if self._tower is None else self._tower.scorer.context(context)
+        tower = None if self._pre_ranker is None else self._pre_ranker.scorer.context(context)
         ranking = None
         if self._scorer is not None:
             ranking = tower if self._alike and tower is not None else self._scorer.context(context)
@@ -434,7 +434,7 @@ class Ranker(Generic[M]):
         excluded = np.union1d(exclude, seen)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
-        return Candidates(
+        return RankingRequest(
             rows=rows,
             excluded=excluded,
             counts={"candidates": candidate_count, "filtered": len(rows) - len(excluded)},
@@ -451,18 +451,18 @@ class Ranker(Generic[M]):
             where=where,
         )
 
-    def complete(self, requests: Sequence[Candidates]) -> list[RankingResult]:
+    def complete(self, requests: Sequence[RankingRequest]) -> list[RankingResult]:
         """The best items of each request, pre-ranked and ranked.
 
         With pre-ranking this is faster than one by one: requests with equal filters are pre-ranked
         in one pass over the item heads, and the candidates of all requests are ranked in common
         batches.
         """
-        if self._tower is None:
+        if self._pre_ranker is None:
             return self._complete_in_full(requests)
-        return self._complete_preranked(self._tower, requests)
+        return self._complete_preranked(self._pre_ranker, requests)
 
-    def _complete_in_full(self, requests: Sequence[Candidates]) -> list[RankingResult]:
+    def _complete_in_full(self, requests: Sequence[RankingRequest]) -> list[RankingResult]:
         """The best items by the bundle, which scores all candidates of one request after the other's."""
         began = time.perf_counter()
         found = []
@@ -486,7 +486,7 @@ class Ranker(Generic[M]):
         ]
 
     def _complete_preranked(
-        self, tower: PreRanker, requests: Sequence[Candidates]
+        self, tower: PreRanker, requests: Sequence[RankingRequest]
     ) -> list[RankingResult]:
         """The best items by the bundle among those that IntTower selects; by IntTower without a bundle."""
         began = time.perf_counter()
@@ -517,7 +517,7 @@ class Ranker(Generic[M]):
         return results
 
     def _best(
-        self, requests: Sequence[Candidates], rows: Sequence[np.ndarray]
+        self, requests: Sequence[RankingRequest], rows: Sequence[np.ndarray]
     ) -> Iterator[tuple[slice | np.ndarray, dict[str, np.ndarray]]]:
         """The positions among each request's rows of the best k by the bundle, and their predictions, in one batch.
 
@@ -525,14 +525,13 @@ class Ranker(Generic[M]):
         """
         if self.bundle is None:
             for request in requests:
-                yield slice(request.arranged_from), {}
+                yield slice(request.rows_needed), {}
             return
         contexts = [request.context for request in requests if request.context is not None]
         batch = Batch.joined(contexts, self.scorer.split.context.num_bags)
-        for positions, score in self.rank(
-            batch, rows, [request.arranged_from for request in requests]
-        ):
-            yield positions, {PREDICTION: self.bundle.main_prediction(score)}
+        counts = [request.rows_needed for request in requests]
+        for positions, prediction in self.rank(batch, rows, counts):
+            yield positions, {PREDICTION: prediction}
 
     @cached_property
     def scorer(self) -> CatalogueScorer:
@@ -550,7 +549,7 @@ class Ranker(Generic[M]):
     def rank(
         self, contexts: Batch, rows: Sequence[np.ndarray], k: Sequence[int]
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each context, the places of its best k among its rows of the catalogue, best first, and their scores.
+        """For each context, the positions of its best k among its rows, best first, and their predictions.
 
         Args:
             contexts: C encoded rows (`scorer.context`, `scorer.split.context.layout`).
@@ -565,14 +564,14 @@ class Ranker(Generic[M]):
         scores_by_context = np.split(scores, np.cumsum(lengths)[:-1])
         for context_rows, most, score in zip(rows, k, scores_by_context, strict=True):
             best = top_k_indices(score, most, place=context_rows)
-            yield best, score[best]
+            yield best, self.scorer.model.main_prediction(score[best])
 
     @cached_property
     def _alike(self) -> bool:
         """Whether both bundles encode contexts the same way."""
-        if self._tower is None or self._scorer is None:
+        if self._pre_ranker is None or self._scorer is None:
             return False
-        tower = self._tower.scorer
+        tower = self._pre_ranker.scorer
         ranker = self._scorer
         return (
             tower.columns == ranker.columns
@@ -580,7 +579,7 @@ class Ranker(Generic[M]):
             and tower.model.encoder.to_json() == ranker.model.encoder.to_json()
         )
 
-    def _prerank(self, tower: PreRanker, requests: Sequence[Candidates]) -> list[_Preranked]:
+    def _prerank(self, tower: PreRanker, requests: Sequence[RankingRequest]) -> list[_Preranked]:
         """Each request's best k' rows by IntTower; requests with the same array of rows in one pass."""
         contexts = [r.tower_context for r in requests if r.tower_context is not None]
         heads = tower.user_heads(Batch.joined(contexts, tower.scorer.split.context.num_bags))
@@ -611,7 +610,7 @@ class Ranker(Generic[M]):
                 )
         return [preranked[number] for number in range(len(requests))]
 
-    def _near(self, tower: PreRanker, request: Candidates, user_LHP: Tensor) -> Candidates:
+    def _near(self, tower: PreRanker, request: RankingRequest, user_LHP: Tensor) -> RankingRequest:
         """The candidates near the user's heads, if most items pass the filters and these are enough; else all."""
         filtered = request.counts["filtered"]
         if tower.clusters is None or tower.nprobe is None or 2 * filtered <= len(self.index):

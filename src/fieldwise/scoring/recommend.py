@@ -23,6 +23,7 @@ from fieldwise.schema.ids import id_column
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.items import ItemTable, top_k_indices
+from fieldwise.scoring.list_options import ListOptions
 from fieldwise.scoring.ranker import BY_SCORE, PREDICTION, Ranker
 
 __all__ = ["BatchRecommender", "IdColumns", "recommend"]
@@ -108,6 +109,7 @@ def recommend(
     >>> result.columns, result["source"].to_list()
     (['user_id', 'item_id', 'rank', 'prediction', 'source'], ['model', 'model', 'popularity', 'popularity'])
     """
+    options = ListOptions(n=n, exclude_seen=exclude_seen, limits=limits, pinned=pinned)
     if log is None or not isinstance(columns, IdColumns | None):
         absent = "no log" if log is None else f"the columns {columns!r}"
         raise ConfigError(
@@ -121,21 +123,10 @@ def recommend(
     if isinstance(user, Iterable) and not isinstance(user, str | bytes):
         users = user
         user = None
-    wanted = users if user is None else [user]
     given = columns or IdColumns()
-    rows = as_table(
-        log, text_columns=(*model.schema.text_columns, *filter(None, (given.user, given.item)))
-    )
-    batch = BatchRecommender(
-        model,
-        rows,
-        given,
-        wanted,
-        n=n,
-        exclude_seen=exclude_seen,
-        limits=limits,
-        pinned=pinned,
-    )
+    id_columns = filter(None, (given.user, given.item))
+    rows = as_table(log, text_columns=(*model.schema.text_columns, *id_columns))
+    batch = BatchRecommender(model, rows, given, users if user is None else [user], options)
     result = pl.concat(lists.rows for lists in batch.blocks())
     return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
 
@@ -148,10 +139,18 @@ class ListsOfUsers(NamedTuple):
     lengths: list[int]
 
 
+class _UserList(NamedTuple):
+    """A user's list: its items by number, their places by score alone from 1, and their predictions."""
+
+    items: np.ndarray
+    by_score: np.ndarray
+    prediction: np.ndarray
+
+
 class BatchRecommender:
     """The lists of `recommend`, made for some users at a time, so that few scores are in memory.
 
-    The arguments are those of `recommend`.
+    The arguments are those of `recommend`, and `ListOptions`.
 
     Attributes:
         ranker: ranks the log's items by the model.
@@ -168,15 +167,11 @@ class BatchRecommender:
         log: pl.DataFrame,
         columns: IdColumns | None = None,
         users: Iterable[object] | None = None,
-        *,
-        n: int = 10,
-        exclude_seen: Seen = EXCLUDE_SEEN,
-        limits: Mapping[str, int] = MappingProxyType({}),
-        pinned: Mapping[int, Any] = MappingProxyType({}),
+        options: ListOptions | None = None,
     ) -> None:
-        _check_options(n, exclude_seen)
-        given = columns or IdColumns()
+        options = options or ListOptions()
         schema = model.schema
+        given = columns or IdColumns()
         user = id_column("user", [schema], log.columns, given.user, option="IdColumns(user=COLUMN)")
         item = id_column("item", [schema], log.columns, given.item, option="IdColumns(item=COLUMN)")
         shown = list(dict.fromkeys([item, given.title or item]))
@@ -185,20 +180,21 @@ class BatchRecommender:
         log = empty_as_null(log, user, item)
         people, their_rows = _people(log, user, users)
         items = latest_values(log, item, [schema], "item")
-        latest = latest_values(their_rows, user, [schema], "user")
-        contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
         item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
-        self._n = n
-        self._people = people
-        self._shown = items.select(shown)
         catalogue = ItemTable(id_column=item, items=items)
         self.ranker: Ranker[Any] = Ranker(model, catalogue, own=item_columns)
-        self._rules = self.ranker.rules(limits, pinned)
-        self._rules.check(n, np.arange(items.height))
-        self.contexts = contexts
-        self._encoded = self.ranker.encode(contexts)
-        self.context_rows = _context_rows(model, people, contexts[user])
-        self.seen = _seen(_excluded_rows(their_rows, schema, exclude_seen), people, items, item)
+        self._rules = self.ranker.rules(options.limits, options.pinned)
+        self._rules.check(options.n, np.arange(items.height))
+        self._n = options.n
+        self._people = people
+        self._shown = items.select(shown)
+
+        latest = latest_values(their_rows, user, [schema], "user")
+        self.contexts = people.to_frame().join(latest, on=user, how="inner", maintain_order="left")
+        self._encoded = self.ranker.encode(self.contexts)
+        self.context_rows = _context_rows(model, people, self.contexts[user])
+        excluded_rows = _excluded_rows(their_rows, schema, options.exclude_seen)
+        self.seen = _seen(excluded_rows, people, items, item)
         self.popularity = _popularity(log, items, item, schema)
 
     def blocks(self, reports: Reports = NO_REPORTS) -> Iterator[ListsOfUsers]:
@@ -208,55 +204,46 @@ class BatchRecommender:
         block_users = max(1, PAIRS_PER_BLOCK // max(1, items))
         for first in range(0, len(self._people), block_users):
             block = slice(first, min(first + block_users, len(self._people)))
-            best, by_score, prediction = self._best_items(block)
+            lists = self._lists(block)
+            prediction = np.concatenate([one.prediction for one in lists])
             columns = {PREDICTION: pl.Series(prediction).fill_nan(None)}
             if self._rules:
-                columns[BY_SCORE] = pl.Series(np.concatenate(by_score))
+                columns[BY_SCORE] = pl.Series(np.concatenate([one.by_score for one in lists]))
             by_model = self.context_rows[block] >= 0
+            best = [one.items for one in lists]
             yield _as_rows(self._people[block], self._shown, by_model, best, columns)
-            reports.add(len(best) * items)
+            reports.add(len(lists) * items)
 
-    def _best_items(self, block: slice) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-        """The numbers of the items of each user's list, their places by score, and the predictions of all of them.
-
-        A user without a context gets the most popular, whose prediction is NaN.
-        """
+    def _lists(self, block: slice) -> list[_UserList]:
+        """The lists of some users; one without a context gets the most popular items, whose prediction is NaN."""
         every_item = np.arange(self._shown.height)
         candidates = [np.delete(every_item, excluded) for excluded in self.seen[block]]
-        context_rows = self.context_rows[block]
-        by_model = context_rows >= 0
-        most = len(every_item) if self._rules else self._n
-        ranked: Iterator[tuple[np.ndarray, np.ndarray]] = iter(())
-        if by_model.any():
-            batch, _ = self._encoded.batch(torch.from_numpy(context_rows[by_model]))
-            of_known = [candidates[position] for position in np.flatnonzero(by_model)]
-            ranked = self.ranker.rank(batch, of_known, [most] * len(of_known))
+        by_model = self.context_rows[block] >= 0
+        by_score = self._by_model(block, [candidates[user] for user in np.flatnonzero(by_model)])
 
-        best: list[np.ndarray] = []
-        by_score: list[np.ndarray] = []
-        predictions: list[np.ndarray] = []
+        lists = []
         for item_rows, is_known in zip(candidates, by_model, strict=True):
             if is_known:
-                positions, score = next(ranked)
-                prediction = self.ranker.scorer.model.main_prediction(score)
+                positions, prediction = next(by_score)
             else:
-                positions = top_k_indices(self.popularity[item_rows], most)
+                count = self._rules.rows_needed(len(item_rows), self._n)
+                positions = top_k_indices(self.popularity[item_rows], count)
                 prediction = np.full(len(positions), np.nan)
             order = item_rows[positions]
-            listed = np.arange(len(order))
-            if self._rules:
-                listed = self._rules.arrange(order, self._n).positions
-            best.append(order[listed])
-            by_score.append(listed + 1)
-            predictions.append(prediction[listed])
-        return best, by_score, np.concatenate(predictions)
+            listed = self._rules.arrange(order, self._n).positions
+            lists.append(_UserList(order[listed], listed + 1, prediction[listed]))
+        return lists
 
-
-def _check_options(n: int, exclude_seen: object) -> None:
-    if n < 1:
-        raise ConfigError(f"n must be at least 1, found {n}")
-    if not isinstance(exclude_seen, bool) and exclude_seen != "positive":
-        raise ConfigError(f"exclude_seen must be 'positive', True or False, found {exclude_seen!r}")
+    def _by_model(
+        self, block: slice, candidates: list[np.ndarray]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each user with a context, the positions of the best candidates, and their predictions."""
+        if not candidates:
+            return iter(())
+        context_rows = self.context_rows[block]
+        contexts, _ = self._encoded.batch(torch.from_numpy(context_rows[context_rows >= 0]))
+        counts = [self._rules.rows_needed(len(rows), self._n) for rows in candidates]
+        return self.ranker.rank(contexts, candidates, counts)
 
 
 def _check_columns(log: pl.DataFrame, schema: Schema, shown: list[str]) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.scoring.items import ItemFilters, ItemTable
+from fieldwise.scoring.items import NO_ROWS, ItemFilters, ItemTable
 
 SHOWN_ITEMS = 5
 """Items that a sentence names."""
@@ -89,12 +89,18 @@ class ListRules:
                     "exclude: pin another, or change the filters"
                 )
 
+    def rows_needed(self, rows: int, k: int) -> int:
+        """How many of the best rows a list of k is made of: all where rules may pass over some."""
+        return rows if self else k
+
     def arrange(self, order: np.ndarray, k: int) -> Arranged:
         """The list of k items that keeps the rules, of the rows in `order`, best first.
 
         Each place that is not pinned goes to the best item that keeps the limits. Pinned items that
-        are not in `order`, which the user has seen, are left out.
+        are not in `order`, which the user has seen, are left out. Without rules it is the first k.
         """
+        if not self:
+            return Arranged(np.arange(min(k, len(order))), NO_ROWS)
         pinned = {}
         for place, row in sorted(self.pinned.items()):
             for position in np.flatnonzero(order == row).tolist():

@@ -55,7 +55,7 @@ class Browser:
         A field's `cell` is a category (one text), a number or a list of texts; `values` are its
         known values, if they are few; `usual` is the most frequent value, or the median; `user` and
         `items` say whether its values are ids of users, or of the catalogue; a model reads at most
-        `max_length` of the last values of a history. Without `prerank`, the bundle ranks every
+        `max_length` of the last values of a history. Without `tower`, the bundle ranks every
         item; without `ranked`, the order is that of pre-ranking. Items have the latest values of
         their `varying` columns.
         """
@@ -103,8 +103,8 @@ class Browser:
     def _fields(self) -> list[tuple[Bundle, Field]]:
         """The fields of a request, one per column, each with the bundle that reads it."""
         bundles = [self._bundle]
-        if self._ranker is not None and self._ranker.prerank is not None:
-            bundles.append(self._ranker.prerank)
+        if self._ranker is not None and self._ranker.tower is not None:
+            bundles.append(self._ranker.tower)
         by_column: dict[str, tuple[Bundle, Field]] = {}
         for bundle in bundles:
             for field in bundle.schema.fields:
@@ -163,7 +163,7 @@ class Browser:
                 {"name": name, "values": choices(name)} for name in ranker.index.items.columns
             ],
             "varying": self._varying,
-            "prerank": None if ranker.prerank is None else _named(ranker.prerank),
+            "tower": None if ranker.tower is None else _named(ranker.tower),
             "ranked": ranker.bundle is not None,
         }
 

@@ -77,12 +77,12 @@ class ServiceLoader:
         self._shared = None if shared is None else SharedArrays(shared)
         # used by the first service
         self._loaded = {folder: self._bundle(folder) for folder in sources.folders}
-        if sources.prerank is not None:
-            tower = self._loaded[sources.prerank]
+        if sources.tower is not None:
+            tower = self._loaded[sources.tower]
             if not isinstance(tower.network, HeadsNetwork):
                 name = type(tower.settings).__name__
                 raise ConfigError(
-                    f"--prerank must be an IntTower, found {name} in {sources.prerank}: train inttower"
+                    f"--tower must be an IntTower, found {name} in {sources.tower}: train inttower"
                 )
         # the pre-ranking bundle's first
         self._schemas = [bundle.schema for bundle in reversed(self._loaded.values())]
@@ -147,9 +147,9 @@ class ServiceLoader:
             bundles[folder] = self._bundle(folder) if loaded is None else loaded
         bundle = None if sources.bundle is None else bundles[sources.bundle]
         ranker: Ranker[Bundle] | None = None
-        if sources.prerank is not None:
-            tower = bundles[sources.prerank]
-            ranker = Ranker(bundle, self._index(tower), prerank=tower, nprobe=sources.nprobe)
+        if sources.tower is not None:
+            tower = bundles[sources.tower]
+            ranker = Ranker(bundle, self._index(tower), tower=tower, nprobe=sources.nprobe)
         elif bundle is not None and self.catalogue is not None:
             ranker = self._ranker_of_all_items(bundle, self.catalogue)
         service = Service(
@@ -193,7 +193,7 @@ class ServiceLoader:
         items: FeatureStore | None = None
         if sources.users is not None:
             users = self._store(sources.users, "user", sources.user_id)
-        if sources.items is not None and (sources.prerank is None or sources.index is not None):
+        if sources.items is not None and (sources.tower is None or sources.index is not None):
             items = self._store(sources.items, "item", sources.item_id)
 
         def lookup(name: str, store: FeatureStore | None) -> Lookup | None:
@@ -247,7 +247,7 @@ class ServiceLoader:
         if catalogue.height > sources.max_items:
             self._note(
                 f"no recommendations: {catalogue.height:,} items exceed --max-items {sources.max_items:,}, the "
-                "limit per request; train an IntTower and give it as --prerank, with its --index (`fieldwise index`)"
+                "limit per request; train an IntTower and give it as --tower, with its --index (`fieldwise index`)"
             )
             return None
         try:

@@ -15,7 +15,7 @@ from fieldwise.explain.explanation import explain
 from fieldwise.schema import Field
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
-from fieldwise.scoring.ranker import Candidates, Ranker, RankingResult
+from fieldwise.scoring.ranker import Ranker, RankingRequest, RankingResult
 from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.rows import (
@@ -70,7 +70,7 @@ class Service:
         varying: Sequence[str] = (),
     ) -> None:
         if bundle is None and ranker is not None:
-            bundle = ranker.bundle or ranker.prerank
+            bundle = ranker.bundle or ranker.tower
         if bundle is None:
             raise ConfigError(
                 "a server needs a bundle that scores: give a ranking bundle, or an IntTower with its index"
@@ -91,7 +91,7 @@ class Service:
         model = f"model {self.bundle.digest[:12]}{calibrated}"
         if self.ranker is None:
             return model
-        tower = self.ranker.prerank
+        tower = self.ranker.tower
         items = self.ranker.index
         if tower is None or not isinstance(items, ItemIndex):
             return f"{model}, which ranks all {len(items):,} items"
@@ -102,7 +102,7 @@ class Service:
         """The kind of ranking: `all` items by the bundle, `preranked` ones, or by the `tower` only."""
         if self.ranker is None:
             return None
-        if self.ranker.prerank is None:
+        if self.ranker.tower is None:
             return "all"
         return "tower" if self.ranker.bundle is None else "preranked"
 
@@ -110,12 +110,12 @@ class Service:
     def status(self) -> dict[str, Any]:
         """What is served, for orchestrators."""
         index = None if self.ranker is None else self.ranker.index
-        tower = None if self.ranker is None else self.ranker.prerank
+        tower = None if self.ranker is None else self.ranker.tower
         return {
             "status": "ready",
             "model": self.bundle.digest,
             "calibrated": bool(self.bundle.calibration),
-            "prerank": tower.digest if tower else None,
+            "tower": tower.digest if tower else None,
             "items": len(index) if index else 0,
             "ranked": self.ranked,
             "index": index.generation if isinstance(index, ItemIndex) else None,
@@ -123,7 +123,7 @@ class Service:
 
     def cost(self, body: RecommendRequest) -> int:
         """The maximum number of items that the bundle has to score for a request."""
-        if self.ranker is None or self.ranker.prerank is not None:
+        if self.ranker is None or self.ranker.tower is not None:
             return body.prerank
         return len(self.ranker.index if body.candidates is None else body.candidates)
 
@@ -230,7 +230,7 @@ class Service:
             "milliseconds": milliseconds,
         }
 
-    def _prepare(self, body: RecommendRequest) -> tuple[Candidates, int]:
+    def _prepare(self, body: RecommendRequest) -> tuple[RankingRequest, int]:
         """The candidates for a request, and the number of items excluded because of the user's rows."""
         ranker = self.required_ranker
         index = ranker.index
@@ -319,7 +319,7 @@ class Service:
         if not isinstance(index, ItemIndex):
             raise RequestError(
                 "similar items need the item heads of an IntTower, and this server only has another bundle: start it "
-                "with --prerank",
+                "with --tower",
                 "server",
                 404,
             )
@@ -367,8 +367,8 @@ class Service:
 
     @property
     def _bundles(self) -> list[Bundle]:
-        prerank = None if self.ranker is None else self.ranker.prerank
-        return [self.bundle] if prerank is None else [prerank, self.bundle]
+        tower = None if self.ranker is None else self.ranker.tower
+        return [self.bundle] if tower is None else [tower, self.bundle]
 
     def _rows_of(self, ids: Sequence[Any], name: str) -> np.ndarray:
         index = self.required_ranker.index

@@ -24,7 +24,7 @@ class Sources:
 
     Args:
         bundle: the bundle that scores, ranks and explains.
-        prerank: the IntTower that made the index.
+        tower: the IntTower that made the index.
         index: folder of the item index.
         nprobe: clusters of item heads that are searched per user head (`Ranker`).
         users: users' features: a table, or the address of a store (`fieldwise.serving.stores`).
@@ -48,7 +48,7 @@ class Sources:
     """
 
     bundle: Path | None = None
-    prerank: Path | None = None
+    tower: Path | None = None
     index: Path | None = None
     nprobe: int | None = None
     users: str | None = None
@@ -65,14 +65,14 @@ class Sources:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        if self.prerank is None and self.index is not None:
+        if self.tower is None and self.index is not None:
             raise ConfigError(
-                "--index is for recommendations with two bundles: also give --prerank, an IntTower"
+                "--index is for recommendations with two bundles: also give --tower, an IntTower"
             )
-        if self.prerank is not None and self.index is None:
+        if self.tower is not None and self.index is None:
             if self.items is None and self.log is None:
                 raise ConfigError(
-                    "--prerank needs items to recommend: give --index, --items, or a --log with items"
+                    "--tower needs items to recommend: give --index, --items, or a --log with items"
                 )
             if self.items is not None and "://" in self.items:
                 raise ConfigError(
@@ -84,7 +84,7 @@ class Sources:
     @property
     def folders(self) -> list[Path]:
         """Folders of the bundles."""
-        return [folder for folder in (self.bundle, self.prerank) if folder is not None]
+        return [folder for folder in (self.bundle, self.tower) if folder is not None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -274,7 +274,7 @@ async function openWhy(id, panel) {
     const { explanations } = await post("v1/explain", body, explaining.signal);
     if (panel.dataset.asked !== key) return;
     const found = make("div", { class: "similar" });
-    const near = about.items.prerank && make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
+    const near = about.items.tower && make("button", { type: "button", text: "Similar items", "aria-expanded": "false", onclick: () => similar(id, found, near) });
     panel.replaceChildren(...whyView(explanations[0], style, shownValue, directions), ...(near ? [near, found] : []));
   } catch (fault) {
     if (panel.dataset.asked !== key) return;
@@ -591,12 +591,12 @@ function introduce() {
   byId("models").textContent =
     items === null
       ? `Scored by ${model.name}`
-      : `${few(items.count, "item", "items")}, ${items.prerank === null ? `all ranked by ${ranker}` : ranker ? `pre-ranked by ${items.prerank.name}, ranked by ${ranker}` : `ranked by ${items.prerank.name}`}`;
+      : `${few(items.count, "item", "items")}, ${items.tower === null ? `all ranked by ${ranker}` : ranker ? `pre-ranked by ${items.tower.name}, ranked by ${ranker}` : `ranked by ${items.tower.name}`}`;
   byId("models").title = `bundle ${model.digest.slice(0, 12)}`;
   byId("heading").textContent = items === null ? "Score a row" : "Recommendations";
   document.title = `${byId("heading").textContent} · fieldwise`;
   if (items === null) intro = `Change a field to see its effect on the ${labels.map(meaning).join("; the ")}.`;
-  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.prerank.name}’s logit`}. Open an item to see why.${latest(items.varying)}`;
+  else intro = `Best first, by ${items.ranked ? `the ${meaning(labels[0])}` : `${items.tower.name}’s logit`}. Open an item to see why.${latest(items.varying)}`;
   byId("meaning").textContent = intro;
   explainFigures();
   const from = about.users === null ? "the usual values" : "the user’s own values";
