@@ -27,7 +27,6 @@ from fieldwise.data.prepare.prepared import (
     encoded_together,
     groups_together,
 )
-from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
 from fieldwise.errors import ConfigError
 from fieldwise.evaluation import binary_metrics
@@ -247,17 +246,23 @@ def fit_recipe(
     if group is not None:
         check_same_on_all_ranks(group, {**facts(), "commit": commit()})
 
-    network, warm_start_report, history = _fit(
-        recipe,
-        encoder,
-        start,
+    network, warm_start_report = _untrained(recipe, encoder, start)
+    training = Training(
+        network,
         train.table,
-        train.group,
-        callbacks,
-        unfinished,
-        facts,
-        valid=valid,
+        valid.table,
+        settings=recipe.training,
+        objective=Objective.of(*recipe.schema.labels),
+        seed=recipe.seed,
+        train_group=train.group,
+        valid_group=valid.group,
+        callbacks=callbacks,
+        # the second training begins with the first one's result
+        checkpoints=_checkpoints(unfinished, "first", recipe, facts, always=recipe.training.refit),
+        about={"model": model_to_dict(recipe.model)},
     )
+    history = training.run()
+    network = training.network  # with `mean_with_lr` another one
     bundle = Bundle(recipe.schema, encoder, recipe.model, network, pl.DataFrame())
     return TrainingResult(
         recipe=recipe,
@@ -295,25 +300,29 @@ def fit_again(
     encoder, table = encoded_together(train, valid, recipe.schema)
     group = groups_together(train, valid, recipe.schema) if recipe.training.ranks else None
     facts = partial(_run_facts, recipe, trained.start, train, valid, first)
+    network, _ = _untrained(recipe, encoder, trained.start)
+    training = Training(
+        network,
+        table,
+        None,
+        settings=recipe.training,
+        objective=Objective.of(*recipe.schema.labels),
+        seed=recipe.seed,
+        repeats=first,
+        train_group=group,
+        callbacks=callbacks,
+        checkpoints=_checkpoints(unfinished, "second", recipe, facts),
+        about={"model": model_to_dict(recipe.model)},
+    )
     stopped: Literal["interrupted", "time"]
     try:
-        network, _, refit = _fit(
-            recipe,
-            encoder,
-            trained.start,
-            table,
-            group,
-            callbacks,
-            unfinished,
-            facts,
-            repeats=first,
-        )
+        refit = training.run()
     except KeyboardInterrupt:
         stopped = "interrupted"
     except OutOfTime:
         stopped = "time"
     else:
-        bundle = dataclasses.replace(trained.bundle, encoder=encoder, network=network)
+        bundle = dataclasses.replace(trained.bundle, encoder=encoder, network=training.network)
         return dataclasses.replace(trained, bundle=bundle, refit=refit)
     return dataclasses.replace(trained, history=dataclasses.replace(first, stopped=stopped))
 
@@ -408,56 +417,39 @@ def best_possible(part: SplitPart, label: Label) -> dict[str, float] | None:
     return binary_metrics(y, logit, group=part.group, weight=weight)
 
 
-def _fit(
-    recipe: Recipe,
-    encoder: Encoder,
-    start: Bundle | None,
-    train: EncodedTable,
-    train_group: np.ndarray | None,
-    callbacks: Sequence[Callback],
-    unfinished: CheckpointFolder | None,
-    facts: Callable[[], Mapping[str, Any]],
-    *,
-    valid: SplitPart | None = None,
-    repeats: History | None = None,
-) -> tuple[nn.Module, WarmStart | None, History]:
-    """A trained network, the report of its warm start, and its training: the second if it repeats the first."""
+def _untrained(
+    recipe: Recipe, encoder: Encoder, start: Bundle | None
+) -> tuple[nn.Module, WarmStart | None]:
+    """The network of a recipe before its training, and the report of its warm start if it has one."""
+    use_passive_openmp_wait()
     labels = recipe.schema.labels
     network = build_network(recipe.model, encoder.layout, recipe.seed, labels=len(labels))
-    warm_start_report = None
-    if start is not None:
-        network = as_former(network, encoder.layout, start.network)
-        warm_start_report = warm_start(network, encoder, start, labels=labels)
-    use_passive_openmp_wait()
+    if start is None:
+        return network, None
+    network = as_former(network, encoder.layout, start.network)
+    return network, warm_start(network, encoder, start, labels=labels)
 
-    checkpoints = None
+
+def _checkpoints(
+    unfinished: CheckpointFolder | None,
+    name: str,
+    recipe: Recipe,
+    facts: Callable[[], Mapping[str, Any]],
+    *,
+    always: bool = False,
+) -> Checkpoints | None:
+    """The checkpoints of a training of this name; None without a folder, and in all processes but the main one."""
     group = current_group()
     is_main_process = group is None or group.rank == 0
-    if unfinished is not None and is_main_process:
-        checkpoints = Checkpoints(
-            place=unfinished,
-            name="first" if repeats is None else "second",
-            minutes=recipe.training.checkpoint_minutes,
-            about=facts,
-            # the second training begins with the first one's result
-            always=recipe.training.refit and repeats is None,
-        )
-    training = Training(
-        network,
-        train,
-        None if valid is None else valid.table,
-        settings=recipe.training,
-        objective=Objective.of(*labels),
-        seed=recipe.seed,
-        repeats=repeats,
-        train_group=train_group,
-        valid_group=None if valid is None else valid.group,
-        callbacks=callbacks,
-        about={"model": model_to_dict(recipe.model)},
-        checkpoints=checkpoints,
+    if unfinished is None or not is_main_process:
+        return None
+    return Checkpoints(
+        place=unfinished,
+        name=name,
+        minutes=recipe.training.checkpoint_minutes,
+        about=facts,
+        always=always,
     )
-    history = training.run()
-    return training.network, warm_start_report, history
 
 
 def _run_facts(

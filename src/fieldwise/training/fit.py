@@ -10,39 +10,31 @@ import dataclasses
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fieldwise.config import to_plain
 from fieldwise.data.grouped_rows import GroupedRows
 from fieldwise.data.shuffled_rows import BatchShard, ShuffledRows, window_rows
-from fieldwise.data.table import EncodedTable
 from fieldwise.distributed.process_group import current_group
-from fieldwise.errors import ConfigError, TrainingError
-from fieldwise.layers import FirstOrder
+from fieldwise.errors import TrainingError
 from fieldwise.models.trees import TreesNetwork
 from fieldwise.ops.devices import CPU, flushed_denormals, kept_rng, wait_for
 from fieldwise.scoring.batches import prefetch
 from fieldwise.storage.machine import keep_freed_arrays
-from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
-from fieldwise.training.checkpoint import Checkpoints, resumed
+from fieldwise.training.callbacks import OutOfTime, TrainingStep, watched
+from fieldwise.training.checkpoint import resumed
 from fieldwise.training.exact_run import ExactRun
-from fieldwise.training.history import Evaluation, History
+from fieldwise.training.history import History
 from fieldwise.training.initialise import move_to_device, start_at_base_rate
-from fieldwise.training.objective import Objective
 from fieldwise.training.ranking_losses import checked_groups
-from fieldwise.training.regression import OnProgress
-from fieldwise.training.schedule import EarlyStopping, Replay, evaluation_steps
-from fieldwise.training.settings import LBFGS, TrainingSettings
+from fieldwise.training.run import TrainingInputs, TrainingRun
+from fieldwise.training.schedule import evaluation_steps
+from fieldwise.training.settings import LBFGS
 from fieldwise.training.signals import SignalGuard
 from fieldwise.training.snapshot import snapshot
-from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
 from fieldwise.training.tree_run import TreeRun
 from fieldwise.training.with_lr import LRBesideNetwork, check_takes_lr
@@ -50,8 +42,7 @@ from fieldwise.training.with_lr import LRBesideNetwork, check_takes_lr
 LOG = logging.getLogger(__name__)
 
 
-@dataclass
-class Training:
+class Training(TrainingInputs):
     """A training of a network, in place; it ends with the weights of its best evaluation, on the settings' device.
 
     With `mean_with_lr` the attribute `network` may be another one afterwards: its mean with LR, of
@@ -67,26 +58,6 @@ class Training:
     Processes that train together (`current_group`) share its batches.
     """
 
-    network: nn.Module  # trained in place
-    # rows with targets, shuffled each epoch; the loss uses their weights, if they have any
-    train: EncodedTable
-    # rows for early stopping and learning rate drops; None of a training that repeats another
-    valid: EncodedTable | None
-    _: KW_ONLY
-    settings: TrainingSettings
-    objective: Objective
-    seed: int  # of the row order and dropout; the global random state is not changed
-    repeats: History | None = None  # the result of an earlier training with these settings
-    # the group of each training row, for losses that rank
-    train_group: np.ndarray | None = None
-    valid_group: np.ndarray | None = None  # the group of each validation row, for group AUC
-    # called at the start, after every step and evaluation, and at the end
-    callbacks: Sequence[Callback] = ()
-    # of the run, which resumes from the last; `lbfgs` writes none
-    checkpoints: Checkpoints | None = None
-    # further settings as plain values, for callbacks
-    about: Mapping[str, Any] = field(default_factory=dict)
-
     def run(self) -> History:
         """Train, from the last checkpoint if there is one.
 
@@ -97,74 +68,18 @@ class Training:
             DataError: a checkpoint that cannot be read.
         """
         if self.settings.optimizer == LBFGS:
-            run = ExactRun(
-                self.network,
-                self.train,
-                self.valid,
-                self.repeats,
-                settings=self.settings,
-                objective=self.objective,
-                schedule=self.schedule(),
-                callbacks=self.callbacks,
-            )
-            return run.run(self.all_settings())
+            return ExactRun(self).run()
         if isinstance(self.network, TreesNetwork):
-            trees = TreeRun(
-                self.network,
-                self.train,
-                self.valid,
-                self.objective,
-                self.schedule(),
-                self.repeats,
-                self.callbacks,
-                self.seed,
-            )
-            return trees.run(self.all_settings())
-        return _Run(self).run()
-
-    def schedule(self) -> EarlyStopping | Replay:
-        """What validation rows decide, or have decided in the earlier training."""
-        if self.repeats is not None:
-            return Replay(self.repeats)
-        if self.valid is None:
-            raise ConfigError(
-                "a training needs validation rows or an earlier result, found neither: set valid or repeats"
-            )
-        return EarlyStopping(self.valid, self.valid_group, self.settings, self.objective)
-
-    def train_lr(
-        self, on_loss: OnProgress, network: FirstOrder, settings: TrainingSettings
-    ) -> History:
-        """Train LR by steps on the same rows, or repeat its training; its checkpoints stand beside the network's."""
-        checkpoints = self.checkpoints
-        if checkpoints is not None:
-            name = f"{checkpoints.name}-lr"
-            checkpoints = dataclasses.replace(checkpoints, name=name, always=True)
-        training = dataclasses.replace(
-            self,
-            network=network,
-            settings=settings,
-            repeats=None if self.repeats is None else self.repeats.lr,
-            valid_group=None,
-            callbacks=[_Losses(on_loss)],
-            checkpoints=checkpoints,
-        )
-        return training.run()
-
-    def all_settings(self) -> dict[str, Any]:
-        """The settings of model and training, and the seed, as plain values."""
-        return {**self.about, "training": to_plain(self.settings), "seed": self.seed}
+            return TreeRun(self, self.network).run()
+        return SteppedRun(self).run()
 
 
-class _Run:
+class SteppedRun(TrainingRun):
     """One run of a training by steps: what it uses, made before the first step, and the loop."""
 
-    def __init__(self, training: Training) -> None:
-        self.state = TrainState()  # replaced by that of the last checkpoint, if there is one
-        self.training = training
-        self.network = training.network
+    def __init__(self, training: TrainingInputs) -> None:
+        super().__init__(training)
         self.settings = training.settings
-        self.callbacks = training.callbacks
         self.checkpoints = training.checkpoints
         self.processes = current_group()
 
@@ -173,7 +88,6 @@ class _Run:
             shard = BatchShard(self.processes.rank, self.processes.size)
         self.rows, self.remark = self._training_rows(shard)
         self.order = torch.Generator().manual_seed(training.seed)
-        self.schedule = training.schedule()
         self.evaluation_steps = evaluation_steps(
             self.rows.steps, self.schedule.evaluations_per_epoch
         )
@@ -183,16 +97,7 @@ class _Run:
         check_takes_lr(self.network, self.settings)
         self.lr: LRBesideNetwork | None = None
         if self.settings.solves_lr:
-            self.lr = LRBesideNetwork(
-                training.train,
-                training.valid,
-                training.repeats,
-                settings=self.settings,
-                objective=training.objective,
-                seed=training.seed,
-                on_progress=self._on_lr_progress,
-                train_lr=partial(training.train_lr, self._on_lr_progress),
-            )
+            self.lr = LRBesideNetwork(training, self._on_lr_progress)
 
         self.device = move_to_device(self.settings.device, self.network)
         self.step = Step(
@@ -205,25 +110,19 @@ class _Run:
 
     def run(self) -> History:
         """Train from the last checkpoint, or from the start; callbacks hear of it."""
-        training = self.training
         keep_freed_arrays()
         with kept_rng(self.device), flushed_denormals():
-            torch.manual_seed(training.seed)
+            torch.manual_seed(self.training.seed)
             if self.checkpoints is not None or self.processes is not None:
                 self.state = resumed(
                     self.checkpoints, self.processes, self.step, self.order, self.state
                 )
             steps = self.rows.steps
-            start = TrainingStart(
-                epochs=self.schedule.epochs,
-                steps=steps,
-                rows=len(training.train),
-                monitor=self.schedule.monitor,
+            start = dataclasses.replace(
+                self.start(epochs=self.schedule.epochs, steps=steps),
                 steps_done=self.state.steps_done(steps),
                 rows_done=self._rows_done(),
                 remark=self.remark,
-                refit=not self.schedule.evaluates,
-                settings=training.all_settings(),
             )
             LOG.info(
                 "training on %s rows: at most %d epochs of %d steps, from step %d",
@@ -254,9 +153,7 @@ class _Run:
         except (KeyboardInterrupt, OutOfTime) as e:
             if self.checkpoints is not None and self.signals.whole:
                 self.checkpoints.write(partial(snapshot, state, self.step, copied=False), wait=True)
-            if not self.schedule.evaluates:
-                raise
-            state.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+            state.stopped = self.stopped_by(e)
             if self.lr is not None and self.lr.solution is None:
                 self.lr.take_unfinished()
                 self._start_from_lr(self.lr)
@@ -264,22 +161,10 @@ class _Run:
                 self._evaluate()
 
         assert state.best is not None, "at least one evaluation precedes the end of a run"
-        assert state.stopped is not None, "a run ends for a reason"
         best, weights = state.best
         self.network.load_state_dict(weights)
-        self.network.eval()
-        LOG.info("the best of %d epochs is %.4g (%s)", state.epoch, best.epoch, state.stopped)
-
-        history = History(
-            epochs=state.epoch,
-            best=best,
-            evaluations=tuple(state.history),
-            seconds=time.perf_counter() - state.started,
-            seconds_per_epoch=float(np.median(state.step_seconds)) if state.step_seconds else None,
-            monitor=self.schedule.monitor,
-            stopped=state.stopped,
-            rows=len(self.training.train),
-        )
+        history = self.ended(best)
+        LOG.info("the best of %d epochs is %.4g (%s)", state.epoch, best.epoch, history.stopped)
         if self.lr is None:
             return history
         assert self.lr.solution is not None, "it was fitted first"
@@ -365,9 +250,7 @@ class _Run:
                     loss = self.step(batch, y, weight, group)
                     state.add_step(loss, self.rows.steps)
                 number = state.steps_done(self.rows.steps)
-                step_done = TrainingStep(number, state.epoch, rows, loss)
-                for callback in self.callbacks:
-                    callback.on_step(step_done)
+                self.on_step(TrainingStep(number, state.epoch, rows, loss))
 
                 is_evaluated = state.step in self.evaluation_steps
                 if is_evaluated:
@@ -397,12 +280,8 @@ class _Run:
                 name: value.detach().to(CPU, copy=True)
                 for name, value in self.step.evaluated.state_dict().items()
             }
-        evaluation = Evaluation(
-            epoch=state.position,
-            train_loss=train_loss,
-            learning_rate=learning_rate,
-            seconds=time.perf_counter() - state.started,
-            metrics=metrics,
+        evaluation = self.evaluation(
+            state.position, metrics, learning_rate=learning_rate, train_loss=train_loss
         )
 
         with self.signals:
@@ -412,8 +291,7 @@ class _Run:
         if self.schedule.evaluates:
             monitor = self.schedule.monitor
             LOG.debug("after epoch %.4g: %s %.6g", evaluation.epoch, monitor, metrics[monitor])
-            for callback in self.callbacks:
-                callback.on_evaluation(evaluation, is_best)
+            self.on_evaluation(evaluation, is_best=is_best)
 
     def _write_checkpoint_if_due(self, *, is_evaluated: bool) -> None:
         """Write a checkpoint if it is time for one, or if SIGUSR1 asked for it."""
@@ -443,12 +321,12 @@ class _Run:
             return
         steps = self.rows.steps
         done = self.state.steps_done(steps)
+        if loss is not None:
+            step = TrainingStep(done, done // steps + 1, 0, torch.as_tensor(loss), of_lr=True)
+            self.on_step(step)
+            return
         for callback in self.callbacks:
-            if loss is None:
-                callback.on_part()
-            else:
-                step = TrainingStep(done, done // steps + 1, 0, torch.as_tensor(loss), of_lr=True)
-                callback.on_step(step)
+            callback.on_part()
 
     def _start_from_lr(self, lr: LRBesideNetwork) -> None:
         """Start the network from LR if that is set, unless the run goes on from a checkpoint."""
@@ -465,17 +343,5 @@ class _Run:
         if share < 1:
             self.training.network = mean
             metrics = self.schedule.metrics(mean)
-            seconds = time.perf_counter() - self.state.started
-            best = dataclasses.replace(best, metrics=metrics, seconds=seconds)
-        seconds = time.perf_counter() - self.state.started
-        return dataclasses.replace(history, best=best, network_share=share, seconds=seconds)
-
-
-class _Losses(Callback):
-    """Passes the loss of each step on."""
-
-    def __init__(self, on_loss: OnProgress) -> None:
-        self.on_loss = on_loss
-
-    def on_step(self, step: TrainingStep) -> None:
-        self.on_loss(step.loss)
+            best = dataclasses.replace(best, metrics=metrics, seconds=self.seconds())
+        return dataclasses.replace(history, best=best, network_share=share, seconds=self.seconds())

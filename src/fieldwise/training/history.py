@@ -10,7 +10,9 @@ from fieldwise.display import SHOWN_ROWS, Table, counted, pandas_frame
 from fieldwise.errors import BundleError
 from fieldwise.evaluation.metrics import METRICS, Aspect, main_metrics, shown_name
 
-STOPPED = {
+Stopped = Literal["patience", "epochs", "interrupted", "time", "converged"]
+"""What ended a training: `time` that a callback raised `OutOfTime`, `converged` that there is an exact solution."""
+STOPPED: Mapping[str, str] = {
     "patience": "no improvement since",
     "epochs": "all epochs completed",
     "interrupted": "interrupted",
@@ -48,8 +50,7 @@ class History:
         evaluations: all evaluations, in order.
         seconds: duration of the whole run, including evaluations.
         monitor: the metric for early stopping.
-        stopped: what ended the run; `time` means that a callback raised `OutOfTime`, `converged`
-            that there is an exact solution.
+        stopped: what ended the run.
         seconds_per_epoch: median over whole epochs of the time in training steps, without
             evaluations; None without a whole epoch.
         priors: the share of each prior in the exact regression of `lbfgs`, `start_from_lr` or
@@ -66,7 +67,7 @@ class History:
     evaluations: tuple[Evaluation, ...]
     seconds: float
     monitor: str
-    stopped: Literal["patience", "epochs", "interrupted", "time", "converged"]
+    stopped: Stopped
     seconds_per_epoch: float | None = None
     priors: Mapping[str, float] = field(default_factory=dict)
     network_share: float | None = None

@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fieldwise.config import to_plain
 from fieldwise.ops.devices import CPU, device_of, get_rng_state, set_rng_state
-from fieldwise.training.history import Evaluation
-from fieldwise.training.state import Stopped, TrainState
+from fieldwise.training.history import STOPPED, Evaluation
+from fieldwise.training.state import TrainState
 from fieldwise.training.step import Step
 
 Snapshot = tuple[Mapping[str, Any], Mapping[str, Tensor]]
@@ -93,7 +93,7 @@ def restore(snapshot: Snapshot, step: Step, order: torch.Generator) -> TrainStat
         stopped=facts["stopped"],
         **{name: convert(facts[name]) for name, convert in PLAIN_STATE.items()},
     )
-    if state.stopped not in (None, *get_args(Stopped)):
+    if state.stopped is not None and state.stopped not in STOPPED:
         raise ValueError(f"it stopped by {state.stopped!r:.60}")
     if state.order is not None:
         order.set_state(state.order)

@@ -2,14 +2,12 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fieldwise.training.history import Evaluation
+from fieldwise.training.history import Evaluation, Stopped
 
-Stopped = Literal["patience", "epochs", "interrupted", "time"]
 Weights = dict[str, Tensor]
 
 

@@ -2,9 +2,6 @@
 
 import dataclasses
 import math
-import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,13 +20,12 @@ from fieldwise.models.trees import (
     TreeSettings,
     TreesNetwork,
 )
-from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStart, TrainingStep, watched
+from fieldwise.training.callbacks import OutOfTime, TrainingStep, watched
 from fieldwise.training.history import Evaluation, History
 from fieldwise.training.objective import Objective
-from fieldwise.training.schedule import EarlyStopping, Replay
+from fieldwise.training.run import TrainingInputs, TrainingRun
 from fieldwise.training.settings import TrainingSettings
 
-UNIT = "tree"
 READ_SETTINGS = {"monitor", "refit", "device", "checkpoint_minutes"}
 """Settings of a training that trees read; there are no checkpoints, so that `checkpoint_minutes` has no effect."""
 
@@ -87,87 +83,60 @@ def tree_cautions(
     return sentences
 
 
-class TreeRun:
+class TreeRun(TrainingRun):
     """A training of a network of trees, in place: those up to the best value of `monitor` are kept.
 
     An epoch of its history is a tree. Callbacks are called after every tree, whose training loss is
-    not known (NaN), and after some of them with an evaluation (`_is_told`): of `monitor` alone; all
-    metrics are computed for the trees that are kept. There are no checkpoints.
+    not known (NaN), and after some of them with an evaluation (`_is_evaluated`): of `monitor` alone;
+    all metrics are computed for the trees that are kept. There are no checkpoints.
     """
 
-    def __init__(
-        self,
-        network: TreesNetwork,
-        train: EncodedTable,
-        valid: EncodedTable | None,
-        objective: Objective,
-        schedule: EarlyStopping | Replay,
-        repeats: History | None,
-        callbacks: Sequence[Callback],
-        seed: int,
-    ) -> None:
+    unit = "tree"
+
+    def __init__(self, training: TrainingInputs, network: TreesNetwork) -> None:
+        super().__init__(training)
         if current_group() is not None:
             raise ConfigError(
                 f"{network.title} is trained by one process with threads: start it without torchrun or Ray"
             )
-        self.network = network
-        self.train = train
-        self.valid = valid
-        self.objective = objective
-        self.schedule = schedule
-        self.callbacks = callbacks
-        self.seed = seed
-        self.monitor = _monitor_of_one_label(network, objective, schedule.monitor)
-        self.settings = network.settings
-        self.trees = self.settings.max_trees
-        self.learning_rate: float | None = self.settings.learning_rate
-        if repeats is not None:
-            self.trees = schedule.epochs
-            self.learning_rate = repeats.best.learning_rate
-        self.started = time.perf_counter()
-        self.evaluations: list[Evaluation] = []
+        self.trees_network = network
+        self.objective = training.objective
+        self.monitor = _monitor_of_one_label(network, self.objective, self.schedule.monitor)
+        self.patience = network.settings.patience
+        self.trees = network.settings.max_trees
+        self.learning_rate: float | None = network.settings.learning_rate
+        if training.repeats is not None:
+            self.trees = self.schedule.epochs
+            self.learning_rate = training.repeats.best.learning_rate
         self.best_value = math.nan
         self.best_trees = 0
-        self.grown = 0
-        self.stopped: Literal["patience", "epochs", "interrupted", "time"] = "epochs"
 
-    def run(self, all_settings: Mapping[str, Any]) -> History:
-        """Fit the trees; callbacks are told all settings."""
-        start = TrainingStart(
-            epochs=self.trees,
-            steps=1,
-            rows=len(self.train),
-            monitor=self.schedule.monitor,
-            refit=not self.schedule.evaluates,
-            settings=all_settings,
-            unit=UNIT,
-        )
-        return watched(self.callbacks, start, self._history)
+    def run(self) -> History:
+        """Fit the trees."""
+        return watched(self.callbacks, self.start(epochs=self.trees), self._history)
 
     def after_tree(self, trees: int, value: float) -> bool:
         """Whether another tree follows one after which the validation rows have this value of `monitor`."""
-        self.grown = trees
+        self.state.epoch = trees
         if self._is_better(value):
             self.best_value = value
             self.best_trees = trees
         try:
-            self._tell(trees, value)
+            self._call_callbacks(trees, value)
         except (KeyboardInterrupt, OutOfTime) as e:
-            if not self.schedule.evaluates:
-                raise
-            self.stopped = "interrupted" if isinstance(e, KeyboardInterrupt) else "time"
+            self.state.stopped = self.stopped_by(e)
             return False
-        has_lost_patience = trees - self.best_trees >= self.settings.patience
+        has_lost_patience = trees - self.best_trees >= self.patience
         if self.schedule.evaluates and has_lost_patience:
-            self.stopped = "patience"
+            self.state.stopped = "patience"
             return False
         return True
 
     def interrupted(self) -> None:
         """Keep what there is after Ctrl-C; without a tree, or validation rows to say how many, that is raised."""
-        if not self.schedule.evaluates or not self.grown:
+        if not self.state.epoch:
             raise KeyboardInterrupt
-        self.stopped = "interrupted"
+        self.state.stopped = self.stopped_by(KeyboardInterrupt())
 
     def _is_better(self, value: float) -> bool:
         if not self.best_trees or not self.schedule.evaluates:
@@ -175,56 +144,50 @@ class TreeRun:
         gain = value - self.best_value
         return gain > 0 if METRICS[self.monitor].higher else gain < 0
 
-    def _tell(self, trees: int, value: float) -> None:
-        """Tell the callbacks of a tree, and of an evaluation if one is due."""
-        step = TrainingStep(trees, trees, len(self.train), torch.tensor(math.nan))
-        for callback in self.callbacks:
-            callback.on_step(step)
-        if not self.schedule.evaluates or not _is_told(trees):
+    def _call_callbacks(self, trees: int, value: float) -> None:
+        """Call the callbacks after a tree, and with an evaluation if one is due."""
+        rows = len(self.training.train)
+        self.on_step(TrainingStep(trees, trees, rows, torch.tensor(math.nan)))
+        if not self.schedule.evaluates or not _is_evaluated(trees):
             return
         unit = self.objective.scale if self.objective.task == "regression" else 1.0
-        evaluation = self._evaluation(trees, {self.schedule.monitor: float(value * unit)})
-        self.evaluations.append(evaluation)
-        for callback in self.callbacks:
-            callback.on_evaluation(evaluation, self.best_trees == trees)
+        metrics = {self.schedule.monitor: float(value * unit)}
+        evaluation = self.evaluation(trees, metrics, learning_rate=self.learning_rate or 0.0)
+        self.state.history.append(evaluation)
+        self.on_evaluation(evaluation, is_best=self.best_trees == trees)
 
     def _history(self) -> History:
+        network = self.trees_network
         boosting = Boosting(
             task=self.objective.task,
             monitor=self.monitor,
             trees=self.trees,
             learning_rate=self.learning_rate,
-            seed=self.seed,
+            seed=self.training.seed,
         )
-        valid = None if self.valid is None else self._rows_to_measure(self.valid)
-        model = self.network.fit(self._rows(self.train), valid, boosting, self)
-        self.learning_rate = self.network.learning_rate_of(model)
-        self.network.keep(model, self.best_trees)
+        valid = None
+        if self.training.valid is not None:
+            valid = self._rows_to_measure(self.training.valid)
+        model = network.fit(self._rows(self.training.train), valid, boosting, self)
+        if self.state.stopped is None:
+            self.state.stopped = "epochs"
+
+        network.keep(model, self.best_trees)
         if self.objective.sampled is not None:
-            self.network.shift.fill_(-self.objective.sampled.log_odds)
-        self.network.eval()
-        best = self._evaluation(self.best_trees, self.schedule.metrics(self.network))
-        others = []
-        for evaluation in self.evaluations:
-            if evaluation.epoch != best.epoch:
-                known_rate = dataclasses.replace(evaluation, learning_rate=self.learning_rate)
-                others.append(known_rate)
-        return History(
-            epochs=self.grown,
-            best=best,
-            evaluations=tuple(sorted([*others, best], key=lambda e: e.epoch)),
-            seconds=time.perf_counter() - self.started,
-            monitor=self.schedule.monitor,
-            stopped=self.stopped,
-            rows=len(self.train),
-            unit=UNIT,
+            network.shift.fill_(-self.objective.sampled.log_odds)
+        network.eval()
+        learning_rate = network.learning_rate_of(model)
+        best = self.evaluation(
+            self.best_trees, self.schedule.metrics(network), learning_rate=learning_rate
         )
+        self.state.history = _with_best(self.state.history, best)
+        return self.ended(best)
 
     def _rows(self, table: EncodedTable) -> TreeRows:
         y = np.asarray(table.targets[:, 0], np.float32)
         if self.objective.task == "regression":
             y = y / self.objective.scale
-        return TreeRows(x=self.network.features.of_table(table), y=y, weight=table.weight)
+        return TreeRows(x=self.trees_network.features.of_table(table), y=y, weight=table.weight)
 
     def _rows_to_measure(self, table: EncodedTable) -> TreeRows:
         """The rows, which stand for the whole log if they are a sample."""
@@ -235,19 +198,21 @@ class TreeRun:
         weight = sampled.log_weights(rows.y.astype(np.float64), rows.weight)
         return dataclasses.replace(rows, weight=weight, shift=-sampled.log_odds)
 
-    def _evaluation(self, trees: int, metrics: dict[str, float]) -> Evaluation:
-        return Evaluation(
-            epoch=float(trees),
-            learning_rate=self.learning_rate or 0.0,
-            metrics=metrics,
-            seconds=time.perf_counter() - self.started,
-        )
+
+def _with_best(history: list[Evaluation], best: Evaluation) -> list[Evaluation]:
+    """The evaluations of a run with that of the trees that are kept, all with its learning rate."""
+    evaluations = [best]
+    for evaluation in history:
+        if evaluation.epoch != best.epoch:
+            known_rate = dataclasses.replace(evaluation, learning_rate=best.learning_rate)
+            evaluations.append(known_rate)
+    return sorted(evaluations, key=lambda evaluation: evaluation.epoch)
 
 
-def _is_told(trees: int) -> bool:
-    """Whether an evaluation is kept and told: of every tenth tree up to 100, then every hundredth, and so on.
+def _is_evaluated(trees: int) -> bool:
+    """Whether an evaluation follows so many trees: every tenth tree up to 100, then every hundredth, and so on.
 
-    >>> [trees for trees in range(1, 301) if _is_told(trees)]
+    >>> [trees for trees in range(1, 301) if _is_evaluated(trees)]
     [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200, 300]
     """
     digits = len(str(trees))

@@ -8,7 +8,6 @@ Letters: R rows of the shared embedding table.
 
 import dataclasses
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from fieldwise.data.table import EncodedTable
 from fieldwise.layers import FirstOrder
 from fieldwise.models.mean_with_lr import check_takes_mean, mean_with_lr
 from fieldwise.scoring.batches import SCORING_BATCH, score_batches
-from fieldwise.training.callbacks import OutOfTime
-from fieldwise.training.history import History
+from fieldwise.training.callbacks import Callback, OutOfTime, TrainingStep
 from fieldwise.training.initialise import start_at_base_rate
 from fieldwise.training.objective import Objective
 from fieldwise.training.regression import (
@@ -31,14 +29,12 @@ from fieldwise.training.regression import (
     check_solvable,
     first_order_of,
 )
+from fieldwise.training.run import TrainingInputs
 from fieldwise.training.settings import TrainingSettings
 
 LR_RATE = 0.003  # Adam's: LR's by default on tables of many values
 SHARES_OF_NETWORK = np.linspace(0.0, 1.0, 101)
 """Those that are tried for a network in its mean with LR."""
-
-TrainLR = Callable[[FirstOrder, TrainingSettings], History]
-"""Trains LR in place, on the rows of a run; or repeats the LR of the run that this one repeats."""
 
 
 class LRBesideNetwork:
@@ -48,47 +44,31 @@ class LRBesideNetwork:
     network's, so that a killed run resumes where it was.
 
     Args:
-        train: the run's training rows.
-        valid: its validation rows; None of a run that repeats another.
-        repeats: the result of an earlier run, whose LR and share in the mean are repeated.
-        settings: the run's settings, from which LR's follow.
-        objective: the run's objective.
-        seed: the run's seed.
-        on_progress: called at the steps of an exact solution, as by `Regression`.
-        train_lr: trains LR by steps.
+        training: what the run is given. With a result to repeat, its LR and share in the mean are.
+        on_progress: called at the steps of a solution, as by `Regression`.
 
     Attributes:
         solution: LR; None until it is fitted.
     """
 
-    def __init__(
-        self,
-        train: EncodedTable,
-        valid: EncodedTable | None,
-        repeats: History | None,
-        *,
-        settings: TrainingSettings,
-        objective: Objective,
-        seed: int,
-        on_progress: OnProgress,
-        train_lr: TrainLR,
-    ) -> None:
+    def __init__(self, training: TrainingInputs, on_progress: OnProgress) -> None:
         self.solution: LRSolution | None = None
-        self.train = train
-        self.valid = valid
-        self.repeats = repeats
-        self.objective = objective
-        self.train_lr = train_lr
+        self.training = training
+        self.train = training.train
+        self.valid = training.valid
+        self.repeats = training.repeats
+        self.objective = training.objective
+        self.on_progress = on_progress
         self._regression: Regression | None = None
         self._settings: TrainingSettings | None = None  # of LR's own training by steps
-        self._conditions: Any = objective
+        self._conditions: Any = self.objective
         self._unfinished: LRSolution | None = None
-        if settings.l2_of_lr is None:
-            check_solvable(train.layout, objective)
-            self._regression = Regression(train, objective, on_progress)
+        if training.settings.l2_of_lr is None:
+            check_solvable(self.train.layout, self.objective)
+            self._regression = Regression(self.train, self.objective, on_progress)
         else:
-            self._settings = settings_of_lr(settings)
-            self._conditions = (objective, self._settings, seed)
+            self._settings = settings_of_lr(training.settings)
+            self._conditions = (self.objective, self._settings, training.seed)
 
     def fit(self) -> None:
         """Fit LR with the validation rows, or as the earlier run did; LR of the rows used last is taken again.
@@ -149,7 +129,7 @@ class LRBesideNetwork:
     def _trained_by_steps(self) -> LRSolution:
         assert self._settings is not None, "LR is not solved"
         network = FirstOrder(self.train.layout)
-        history = self.train_lr(network, self._settings)
+        history = self._training_by_steps(network, self._settings).run()
         solution = LRSolution({}, _weights_and_bias(network), history)
         self._unfinished = solution
         if history.stopped == "interrupted":
@@ -158,6 +138,23 @@ class LRBesideNetwork:
             raise OutOfTime
         return solution
 
+    def _training_by_steps(self, network: FirstOrder, settings: TrainingSettings) -> TrainingInputs:
+        """A training of LR on the run's rows, or one that repeats LR's; its checkpoints stand beside the network's."""
+        checkpoints = self.training.checkpoints
+        if checkpoints is not None:
+            name = f"{checkpoints.name}-lr"
+            checkpoints = dataclasses.replace(checkpoints, name=name, always=True)
+        repeats = None if self.repeats is None else self.repeats.lr
+        return dataclasses.replace(
+            self.training,
+            network=network,
+            settings=settings,
+            repeats=repeats,
+            valid_group=None,
+            callbacks=[_Losses(self.on_progress)],
+            checkpoints=checkpoints,
+        )
+
     def _share(self, network: nn.Module, lr: nn.Module) -> float:
         """The share of a trained network in its mean with LR."""
         if self.repeats is None:
@@ -165,6 +162,16 @@ class LRBesideNetwork:
             return share_in_mean(network, lr, self.valid, self.objective)
         share = self.repeats.network_share
         return 1.0 if share is None else share
+
+
+class _Losses(Callback):
+    """Passes the loss of each step on."""
+
+    def __init__(self, on_loss: OnProgress) -> None:
+        self.on_loss = on_loss
+
+    def on_step(self, step: TrainingStep) -> None:
+        self.on_loss(step.loss)
 
 
 def check_takes_lr(network: nn.Module, settings: TrainingSettings) -> None:
