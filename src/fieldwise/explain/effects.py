@@ -59,9 +59,9 @@ def effect(
 ) -> dict[str, Any]:
     """The mean prediction over sample rows that all have one value of a field, for several of its values.
 
-    Values are at most eight quantiles of the rows if they are numbers (also given as `numbers`),
-    else the ten most frequent ones, for a list each of them alone; of vectors, the first ten. Other
-    fields that read the same column change with it.
+    Values are at most eight quantiles of the rows if they are numbers that have an order (also
+    given as `numbers`), else the ten most frequent ones, for a list each of them alone; of vectors,
+    the first ten. Other fields that read the same column change with it.
     """
     rows = (
         bundle.samples if rows is None else as_table(rows, text_columns=bundle.schema.text_columns)
@@ -72,7 +72,7 @@ def effect(
         )
     column = rows.get_column(field.column)
     numbers: list[float] | None = None
-    if field.cell == "number":
+    if field.cell == "number" and field.is_ordered:
         numeric = field_numbers(field, column, bundle.schema.missing).to_numpy()
         quantile_rows = _quantile_rows(numeric)
         cells = column.gather(quantile_rows)
@@ -83,6 +83,10 @@ def effect(
     elif field.cell == "vector":
         cells = column.drop_nulls().unique(maintain_order=True).head(MAX_VALUES)
         texts = vector_texts(cells).fill_null("").to_list()
+    elif field.cell == "number":
+        numbers_present = field_numbers(field, column, bundle.schema.missing).is_not_null()
+        cells = _most_frequent(column.filter(numbers_present)).sort()
+        texts = as_text(cells).to_list()
     else:
         texts = _frequent_values(bundle, field, column)
         cells = pl.Series(texts, dtype=pl.String)
@@ -113,9 +117,14 @@ def _frequent_values(bundle: Bundle, field: Field, column: pl.Series) -> list[st
     if isinstance(fitted, Vocabulary):
         return list(fitted.values[:MAX_VALUES])
     values = as_list(column, field.separator).explode() if field.cell == "list" else as_text(column)
+    return _most_frequent(values).to_list()
+
+
+def _most_frequent(values: pl.Series) -> pl.Series:
+    """The most frequent of some values, of equally frequent ones the first in their order."""
     counts = values.drop_nulls().value_counts(name="rows")
     most_frequent = counts.sort("rows", values.name, descending=[True, False])
-    return most_frequent.get_column(values.name).head(MAX_VALUES).to_list()
+    return most_frequent.get_column(values.name).head(MAX_VALUES)
 
 
 def _mean_predictions(

@@ -98,7 +98,7 @@ def _number_texts(column: pl.Series, missing: Sequence[str]) -> list[str]:
 def number_levels(
     encoder: Encoder, frame: pl.DataFrame, others: pl.DataFrame
 ) -> dict[str, list[str]]:
-    """For every field of numbers, whether each row's is `low`, `medium` or `high` by thirds of other rows.
+    """For every field of ordered numbers, whether each row's is `low`, `medium` or `high` by thirds of other rows.
 
     It is empty for a missing number, or where the other rows have fewer than three different ones.
 
@@ -110,7 +110,7 @@ def number_levels(
     """
     levels = {}
     for field in encoder.fields:
-        if field.cell != "number":
+        if field.cell != "number" or not field.is_ordered:
             continue
         number_of = partial(
             as_number,

@@ -54,7 +54,7 @@ def check_slices(names: Sequence[str], frame: pl.DataFrame, schema: Schema) -> N
 def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slice], str]:
     """Slices of the rows by a field or column, and a note on how they were made.
 
-    Categories are sliced by value, numbers with more than a dozen values by quantile bins, bags by
+    Categories are sliced by value, numbers that have an order and more than a dozen values by quantile bins, bags by
     each of their values, histories by length.
     """
     field = next((field for field in schema.fields if field.name == name), None)
@@ -70,14 +70,14 @@ def slices_of(name: str, frame: pl.DataFrame, schema: Schema) -> tuple[list[Slic
         codes = np.where(is_present.to_numpy(), 0, 1)
         return by_code(codes, ["a vector"]), "By whether there is a vector."
 
-    is_number_field = field is not None and field.cell == "number"
     if field is not None and field.cell == "number" and column.dtype == pl.String:
         column = field_numbers(field, column, schema.missing)
     has_many_values = column.n_unique() > MAX_CATEGORIES_OF_NUMBERS
-    is_amount = column.dtype.is_numeric() or is_number_field
-    if column.dtype.is_temporal():
-        is_amount = has_many_values
-    if not is_amount or (field is not None and field.cell == "category"):
+    is_ordered = column.dtype.is_numeric() or column.dtype.is_temporal()
+    if field is not None:
+        is_ordered = field.is_ordered
+    is_short_calendar = column.dtype.is_temporal() and not has_many_values
+    if not is_ordered or is_short_calendar:
         texts = coded(column)
         return by_code(texts.codes, texts.texts.to_list()), ""
 

@@ -1,7 +1,8 @@
 """The kinds of fields: what a column's cells hold, and how a model reads them.
 
-Each kind states what its cells hold (`cell`), how many values of a list are read (`max_length`) and
-whose rows it uses (`shares`); one of numbers has a `number_format`, one of lists a `separator`.
+Each kind states what its cells hold (`cell`), whether their values have an order (`is_ordered`), how
+many values of a list are read (`max_length`) and whose rows it uses (`shares`); one of numbers has a
+`number_format`, one of lists a `separator`.
 Other modules ask for these, not for the kind, so that a new kind needs no change there. How a kind
 is fitted and encoded: `fieldwise.data.encode.kinds`.
 """
@@ -36,7 +37,15 @@ LONGEST_VECTOR = 4_096
 
 @dataclass(frozen=True)
 class Column:
-    """What every kind of field has: a name, a role and a column."""
+    """What every kind of field has: a name, a role and a column.
+
+    Attributes:
+        is_ordered: whether a larger value means more. Explanations, slices and the server's page
+            then show quantiles, a median, or low, medium and high; else the most frequent values,
+            as for numbers that go round (an hour of the day).
+    """
+
+    is_ordered: ClassVar[bool] = False
 
     name: str
     _: KW_ONLY
@@ -130,6 +139,7 @@ class Numeric(Column):
     number_format: NumberFormat | None = None
     kind: Literal["numeric"] = "numeric"
     cell: ClassVar[Literal["number"]] = "number"
+    is_ordered: ClassVar[bool] = True
     max_length: ClassVar[None] = None
     shares: ClassVar[None] = None
 

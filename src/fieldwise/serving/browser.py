@@ -206,7 +206,7 @@ def _quality_sentences(bundle: Bundle) -> list[str]:
 def _usual_value(
     bundle: Bundle, field: Field, values: Sequence[str] | None
 ) -> str | float | list[str] | None:
-    """The most frequent value of a field, or the median; an empty list for lists."""
+    """The most frequent value of a field, or the median where values have an order; an empty list for lists."""
     if field.cell in ("list", "vector"):
         return []
     if values is not None:  # the most frequent first
@@ -215,9 +215,9 @@ def _usual_value(
         return None
     column = bundle.samples.get_column(field.column)
     if field.cell == "number":
-        numbers = field_numbers(field, column, bundle.schema.missing)
-        median = numbers.median()
-        return float(f"{median:.6g}") if isinstance(median, float) else None
+        numbers = field_numbers(field, column, bundle.schema.missing).drop_nulls()
+        number = numbers.median() if field.is_ordered else numbers.mode().min()
+        return float(f"{number:.6g}") if isinstance(number, float) else None
     modes = as_text(column).drop_nulls().mode().sort()
     return str(modes[0]) if len(modes) else None
 

@@ -77,7 +77,11 @@ class Kind(ABC, Generic[F]):
 
     @abstractmethod
     def fit(self, f: F, values: Iterator[pl.DataFrame], *, budget: MemoryBudget) -> Fitted:
-        """Fit the field on the `values` of all chunks, in order, each of which is read once."""
+        """Fit the field on the `values` of all chunks, in order, each of which is read once.
+
+        All of them must be read, also where the first ones are enough: `fit_counted` counts rows
+        and values while they are.
+        """
 
     @abstractmethod
     def column(self, f: F, fitted: Any, cells: pl.Series, missing: Sequence[str]) -> Cells:
@@ -100,7 +104,11 @@ class Kind(ABC, Generic[F]):
         return type(value) in self.plain_types
 
     def layout(self, f: F, fitted: Any, layout: FieldLayout) -> FieldLayout:
-        """How a network reads the field, from the layout of a field with one id per cell."""
+        """How a network reads the field, from the layout of a field with one id per cell.
+
+        `ordered` says whether the order of encoded ids has a meaning (a history, bins), for models;
+        whether a larger value means more, for explanations, is the field's `is_ordered`.
+        """
         return layout
 
 
