@@ -237,11 +237,11 @@ class Explanation:
         """
         subject = self.subject
         fields = subject.fields
+        self._check_row(0 if row is None else row)
         for group in subject.term_groups:
-            if group.attention is not None:
-                self._check_row(0 if row is None else row)
-                weights = group.attention.mean(0) if row is None else group.attention[row]
-                square, equal = group.attention_map(weights)
+            attention = group.attention_map(row)
+            if attention is not None:
+                square, equal = attention
                 known = square[~np.isnan(square)]
                 title = uniform_text(known, equal) or "attention between fields"
                 return heat_map(square, fields, fields, title=title, most=darkest(known, equal))

@@ -98,13 +98,7 @@ def by_field(pairs_NP: np.ndarray, fields: int) -> np.ndarray:
 
 
 class TermGroup(ABC):
-    """Terms of N rows that belong together, with the parts of them that are shown.
-
-    Attributes:
-        attention: weights between fields, a row's first; None if there are none.
-    """
-
-    attention: np.ndarray | None = None
+    """Terms of N rows that belong together, with the parts of them that are shown."""
 
     @abstractmethod
     def row(self, row: int, values: Sequence[str]) -> dict[str, Any]:
@@ -118,9 +112,13 @@ class TermGroup(ABC):
         """The importance [N, F] of each field, by its name as an order of fields; higher comes first."""
         return {}
 
-    def attention_map(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """The weights of a row, or a mean of them, as a map [F, F], NaN where there are none, and the equal weight."""
-        raise NotImplementedError
+    def attention_map(self, row: int | None) -> tuple[np.ndarray, float] | None:
+        """The attention between fields of a row, or its mean over rows [F, F], and the equal weight; None without it.
+
+        A pair of fields without a weight has NaN.
+        """
+        del row
+        return None
 
     def row_tables(self, plain: Mapping[str, Any], most: int) -> list[Table]:
         """Tables of what `row` said, with `most` pairs or heads at most."""
@@ -185,8 +183,11 @@ class PairTerms(TermGroup):
             return {}
         return {"attention": by_field(self.attention, len(self.fields))}
 
-    def attention_map(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """The weights [P] of pairs as a symmetric map."""
+    def attention_map(self, row: int | None) -> tuple[np.ndarray, float] | None:
+        """The weights of pairs as a symmetric map."""
+        if self.attention is None:
+            return None
+        weights = self.attention.mean(0) if row is None else self.attention[row]
         pairs = field_pairs(len(self.fields))
         return pair_square(pairs, weights, len(self.fields)), 1 / len(pairs)
 
@@ -234,8 +235,9 @@ class FieldAttention(TermGroup):
         """The mean weight that all fields give a field, over layers and heads."""
         return {"attention": self.attention.mean((1, 2, 3)).astype(np.float64)}
 
-    def attention_map(self, weights: np.ndarray) -> tuple[np.ndarray, float]:
-        """The mean of the weights [L, H, F, F] over layers and heads."""
+    def attention_map(self, row: int | None) -> tuple[np.ndarray, float]:
+        """The mean of the weights over layers and heads."""
+        weights = self.attention.mean(0) if row is None else self.attention[row]
         return weights.mean((0, 1)), 1 / len(self.fields)
 
 

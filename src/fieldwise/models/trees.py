@@ -173,7 +173,7 @@ class Boosting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeSettings(Settings):
+class TreeSettings(Settings, ABC):
     """Base class for settings of gradient-boosted trees (abstract).
 
     Args:
@@ -190,9 +190,9 @@ class TreeSettings(Settings):
         check_annotated(self)
         super().check()
 
+    @abstractmethod
     def library(self) -> Any:
         """The library's module; a MissingExtraError if it is not installed."""
-        raise NotImplementedError
 
 
 class TreesNetwork(nn.Module, ABC):
