@@ -21,7 +21,7 @@ from fieldwise.report.metrics_sections import (
 )
 from fieldwise.report.page import Chapter, Section, count, percent, render
 from fieldwise.report.popularity import popularity_section
-from fieldwise.report.reported_run import ReportedRun
+from fieldwise.report.reported_run import LoadedRun, ReportedRun, load_run, score_run
 from fieldwise.report.slice_sections import check_slices, cold_section, slices_section
 from fieldwise.runs.cache_key import data_settings
 from fieldwise.runs.data import prepare_recipe
@@ -71,10 +71,9 @@ def report(
         DataError: the data are missing, have changed since, or have no test rows.
     """
     settings = settings or ReportSettings()
-    runs = [ReportedRun(folder, settings.device) for folder in folders]
-    _check_different(runs)
-    _tell_namesakes_apart(runs)
-    _score(runs, data_dir, cache)
+    loaded = [load_run(folder, settings.device) for folder in folders]
+    _check_different(loaded)
+    runs = _score(loaded, data_dir, cache)
     for run in runs:  # what would fail in a later chapter fails before the first
         check_slices(settings.slices, run.frame, run.recipe.schema)
         id_columns(run.frame.columns, run.recipe.schema)
@@ -93,7 +92,7 @@ def report(
     return render(f"{len(runs)} runs", [comparison, *chapters])
 
 
-def _check_different(runs: Sequence[ReportedRun]) -> None:
+def _check_different(runs: Sequence[LoadedRun]) -> None:
     """Check that no run is given twice."""
     for k, run in enumerate(runs):
         if any(run.folder.samefile(earlier.folder) for earlier in runs[:k]):
@@ -102,25 +101,22 @@ def _check_different(runs: Sequence[ReportedRun]) -> None:
             )
 
 
-def _tell_namesakes_apart(runs: Sequence[ReportedRun]) -> None:
-    """Add the seed to runs of the same name, or the folder where seeds are equal too."""
-    by_name: dict[str, list[ReportedRun]] = {}
-    for run in runs:
-        by_name.setdefault(run.name, []).append(run)
-    for name, namesakes in by_name.items():
-        if len(namesakes) == 1:
-            continue
-        seeds = {run.recipe.seed for run in namesakes}
-        for run in namesakes:
-            if len(seeds) == len(namesakes):
-                run.name = f"{name} (seed {run.recipe.seed})"
-            else:
-                run.name = f"{name} ({run.folder})"
+def _name(run: LoadedRun, runs: Sequence[LoadedRun]) -> str:
+    """The title of a run's recipe; among namesakes with the seed, or with the folder where seeds are equal too."""
+    title = run.recipe.title
+    namesakes = [other for other in runs if other.recipe.title == title]
+    if len(namesakes) == 1:
+        return title
+    seeds = {namesake.recipe.seed for namesake in namesakes}
+    if len(seeds) == len(namesakes):
+        return f"{title} (seed {run.recipe.seed})"
+    return f"{title} ({run.folder})"
 
 
-def _score(runs: Sequence[ReportedRun], data_dir: Path, cache: Cache | None) -> None:
+def _score(runs: Sequence[LoadedRun], data_dir: Path, cache: Cache | None) -> list[ReportedRun]:
     """Prepare the runs' rows, once for those that share them, and score them."""
     prepared_by_settings = {}
+    scored = []
     for run in runs:
         key = repr((run.recipe.data, data_settings(run.recipe)))
         if key not in prepared_by_settings:
@@ -130,7 +126,8 @@ def _score(runs: Sequence[ReportedRun], data_dir: Path, cache: Cache | None) -> 
                 raise type(e)(
                     f"the rows of the run {run.folder} cannot be prepared again: ", *e.args
                 ) from None
-        run.score(prepared_by_settings[key])
+        scored.append(score_run(run, prepared_by_settings[key], name=_name(run, runs)))
+    return scored
 
 
 Facts = list[tuple[str, str, str]]

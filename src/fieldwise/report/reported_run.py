@@ -1,6 +1,7 @@
-"""A run of a report: a bundle or a stored run, with the scores of its rows, prepared again."""
+"""A run of a report: a bundle or a stored run as it is loaded, and with the scores of its rows, prepared again."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,75 +23,82 @@ from fieldwise.storage.scratch import NO_LIMIT
 REMEDY = "run the report with the data that it was trained on"
 
 
-class ReportedRun:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedRun:
     """A bundle, or a run stored by `compare`, which has only scores of its test rows.
 
-    `score` sets, for its rows that were prepared again, `test` (scores by label, with the bundle's
-    calibration), `raw` (without), `valid` (the same of the validation rows; empty without a bundle)
-    and `checked` (whether the test rows are verified to be those of the run).
+    Args:
+        record: facts and figures of the run.
+        history: its evaluations.
+        origin: the environment and the versions that it was made with.
+        bundle: None of a stored run.
+        stored: None of a bundle.
     """
 
-    def __init__(self, folder: Path, device: str = "cpu") -> None:
-        """Open a bundle or a stored run, without reading its rows."""
-        self.folder = folder
-        self.bundle: Bundle | None = None
-        self.stored: RunRecord | None = None
-        self.record: Mapping[str, Any]
-        self.history: Sequence[Mapping[str, Any]]
-        if not (folder / MANIFEST).exists():
-            self.stored = read_record(folder)
-        if self.stored is not None:
-            self.record = self.stored.about
-            self.recipe = _stored_recipe(self.record, folder)
-            self.history = self.record.get("history", ())
-            self.origin = {"environment": self.record.get("environment", {})}
-        else:
-            # It says so if the folder holds no bundle either.
-            self.bundle = Bundle.load(folder, device=device)
-            self.recipe = recipe_of(
-                self.bundle, folder, "a report needs a bundle of `fieldwise train`"
-            )
-            about = self.bundle.about
-            self.record = about.run_facts
-            self.history = about.history or ()
-            self.origin = {**bundle_origin(folder), "environment": about.environment or {}}
-        self.name = self.recipe.title
+    folder: Path
+    recipe: Recipe
+    record: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    origin: Mapping[str, Any]
+    bundle: Bundle | None = None
+    stored: RunRecord | None = None
 
-    def score(self, prepared: Prepared) -> None:
-        """Check that rows belong to the run, and score them."""
-        self.prepared = prepared
-        self.checked = True
-        self.valid: dict[str, Scored] = {}
-        if self.bundle is not None:
-            self._score_by_bundle(self.bundle)
-        else:
-            assert self.stored is not None, "a run is a bundle or a stored run"
-            self._take_stored_scores(self.stored)
 
-    def _score_by_bundle(self, bundle: Bundle) -> None:
-        _, self.checked = rows_of_run(bundle, self.recipe, self.prepared, "test", REMEDY)
-        self.raw = _scored(bundle, self.prepared, "test")
-        if "refit" not in self.record:
-            rows_of_run(bundle, self.recipe, self.prepared, "valid", REMEDY)
-            self.valid = _scored(bundle, self.prepared, "valid")
+def load_run(folder: Path, device: str = "cpu") -> LoadedRun:
+    """Load a bundle or a stored run, without its rows."""
+    stored = None
+    if not (folder / MANIFEST).exists():
+        stored = read_record(folder)
+    if stored is not None:
+        record = stored.about
+        return LoadedRun(
+            folder=folder,
+            recipe=_stored_recipe(record, folder),
+            record=record,
+            history=record.get("history", ()),
+            origin={"environment": record.get("environment", {})},
+            stored=stored,
+        )
+    # It says so if the folder holds no bundle either.
+    bundle = Bundle.load(folder, device=device)
+    about = bundle.about
+    return LoadedRun(
+        folder=folder,
+        recipe=recipe_of(bundle, folder, "a report needs a bundle of `fieldwise train`"),
+        record=about.run_facts,
+        history=about.history or (),
+        origin={**bundle_origin(folder), "environment": about.environment or {}},
+        bundle=bundle,
+    )
 
-        self.test = dict(self.raw)
-        for name, rows in self.raw.items():
-            if name in bundle.calibration:
-                self.test[name] = rows._replace(score=bundle.calibration[name].logit(rows.score))
 
-    def _take_stored_scores(self, stored: RunRecord) -> None:
-        y, score, _ = stored.test_rows
-        is_same_digest = stored["test_digest"] == scored_rows_digest(self.frame, self.recipe)
-        if not is_same_digest or not np.array_equal(self.prepared.test.main, y):
-            raise DataError(
-                f"the test rows must be those of the run {self.folder}, but the data of {self.recipe.name} have "
-                f"changed since: {REMEDY}"
-            )
-        label = self.recipe.schema.label
-        weight = label.log_weights(y, self.prepared.test.table.weight)
-        self.raw = {label.name: Scored(y, score, weight)}
-        self.test = self.raw
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportedRun:
+    """A run with its rows, prepared again, and their scores.
+
+    Args:
+        name: its name in the report.
+        folder, recipe, record, history, origin, bundle: as of `LoadedRun`.
+        prepared: the rows.
+        test: the test rows' scores by label, with the bundle's calibration.
+        raw: these without calibration.
+        valid: the validation rows' scores without calibration; empty of a stored run, and after a
+            second training.
+        checked: whether the test rows are verified to be those of the run.
+    """
+
+    name: str
+    folder: Path
+    recipe: Recipe
+    record: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    origin: Mapping[str, Any]
+    bundle: Bundle | None
+    prepared: Prepared
+    test: Mapping[str, Scored]
+    raw: Mapping[str, Scored]
+    valid: Mapping[str, Scored]
+    checked: bool
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -106,6 +114,61 @@ class ReportedRun:
     def labels(self) -> tuple[Label, ...]:
         """The labels with scores, the main one first."""
         return tuple(label for label in self.recipe.schema.labels if label.name in self.test)
+
+
+def score_run(run: LoadedRun, prepared: Prepared, *, name: str) -> ReportedRun:
+    """Check that rows are those of a run, and score them."""
+    is_checked = True
+    valid: Mapping[str, Scored] = {}
+    if run.bundle is not None:
+        _, is_checked = rows_of_run(run.bundle, run.recipe, prepared, "test", REMEDY)
+        raw = _scored(run.bundle, prepared, "test")
+        test = _calibrated(run.bundle, raw)
+        if "refit" not in run.record:
+            rows_of_run(run.bundle, run.recipe, prepared, "valid", REMEDY)
+            valid = _scored(run.bundle, prepared, "valid")
+    else:
+        assert run.stored is not None, "a run is a bundle or a stored run"
+        raw = _stored_scores(run, run.stored, prepared)
+        test = raw
+    return ReportedRun(
+        name=name,
+        folder=run.folder,
+        recipe=run.recipe,
+        record=run.record,
+        history=run.history,
+        origin=run.origin,
+        bundle=run.bundle,
+        prepared=prepared,
+        test=test,
+        raw=raw,
+        valid=valid,
+        checked=is_checked,
+    )
+
+
+def _calibrated(bundle: Bundle, raw: Mapping[str, Scored]) -> dict[str, Scored]:
+    """Scores by label, of those labels that the bundle calibrates with its calibration."""
+    by_label = dict(raw)
+    for name, rows in raw.items():
+        if name in bundle.calibration:
+            by_label[name] = rows._replace(score=bundle.calibration[name].logit(rows.score))
+    return by_label
+
+
+def _stored_scores(run: LoadedRun, stored: RunRecord, prepared: Prepared) -> dict[str, Scored]:
+    """The scores of the main label that a stored run has; a DataError if its test rows were others."""
+    y, score, _ = stored.test_rows
+    rows = prepared.test
+    is_same_digest = stored["test_digest"] == scored_rows_digest(rows.frame, run.recipe)
+    if not is_same_digest or not np.array_equal(rows.main, y):
+        raise DataError(
+            f"the test rows must be those of the run {run.folder}, but the data of {run.recipe.name} have "
+            f"changed since: {REMEDY}"
+        )
+    label = run.recipe.schema.label
+    weight = label.log_weights(y, rows.table.weight)
+    return {label.name: Scored(y, score, weight)}
 
 
 def _stored_recipe(about: Mapping[str, Any], folder: Path) -> Recipe:
