@@ -14,7 +14,7 @@ from typing import Any, Literal
 from fieldwise.schema import Field
 from fieldwise.schema.ids import FEATURES_TIME, FEATURES_TTL
 from fieldwise.schema.number_format import MISSING_MARKS
-from fieldwise.serving.rows import FAULTS, RequestError, text_of, values_of
+from fieldwise.serving.rows import RequestError, text_of, values_of
 from fieldwise.serving.stores.base import REASON_TEXTS, UNREADABLE, Reason, Row, StoreError
 from fieldwise.serving.stores.lookup import Lookup
 
@@ -300,7 +300,7 @@ def _readable_values(row: Row, fields: Sequence[Field], marks: Sequence[str]) ->
         return values
     for field in fields:
         value = row.get(field.column)
-        with suppress(*FAULTS):
+        with suppress(RequestError, ValueError, ArithmeticError):
             if field.cell == "number" and isinstance(value, str) and DATE_OR_TIME.match(value):
                 value = _unix_seconds(value)
             if value != value:  # NaN
