@@ -49,6 +49,20 @@ def trained(path, label, **more):
     return train_recipe(recipe, prepare_recipe(recipe, path.parent))
 
 
+def test_a_row_of_weight_2_counts_twice_in_the_scale(rows):
+    frame = pl.read_parquet(rows).with_columns(pl.col("price") ** 2)
+    times = np.where(frame["price"] > frame["price"].median(), 3, 1)
+    schema = Schema(fields=FIELDS, label=Label("price", task="regression"))
+    once = TrainingSettings(epochs=1)
+    weighted = Recommender(schema, AFM(embedding_dim=2), training=once)
+    weighted.fit(frame, sample_weight=times, eval_set=frame)
+    repeated = Recommender(schema, AFM(embedding_dim=2), training=once)
+    repeated.fit(frame[np.repeat(np.arange(1000), times)], eval_set=frame)
+    unweighted = float(f"{frame['price'].std(ddof=0):.2g}")
+    scales = [model.bundle_.schema.label.scale for model in (weighted, repeated)]
+    assert scales[0] == scales[1] != unweighted
+
+
 def test_targets_of_another_size_are_learned_to_the_bit_alike(rows):
     frame = pl.read_parquet(rows)
     plain = trained(rows, Label("hours", task="regression", scale=1))

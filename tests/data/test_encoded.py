@@ -436,6 +436,9 @@ def test_slices_give_what_all_rows_give(rows, monkeypatch):
             np.average(y[:, 1].astype(float), weights=weight), rel=1e-6
         )
         assert deviations(y) == pytest.approx(y.astype(float).std(axis=0), rel=1e-12, abs=1e-12)
+        times = np.arange(rows) % 3 + 1
+        repeated = y.astype(float).repeat(times, axis=0)
+        assert deviations(y, times.astype(np.float32)) == pytest.approx(repeated.std(axis=0))
     assert_counted(table, expected)
 
 

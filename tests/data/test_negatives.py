@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fieldwise import (
+    Categorical,
     ColumnSplit,
     ConfigError,
     DataError,
+    Label,
     NegativeSampling,
+    Numeric,
     RandomSplit,
     Schema,
     SchemaError,
@@ -318,6 +321,41 @@ def test_training_rows_read_the_other_folds(prior):
         )
 
 
+@pytest.mark.parametrize("prior", [0.0, 2.5])
+def test_weights_of_training_rows_count_in_the_other_folds(prior):
+    frames, y = parts()
+    weights = {name: np.random.default_rng(1).gamma(1.0, size=len(y[name])) for name in y}
+    settings = TargetEncoding(columns=("film",), folds=3, prior_rows=prior)
+    result = add_target_encoding(frames, y, settings, weights=weights, seed=4, budget=NO_LIMIT)
+    fold = np.random.default_rng(4).permutation(200) % 3
+    film = frames["train"]["film"].to_numpy()
+    w = weights["train"]
+    for row in range(200):
+        others = fold != fold[row]
+        own = others & (film == film[row])
+        mean = np.average(y["train"][others], weights=w[others])
+        expected = ((w * y["train"])[own].sum() + prior * mean) / (w[own].sum() + prior)
+        assert result["train"]["film_mean_label"][row] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("source", ["train", "own-part"])
+def test_a_row_of_weight_2_is_encoded_as_the_row_twice(source):
+    frames, y = parts()
+    settings = TargetEncoding(columns=("film",), prior_rows=1.5, source=source)
+    weights = {name: np.random.default_rng(2).integers(1, 4, len(y[name])) * 1.0 for name in y}
+    repeated = {name: np.repeat(np.arange(len(y[name])), weights[name].astype(int)) for name in y}
+    weighted = add_target_encoding(frames, y, settings, weights=weights, seed=0, budget=NO_LIMIT)
+    expected = add_target_encoding(
+        {name: frames[name][rows] for name, rows in repeated.items()},
+        {name: y[name][rows] for name, rows in repeated.items()},
+        settings,
+        seed=0,
+        budget=NO_LIMIT,
+    )
+    rows = weighted["test"]["film_mean_label"][repeated["test"]]
+    np.testing.assert_allclose(rows, expected["test"]["film_mean_label"], rtol=1e-12)
+
+
 def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
     frames, y = parts()
     settings = TargetEncoding(columns=("film",))
@@ -333,6 +371,20 @@ def test_no_scored_label_and_no_rows_own_changes_what_it_reads():
             "train"
         ]
         assert after["film_mean_label"][row] == before["train"]["film_mean_label"][row]
+
+
+def test_a_recipe_encodes_with_the_weights_of_its_schema():
+    frame = log(300).with_columns(weight=pl.Series(np.arange(300) % 3 + 1.0))
+    fields = (Categorical("film"), Numeric("film_mean_label", transform="none"))
+    schema = Schema(fields=fields, label=Label("liked"), weight="weight")
+    encoding = TargetEncoding(columns=("film",))
+    data = prepare(frame, schema, split=RandomSplit(), seed=1, target_encoding=encoding)
+    means = {
+        film: np.average(rows["liked"], weights=rows["weight"])
+        for (film,), rows in data.train.frame.group_by("film")
+    }
+    encoded = data.test.frame["film_mean_label"].to_list()
+    assert encoded == pytest.approx([means[film] for film in data.test.frame["film"]])
 
 
 def test_the_published_leak_is_just_that():

@@ -49,22 +49,34 @@ def mean_target(y: np.ndarray, weight: np.ndarray | None = None, *, scale: float
     weight_sum = 0.0
     for rows in row_slices(len(y)):
         values = np.asarray(y[rows], np.float64) / scale
-        weights = np.ones(len(values)) if weight is None else weight[rows].astype(np.float64)
+        weights = _weights_of(weight, rows, len(values))
         weighted_sum += float((values * weights).sum())
         weight_sum += float(weights.sum())
     return weighted_sum / weight_sum
 
 
-def deviations(y: np.ndarray) -> tuple[float, ...]:
-    """The standard deviation of each label's targets [N, T]."""
-    if len(y) <= SLICE_ROWS:
+def _weights_of(weight: np.ndarray | None, rows: slice, count: int) -> np.ndarray:
+    """The weights of some rows, float64; 1 for each without them."""
+    return np.ones(count) if weight is None else weight[rows].astype(np.float64)
+
+
+def deviations(y: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, ...]:
+    """The weighted standard deviation of each label's targets [N, T].
+
+    >>> deviations(np.array([[1.0], [4.0]]), np.array([2.0, 1.0])) == deviations(np.array([[1.0], [1.0], [4.0]]))
+    True
+    """
+    if weight is None and len(y) <= SLICE_ROWS:
         return tuple(np.asarray(y, np.float64).std(axis=0).tolist())
-    means = [mean_target(column) for column in y.T]
-    squares = sum(
-        np.square(np.asarray(y[rows], np.float64) - means).sum(axis=0)
-        for rows in row_slices(len(y))
-    )
-    return tuple(np.sqrt(np.asarray(squares) / len(y)).tolist())
+    means = [mean_target(column, weight) for column in y.T]
+    squares = np.zeros(len(means))
+    weight_sum = 0.0
+    for rows in row_slices(len(y)):
+        squares_of_rows = np.square(np.asarray(y[rows], np.float64) - means)
+        weights = _weights_of(weight, rows, len(squares_of_rows))
+        squares += weights @ squares_of_rows
+        weight_sum += float(weights.sum())
+    return tuple(np.sqrt(squares / weight_sum).tolist())
 
 
 ROWS_PER_GATHER = 32_768

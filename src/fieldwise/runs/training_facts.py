@@ -56,7 +56,7 @@ class Facts:
             task=task,
             mean=mean_target(main_targets, train.weight),
             labels=len(labels),
-            deviations=deviations(train.targets),
+            deviations=deviations(train.targets, train.weight),
             effects=effect_variance(train, main_targets) if task == "binary" else 1.0,
             exact=is_solvable and not is_large,
             stepped=is_solvable and is_large,

@@ -344,7 +344,12 @@ class Preparation:
 
         if self.target_encoding is not None:
             frames = add_target_encoding(
-                frames, main_targets, self.target_encoding, seed=self.seed, budget=budget
+                frames,
+                main_targets,
+                self.target_encoding,
+                weights=weights,
+                seed=self.seed,
+                budget=budget,
             )
         if self.history is not None:
             order = self.history.order or schema.time

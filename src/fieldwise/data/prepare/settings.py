@@ -91,7 +91,7 @@ class TargetEncoding:
 
     A validation or test row has the mean over the training rows; a training row has the mean over
     the other folds, so that its own label is not used. The value of a category without such rows is
-    missing, as for a missing category.
+    missing, as for a missing category. Means are weighted if rows have weights.
 
     Only recipes make these columns, as for histories: other tables to score must have them.
 

@@ -46,10 +46,14 @@ def add_target_encoding(
     targets: Mapping[str, np.ndarray],
     settings: TargetEncoding,
     *,
+    weights: Mapping[str, np.ndarray] | None = None,
     seed: int,
     budget: MemoryBudget,
 ) -> dict[str, pl.DataFrame]:
-    """The tables of all parts with the target-encoded columns, float64, null for categories without rows."""
+    """The tables of all parts with the target-encoded columns, float64, null for categories without rows.
+
+    `weights` are those of the rows; without them each row has the weight 1.
+    """
     encoded = dict(frames)
     random_folds = _random_folds(frames["train"].height, settings.folds, seed, budget=budget)
     for column, new_column in zip(settings.columns, settings.made, strict=True):
@@ -58,9 +62,13 @@ def add_target_encoding(
             sources = [source for source in _means_over(name, settings) if source in frames]
             is_out_of_fold = name == "train" and settings.source == "train"
             folds = random_folds if is_out_of_fold else None
+            weight = None
+            if weights:
+                weight = _joined([weights[source] for source in sources], np.float64, budget=budget)
             label_sums = _LabelSums.of(
                 _joined([codes[source] for source in sources], np.int32, budget=budget),
                 _joined([targets[source] for source in sources], np.float64, budget=budget),
+                weight,
                 folds,
                 categories=categories,
                 fold_count=settings.folds if is_out_of_fold else 1,
@@ -120,22 +128,22 @@ def _joined(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _LabelSums:
-    """Rows and sums of labels by category, and of these by fold, which leave out a row's own fold.
+    """Weights of rows and weighted sums of labels by category, and of these by fold, to leave out a row's own fold.
+
+    A row without a weight has the weight 1.
 
     Shape:
-        category_rows, category_sums: [categories].
-        cell_rows, cell_sums: [categories * F], by category and fold; zeros without folds.
-        fold_rows, fold_sums: [F]; a fold without rows if there are no folds, which leaves out
+        category_weights, category_sums: [categories].
+        cell_weights, cell_sums: [categories * F], by category and fold; zeros without folds.
+        fold_weights, fold_sums: [F]; a fold without rows if there are no folds, which leaves out
             nothing.
     """
 
-    rows: np.float64
-    label_sum: np.float64
-    category_rows: np.ndarray
+    category_weights: np.ndarray
     category_sums: np.ndarray
-    cell_rows: np.ndarray
+    cell_weights: np.ndarray
     cell_sums: np.ndarray
-    fold_rows: np.ndarray
+    fold_weights: np.ndarray
     fold_sums: np.ndarray
 
     @classmethod
@@ -143,39 +151,40 @@ class _LabelSums:
         cls,
         codes: np.ndarray,
         y: np.ndarray,
+        weight: np.ndarray | None,
         folds: np.ndarray | None,
         *,
         categories: int,
         fold_count: int,
         budget: MemoryBudget,
     ) -> Self:
-        """The sums over rows of these categories, labels and folds [M].
+        """The sums over rows of these categories, labels, weights and folds [M].
 
         Labels are added in the order of the rows, so that chunks do not matter.
         """
-        category_rows = np.zeros(categories, np.int64)
+        category_weights = np.zeros(categories)
         category_sums = np.zeros(categories)
-        cell_rows = np.zeros(categories * fold_count, np.int64)
+        cell_weights = np.zeros(categories * fold_count)
         cell_sums = np.zeros(categories * fold_count)
-        fold_rows = np.zeros(fold_count, np.int64)
+        fold_weights = np.zeros(fold_count)
         fold_sums = np.zeros(fold_count)
         for chunk in budget.chunk_slices(len(codes)):
-            category_rows += np.bincount(codes[chunk], minlength=categories)
-            np.add.at(category_sums, codes[chunk], y[chunk])
+            weights = np.ones(len(codes[chunk])) if weight is None else weight[chunk]
+            labels = y[chunk] * weights
+            np.add.at(category_weights, codes[chunk], weights)
+            np.add.at(category_sums, codes[chunk], labels)
             if folds is not None:
                 cells = codes[chunk].astype(np.int64) * fold_count + folds[chunk]
-                cell_rows += np.bincount(cells, minlength=len(cell_rows))
-                np.add.at(cell_sums, cells, y[chunk])
-                fold_rows += np.bincount(folds[chunk], minlength=fold_count)
-                np.add.at(fold_sums, folds[chunk], y[chunk])
+                np.add.at(cell_weights, cells, weights)
+                np.add.at(cell_sums, cells, labels)
+                np.add.at(fold_weights, folds[chunk], weights)
+                np.add.at(fold_sums, folds[chunk], labels)
         return cls(
-            rows=np.float64(len(y)),
-            label_sum=np.float64(y.sum()),
-            category_rows=category_rows,
+            category_weights=category_weights,
             category_sums=category_sums,
-            cell_rows=cell_rows,
+            cell_weights=cell_weights,
             cell_sums=cell_sums,
-            fold_rows=fold_rows,
+            fold_weights=fold_weights,
             fold_sums=fold_sums,
         )
 
@@ -185,12 +194,13 @@ class _LabelSums:
         `prior_rows` with the overall mean are added to every category.
         """
         left_out = np.zeros(len(codes), np.int64) if folds is None else folds
-        cells = codes.astype(np.int64) * len(self.fold_rows) + left_out
+        cells = codes.astype(np.int64) * len(self.fold_weights) + left_out
         # a single training row leaves none in the other folds
         with np.errstate(invalid="ignore", divide="ignore"):
-            overall_means = (self.label_sum - self.fold_sums) / (self.rows - self.fold_rows)
+            label_sums_elsewhere = self.category_sums.sum() - self.fold_sums
+            overall_means = label_sums_elsewhere / (self.category_weights.sum() - self.fold_weights)
             overall = overall_means[left_out]
-            weight = self.category_rows[codes] - self.cell_rows[cells] + prior_rows
+            weight = self.category_weights[codes] - self.cell_weights[cells] + prior_rows
             label_sums = self.category_sums[codes] - self.cell_sums[cells] + prior_rows * overall
             means = label_sums / weight
         is_known = (weight > 0) & (codes > 0)
