@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ from fieldwise.data.encode.kinds import kind_of
 from fieldwise.data.prepare.prepared import VECTORS
 from fieldwise.data.table import EncodedTable
 from fieldwise.errors import BundleError, ConfigError, DataError, MissingExtraError, first_line
+from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.calibration import isotonic_logit, platt_logit
 from fieldwise.layout import Batch
 from fieldwise.models.serialise import model_name
 from fieldwise.models.trees import trees_of
@@ -51,6 +53,8 @@ __all__ = ["Target", "export_bundle"]
 Target = Literal["onnx", "aoti"]
 EXPORTERS = ("torch", "torch.__trace", "torch.onnx", "onnxscript")  # names of their loggers
 FILES = {"onnx": "model.onnx", "aoti": "model.pt2"}
+PREDICTION_FUNCTIONS = (sigmoid, platt_logit, isotonic_logit)
+"""Lead from logits to predictions; their source is part of `encode.py`."""
 EXPORT = ArtifactKind(
     name="export",
     manifest="export.json",
@@ -187,7 +191,10 @@ def write_encoder(encoder: Encoder, folder: Path, *, program: bool = True) -> No
 
 
 def _encoder_source(encoder: Encoder) -> str:
-    """The program `encode.py`: `standalone.py` with `portable.py` and the cell functions of the encoder's kinds."""
+    """The program `encode.py`: `standalone.py` with the source of what it takes from fieldwise.
+
+    That is `portable.py`, the cell functions of the encoder's kinds, and `PREDICTION_FUNCTIONS`.
+    """
     imports: set[str] = set()
     definitions = []
     for module in (portable, standalone):
@@ -201,7 +208,9 @@ def _encoder_source(encoder: Encoder) -> str:
     shared, program = definitions
 
     kinds = {f.kind: kind_of(f) for f in encoder.fields}
-    functions = [function for kind in kinds.values() for function in (*kind.helpers, kind.cell)]
+    functions = list[Callable[..., Any]](PREDICTION_FUNCTIONS)
+    for kind in kinds.values():
+        functions += [*kind.helpers, kind.cell]
     sources = [inspect.getsource(function).strip() for function in dict.fromkeys(functions)]
     cells = ", ".join(f'"{name}": {kind.cell.__name__}' for name, kind in kinds.items())
     program = program.replace("CELLS: dict[str, Any] = {}", f"CELLS = {{{cells}}}")

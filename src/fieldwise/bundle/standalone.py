@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fieldwise.data.encode.portable import (
     CellEncoder,
@@ -28,13 +29,15 @@ from fieldwise.data.encode.portable import (
     map_matrices,
     marks_of,
 )
+from fieldwise.evaluation.binary import sigmoid
+from fieldwise.evaluation.calibration import isotonic_logit, platt_logit
 
 HERE = Path(__file__).parent
 CELLS: dict[str, Any] = {}
 """The function of a cell of each kind of field; the export fills it."""
 
 
-def predict(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def predict(rows: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Calibrated probabilities, or numbers of a regression, of raw rows: [N], or [N, labels] with several labels."""
     import onnxruntime  # type: ignore[import-untyped]
 
@@ -57,10 +60,10 @@ def encode(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     return encode_rows(rows, _encoders())
 
 
-def predictions(logit: np.ndarray) -> np.ndarray:
+def predictions(logit: ArrayLike) -> NDArray[np.float64]:
     """What the model's outputs mean: calibrated probabilities, or numbers within the label's range."""
     labels = json.loads((HERE / "labels.json").read_text("utf-8"))
-    columns = np.asarray(logit, np.float64).reshape(len(logit), len(labels)).T
+    columns = np.asarray(logit, np.float64).reshape(-1, len(labels)).T
     results = [_prediction(label, column) for label, column in zip(labels, columns, strict=True)]
     return results[0] if len(labels) == 1 else np.stack(results, axis=1)
 
@@ -116,17 +119,15 @@ def _encoders() -> list[CellEncoder]:
     return encoders
 
 
-def _prediction(label: Mapping[str, Any], logit: np.ndarray) -> np.ndarray:
+def _prediction(label: Mapping[str, Any], logit: NDArray[np.float64]) -> NDArray[np.float64]:
     if label["task"] != "binary":
         return logit if label["range"] is None else logit.clip(*label["range"])
     calibration = label["calibration"]
-    if calibration is not None and calibration["kind"] == "platt":
-        logit = calibration["slope"] * logit + calibration["intercept"]
-    elif calibration is not None:
-        p = np.interp(logit, calibration["at"], calibration["probability"])
-        logit = np.log(p) - np.log1p(-p)
-    small = np.exp(-np.abs(logit))
-    return np.asarray(np.where(logit >= 0, 1.0, small) / (1.0 + small))
+    if calibration is None:
+        return sigmoid(logit)
+    if calibration["kind"] == "platt":
+        return sigmoid(platt_logit(logit, calibration["slope"], calibration["intercept"]))
+    return sigmoid(isotonic_logit(logit, calibration["at"], calibration["probability"]))
 
 
 if __name__ == "__main__":

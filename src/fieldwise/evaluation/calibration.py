@@ -4,7 +4,7 @@ Letters: N rows, B bins, T distinct values, K knots.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -192,8 +192,7 @@ class Platt:
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
         """Calibrated logits, for logits of any shape."""
-        z: NDArray[np.float64] = self.slope * np.asarray(logit, dtype=np.float64) + self.intercept
-        return z
+        return platt_logit(logit, self.slope, self.intercept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,9 +222,25 @@ class Isotonic:
 
     def logit(self, logit: ArrayLike) -> NDArray[np.float64]:
         """Calibrated logits, for logits of any shape."""
-        p = np.interp(np.asarray(logit, dtype=np.float64), self.at, self.probability)
-        z: NDArray[np.float64] = np.log(p) - np.log1p(-p)
-        return z
+        return isotonic_logit(logit, self.at, self.probability)
+
+
+# Both are part of exported programs too (`fieldwise.bundle.standalone`).
+
+
+def platt_logit(logit: ArrayLike, slope: float, intercept: float) -> NDArray[np.float64]:
+    """Logits calibrated by Platt scaling."""
+    z: NDArray[np.float64] = slope * np.asarray(logit, dtype=np.float64) + intercept
+    return z
+
+
+def isotonic_logit(
+    logit: ArrayLike, at: Sequence[float], probability: Sequence[float]
+) -> NDArray[np.float64]:
+    """Logits calibrated by a map with these knots."""
+    p = np.interp(np.asarray(logit, dtype=np.float64), at, probability)
+    z: NDArray[np.float64] = np.log(p) - np.log1p(-p)
+    return z
 
 
 Calibration = Platt | Isotonic
