@@ -234,7 +234,7 @@ def test_the_simplest_is_chosen_unless_another_is_significantly_better():
     assert any(1.05 < e < 3 for e in gained)
     for move, e in zip(moves, gained, strict=True):
         tried = tried_on(y, ("LR", simple), ("AFM", simple + move))
-        assert tried.networks[0].title == ("AFM" if e > 0 else "LR")
+        assert tried.models[0].title == ("AFM" if e > 0 else "LR")
         assert tried.chosen.title == ("AFM" if e > 1 else "LR")
         tried.trials.insert(1, tried.trials.pop())  # AFM was trained first
         assert tried.chosen.title == ("AFM" if e > 1 else "LR")

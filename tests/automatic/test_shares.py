@@ -51,7 +51,7 @@ class Run:
         )
 
     def search(self, tried):
-        best = tried.networks[:2]
+        best = tried.models[:2]
         self.left = tried.left
         self.trials = int(
             tried.left >= max(map(seconds_on_all, best)) + min(one.seconds for one in best) / 2

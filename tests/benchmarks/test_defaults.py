@@ -17,7 +17,7 @@ from chunks_lab import prepare
 from fieldwise import Bag, Categorical, ColumnSplit, Label, Numeric, Schema
 from fieldwise.evaluation import sigmoid
 from fieldwise.runs.environment import commit
-from fieldwise.runs.records import RunRecord, ScoredTestRows, Store
+from fieldwise.runs.records import LabelScores, RunRecord, Store
 
 RNG = np.random.default_rng(0)
 TRUE = RNG.normal(size=4000)
@@ -34,7 +34,7 @@ def planted(name, logit, seed=0, *, y=Y, valid=0.5, ece=0.0):
     }
     loss = float((np.logaddexp(0, logit) - y * logit).mean())
     about["test"] |= {"auc": 0.5, "logloss": loss}
-    return RunRecord(Path(), about, rows=ScoredTestRows(y, logit))
+    return RunRecord(Path(), about, rows=LabelScores(y, logit))
 
 
 def test_a_difference_is_the_mean_over_rows_and_seeds():

@@ -12,9 +12,8 @@ from fieldwise.evaluation import binary_metrics, regression_metrics
 from fieldwise.evaluation.bootstrap import resampled
 from fieldwise.evaluation.metrics import METRICS, Metric
 from fieldwise.report.metrics_sections import metrics_section
-from fieldwise.report.page import Scored
 from fieldwise.runs.leaderboard import leaderboards
-from fieldwise.runs.records import Store
+from fieldwise.runs.records import LabelScores, Store
 from fieldwise.training.history import learning_curves
 from fieldwise.training.objective import Objective, monitored
 
@@ -112,7 +111,7 @@ def test_a_run_stored_before_it_existed_shows_it_as_missing(tmp_path):
 
 def test_the_report_has_a_row_with_its_interval():
     y, logit = log()
-    section, _ = metrics_section(Scored(y, logit), None, True, None, seed=0)
+    section, _ = metrics_section(LabelScores(y, logit), None, True, None, seed=0)
     ((title, value, interval),) = [row for row in section.blocks[0].rows if "gap" in row[0]]
     assert (title, value) == ("gap of means", f"{gap(y, logit):.4f}")
     low, high = map(float, interval.split(" to "))
@@ -166,7 +165,7 @@ def test_a_metric_of_groups_needs_groups_and_is_drawn_by_group(monkeypatch):
     group = np.arange(200) % 20
     assert "gap" not in binary_metrics(y, logit)
     assert binary_metrics(y, logit, group=group)["gap"] == pytest.approx(y.mean())
-    section, _ = metrics_section(Scored(y, logit), group, True, None, seed=0)
+    section, _ = metrics_section(LabelScores(y, logit), group, True, None, seed=0)
     assert any(row[0] == "gap of means" and " to " in row[2] for row in section.blocks[0].rows)
     settings = TrainingSettings(monitor="gap")
     with pytest.raises(ConfigError, match="'gap' needs groups"):

@@ -25,7 +25,8 @@ from fieldwise.report.metrics_sections import (
     metrics_section,
     words_section,
 )
-from fieldwise.report.page import Caution, Figure, Scored
+from fieldwise.report.page import Caution, Figure
+from fieldwise.runs.records import LabelScores
 from fieldwise.training.history import learning_curves
 
 LIKED = Label("rating", positive_above=3)
@@ -35,7 +36,7 @@ def scored(n=1500, seed=0, slope=0.5, scale=2.0, shift=0.0):
     """Rows whose log-odds are `slope * score + shift`."""
     rng = np.random.default_rng(seed)
     z = rng.normal(scale=scale, size=n)
-    return Scored((rng.random(n) < sigmoid(slope * z + shift)).astype(float), z)
+    return LabelScores((rng.random(n) < sigmoid(slope * z + shift)).astype(float), z)
 
 
 def cells(table):
@@ -65,7 +66,7 @@ def test_metrics_are_scikit_learns_with_the_bootstraps_intervals():
 
 
 def test_groups_that_group_auc_excludes_are_counted():
-    rows = Scored(np.array([0.0, 1.0] * 20), np.arange(40.0))
+    rows = LabelScores(np.array([0.0, 1.0] * 20), np.arange(40.0))
     one_class = metrics_section(rows, np.arange(40), True, None, seed=0)[0].blocks[0]
     assert "group AUC" not in " ".join(cells(one_class))
     assert "every group has only one class" in one_class.note
@@ -90,7 +91,9 @@ def test_the_drawn_curves_hold_the_areas():
 def test_metrics_of_a_number():
     predicted = np.random.default_rng(0).normal(3, 1, 3000)
     result = cells(
-        metrics_section(Scored(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[0]
+        metrics_section(LabelScores(predicted + 1, predicted), None, False, None, seed=0)[0].blocks[
+            0
+        ]
     )
     assert result["RMSE"] == ["1.0000", "1.0000 to 1.0000"]
     assert result["MAE"][0] == "1.0000"
@@ -159,15 +162,15 @@ def test_calibrations_are_fitted_on_validation_rows_and_shown_on_test_rows():
 def test_calibrations_that_cannot_be_fitted_are_left_out_with_a_reason():
     test, valid = scored(), scored(seed=2)
     for bad, words in (
-        (Scored(np.ones(1500), valid.score), "both classes"),
-        (Scored(valid.y, np.zeros(1500)), "scores that differ"),
+        (LabelScores(np.ones(1500), valid.score), "both classes"),
+        (LabelScores(valid.y, np.zeros(1500)), "scores that differ"),
     ):
         blocks = calibration_section(test, bad, None, seed=0).blocks
         cautions = [b for b in blocks if isinstance(b, Caution)]
         assert len(cautions) == 2
         assert all(words in text for text in cautions)
         assert [row[0] for b in blocks if isinstance(b, Table) for row in b.rows] == ["as trained"]
-    blocks = calibration_section(test, Scored(1 - valid.y, valid.score), None, seed=0).blocks
+    blocks = calibration_section(test, LabelScores(1 - valid.y, valid.score), None, seed=0).blocks
     assert "found a slope of -" in blocks[0]
     assert (
         "need scores of validation rows" in calibration_section(test, None, None, seed=0).blocks[0]
@@ -183,12 +186,12 @@ def test_calibrations_that_cannot_be_fitted_are_left_out_with_a_reason():
 def test_numbers_by_prediction():
     rng = np.random.default_rng(0)
     predicted = rng.normal(3, 1, 3000)
-    section = numbers_section(Scored(predicted + rng.normal(0, 1, 3000), predicted))
+    section = numbers_section(LabelScores(predicted + rng.normal(0, 1, 3000), predicted))
     table = section.blocks[0].table
     assert len(table.rows) == 15
     assert all(abs(float(row[0]) - float(row[1])) < 0.3 for row in table.rows)
     assert "Omitted for a regression label" in section.blocks[1]
-    assert "Too few rows" in numbers_section(Scored(predicted[:20], predicted[:20])).blocks[0]
+    assert "Too few rows" in numbers_section(LabelScores(predicted[:20], predicted[:20])).blocks[0]
 
 
 def rated(n=2000, slope=1.0, shift=0.0):
@@ -236,7 +239,7 @@ def test_a_model_worse_than_a_constant_has_a_caution_first():
 
 
 def test_no_row_taken_for_positive_is_explained():
-    rows = Scored(np.array([0.0, 1.0, 0.0, 0.0]), np.array([-3.0, -2.0, -4.0, -5.0]))
+    rows = LabelScores(np.array([0.0, 1.0, 0.0, 0.0]), np.array([-3.0, -2.0, -4.0, -5.0]))
     result = binary_words(binary_metrics(rows.y, rows.score), LIKED)
     assert result["precision"] == result["recall"]
     assert "as is usual where 25 of 100 rows are positive" in result["recall"]
@@ -244,7 +247,7 @@ def test_no_row_taken_for_positive_is_explained():
 
 def test_numbers_have_sentences_too():
     y = np.array([1.0, 2.0, 3.0, 4.0])
-    rows = Scored(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
+    rows = LabelScores(y, y + np.array([1.0, -1.0, 1.0, -1.0]))
     result = words_by_metric(
         words_section(rows, None, Label("rating", task="regression", range=(0, 5)))
     )
@@ -289,7 +292,7 @@ def test_the_picture_counts_rows_by_tens_of_per_cent():
 def test_rare_positives_have_axes_that_show_them():
     rng = np.random.default_rng(0)
     z = rng.normal(-6, 0.7, 30_000)
-    rows = Scored((rng.random(30_000) < sigmoid(z)).astype(float), z)
+    rows = LabelScores((rng.random(30_000) < sigmoid(z)).astype(float), z)
     reliability = next(
         b for b in calibration_section(rows, None, None, seed=0).blocks if isinstance(b, Figure)
     )
@@ -321,6 +324,6 @@ def test_figures_of_weighted_rows_are_weighted():
 
 def test_the_error_of_always_predicting_the_mean_is_weighted():
     y = np.array([0.0, 0.0, 4.0])
-    rows = Scored(y, y + 0.1, np.array([1.0, 1.0, 2.0]))
+    rows = LabelScores(y, y + 0.1, np.array([1.0, 1.0, 2.0]))
     section = words_section(rows, None, Label("minutes", task="regression"))
     assert "always predicting the mean has 2," in str(section.blocks)

@@ -14,8 +14,9 @@ from fieldwise import AFM, Categorical, Label, Numeric, RandomSplit, Schema
 from fieldwise.display import Table
 from fieldwise.evaluation.lists import LIST_MEASURES
 from fieldwise.report import popularity
-from fieldwise.report.page import Caution, Scored
+from fieldwise.report.page import Caution
 from fieldwise.report.popularity import popularity_section
+from fieldwise.runs.records import LabelScores
 
 SCHEMA = Schema(
     fields=(USER, ITEM, Numeric("price", role="item"), Categorical("device")), label=Label("click")
@@ -135,7 +136,7 @@ def test_a_difference_of_chance_is_called_so():
 
 def run_of(made, **changes):
     bundle, prepared = made
-    test = Scored(np.asarray(prepared.test.main, float), bundle.score(prepared.test.frame))
+    test = LabelScores(np.asarray(prepared.test.main, float), bundle.score(prepared.test.frame))
     recipe = SimpleNamespace(
         schema=changes.pop("schema", SCHEMA), target_encoding=changes.pop("target_encoding", None)
     )

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from fieldwise import Bag, Categorical, ConfigError, Label, Numeric, Schema, Sequence
-from fieldwise.report.page import Scored
 from fieldwise.report.slice_sections import (
     check_slices,
     cold_section,
@@ -16,6 +15,7 @@ from fieldwise.report.slice_sections import (
     slices_of,
     slices_section,
 )
+from fieldwise.runs.records import LabelScores
 from fieldwise.schema.ids import id_columns
 
 SCHEMA = Schema(
@@ -118,7 +118,7 @@ def test_what_is_no_field_or_column():
 
 
 def scored(table):
-    return Scored(
+    return LabelScores(
         table["click"].to_numpy().astype(float), np.random.default_rng(1).normal(size=table.height)
     )
 

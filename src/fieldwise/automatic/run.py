@@ -174,13 +174,13 @@ def _evaluated(task: AutoTask, tried: Trials, clock: Clock, seed: int) -> AutoRe
         trials.append(tried.on_all)
     test = task.prepared.test
 
-    best = evaluate_on_test(chosen.network, task.prepared, spent=chosen.seconds).bundle
+    best = evaluate_on_test(chosen.training, task.prepared, spent=chosen.seconds).bundle
     if chosen.calibration is not None:
         best = _with_calibration(best, task, chosen.calibration, tried.chosen, chosen)
     return AutoResult(
         best=best,
         schema=task.schema,
-        recipe=chosen.network.recipe,
+        recipe=chosen.training.recipe,
         lines=build_leaderboard(trials, chosen, test, task.schema.label, seed=seed),
         test_rows=len(test.table),
         findings=task.findings,

@@ -63,7 +63,7 @@ def try_models(task: AutoTask, stem: str, clock: Clock, *, reserve: float, note:
         if not tried.interrupted:
             tried.on_all = train_again(tried)
     except KeyboardInterrupt:
-        if not tried.networks:
+        if not tried.models:
             raise
         tried.interrupted = True
     return tried
@@ -160,7 +160,7 @@ def _still_kept(tried: Trials, seconds_for_search: float) -> float:
     With too few for one trial of the search, and the last training after it, no trial begins; with
     less than `LEAST_REFIT_SHARE` of the last training of the best model, it does not begin.
     """
-    best = tried.networks[:2]
+    best = tried.models[:2]
     least_trial_seconds = min(trial.seconds for trial in best) / 2
     if seconds_for_search >= max(map(seconds_on_all, best)) + least_trial_seconds:
         return seconds_for_search
@@ -202,9 +202,9 @@ def seconds_of(recipe: Recipe, task: AutoTask) -> float:
 
 def search_settings(tried: Trials) -> None:
     """Search around the settings of the two best models, in turns, until the time is over."""
-    best = {trial.title: trial for trial in tried.networks[:2]}
+    best = {trial.title: trial for trial in tried.models[:2]}
     seed = tried.task.settings["seed"]
-    climbs = {title: Climb(trial.network.recipe, seed=seed) for title, trial in best.items()}
+    climbs = {title: Climb(trial.training.recipe, seed=seed) for title, trial in best.items()}
     trials_without_gain = 0
     while climbs and tried.searched < MAX_TRIALS and trials_without_gain < PATIENCE_IN_TRIALS:
         title = next(iter(climbs))
@@ -252,7 +252,7 @@ def _trial(
     deadline = Deadline(seconds)
     # smaller trees, or a lower rate, take more trees to the same loss: they have not fallen behind
     if to_beat.title not in TREES.values():
-        evaluations = to_beat.network.history.evaluations
+        evaluations = to_beat.training.history.evaluations
         deadline = TrialDeadline(seconds, evaluations, tried.task.metric)
     with contextlib.suppress(PrunedTrial, FieldwiseError):
         return fit_trial(to_beat.title, with_values(recipe, values), tried.task, deadline)
@@ -275,10 +275,10 @@ def train_again(tried: Trials) -> Trial | None:
         )
         return None
 
-    recipe = chosen.network.recipe
+    recipe = chosen.training.recipe
     training = dataclasses.replace(recipe.training, refit=True)
     first = dataclasses.replace(
-        chosen.network, recipe=dataclasses.replace(recipe, training=training)
+        chosen.training, recipe=dataclasses.replace(recipe, training=training)
     )
     prepared = tried.task.prepared
     try:

@@ -85,8 +85,8 @@ class Trial:
         return raw if self.calibration is None else self.calibration.logit(raw)
 
     @property
-    def network(self) -> TrainingResult:
-        """The trained model of a trial that is not the constant."""
+    def training(self) -> TrainingResult:
+        """The training of a trial that is not the constant."""
         assert self.trained is not None, "the constant is not trained"
         return self.trained
 
@@ -212,7 +212,7 @@ def _validation_losses(task: AutoTask, score: np.ndarray) -> np.ndarray:
 
 def seconds_on_all(trial: Trial) -> float:
     """Estimated seconds of a training on training and validation rows, from the duration of the first training."""
-    history = trial.network.history
+    history = trial.training.history
     share_until_best = 1.0  # also if time ended before the first epoch
     if history.epochs:
         share_until_best = min(1.0, history.best.epoch / history.epochs)
@@ -247,10 +247,10 @@ class Trials:
         return self.clock.left - self.reserve
 
     @property
-    def networks(self) -> list[Trial]:
+    def models(self) -> list[Trial]:
         """Trials that can become a bundle, best on validation rows first."""
-        networks = [trial for trial in self.trials if trial.trained is not None]
-        return sorted(networks, key=lambda trial: trial.value)
+        models = [trial for trial in self.trials if trial.trained is not None]
+        return sorted(models, key=lambda trial: trial.value)
 
     @property
     def chosen(self) -> Trial:
@@ -260,10 +260,10 @@ class Trials:
         one is better than the constant, so must the simplest be. The order is fixed, so that the
         choice does not depend on how long each training took.
         """
-        networks = self.networks
-        best = networks[0]
+        models = self.models
+        best = models[0]
         candidates = [
-            trial for trial in networks if trial is best or not gains(self.task, best, trial)
+            trial for trial in models if trial is best or not gains(self.task, best, trial)
         ]
         if self.learned(best):
             candidates = [trial for trial in candidates if self.learned(trial)]

@@ -114,7 +114,7 @@ def score_file(
 
 UnseenCounts = Mapping[str, tuple[int, int]]
 """`Encoder.unseen_counts` of some rows."""
-Scored = tuple[pl.DataFrame, UnseenCounts]
+ScoredSlice = tuple[pl.DataFrame, UnseenCounts]
 """Keys and predictions of some rows, and their counts."""
 
 
@@ -131,7 +131,7 @@ def _unseen_shares(counts: Iterable[UnseenCounts]) -> dict[str, float]:
 
 def _scored_here(
     bundle: Bundle, slices: Iterable[pl.DataFrame], output: "_Output"
-) -> Iterator[Scored]:
+) -> Iterator[ScoredSlice]:
     first_row = 0
     for part in slices:
         yield output.of_rows(bundle, part, first_row)
@@ -192,7 +192,7 @@ class _Output:
         logits = [name for name in self.logits if name is not None]
         return (*(self.keys or [ROW]), *self.predictions, *logits)
 
-    def of_rows(self, bundle: Bundle, part: pl.DataFrame, first_row: int) -> Scored:
+    def of_rows(self, bundle: Bundle, part: pl.DataFrame, first_row: int) -> ScoredSlice:
         """Keys and predictions of some rows, of which the first has the number `first_row`."""
         encoded = bundle.encoder.transform(part, first_row=first_row)
         result = part.select(self.keys)
@@ -229,7 +229,7 @@ class SpreadScores:
 
     def scored(
         self, slices: Iterable[pl.DataFrame], out: Path, output: _Output
-    ) -> Iterator[Scored]:
+    ) -> Iterator[ScoredSlice]:
         """The scored slices, in their order.
 
         Args:

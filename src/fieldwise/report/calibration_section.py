@@ -25,7 +25,6 @@ from fieldwise.report.page import (
     Block,
     Caution,
     Figure,
-    Scored,
     Section,
     count,
     interval_text,
@@ -33,12 +32,13 @@ from fieldwise.report.page import (
     percent,
 )
 from fieldwise.runs.leaderboard import replicates_for
+from fieldwise.runs.records import LabelScores
 
 CALIBRATION_WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
 
 
 def calibration_section(
-    test: Scored, valid: Scored | None, kept: Calibration | None, seed: int
+    test: LabelScores, valid: LabelScores | None, kept: Calibration | None, seed: int
 ) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows.
 
@@ -84,8 +84,8 @@ def calibration_section(
 
 
 def _calibrations_table(
-    test: Scored,
-    valid: Scored | None,
+    test: LabelScores,
+    valid: LabelScores | None,
     logits: Mapping[str, np.ndarray],
     kept: Calibration | None,
     seed: int,
@@ -152,7 +152,7 @@ def _calibrations_table(
     return Table(columns, rows, note=note)
 
 
-def _reliability_figures(test: Scored, logits: Mapping[str, np.ndarray]) -> list[Figure]:
+def _reliability_figures(test: LabelScores, logits: Mapping[str, np.ndarray]) -> list[Figure]:
     """A reliability diagram for each calibration, all on one scale."""
     bins_by_name = {
         name: reliability(test.y, sigmoid(z), weight=test.weight) for name, z in logits.items()
@@ -192,7 +192,7 @@ LEAST_STEPS_OF_PICTURE = 4
 """With fewer non-empty bins of 10 %, bins of equal count are used."""
 
 
-def picture(rows: Scored) -> Figure:
+def picture(rows: LabelScores) -> Figure:
     """A chart of predicted and observed shares, for rows with similar predictions."""
     p = sigmoid(rows.score)
     bins = reliability(rows.y, p, bins=STEPS_OF_PICTURE, binning="width", weight=rows.weight)
@@ -227,7 +227,7 @@ def picture(rows: Scored) -> Figure:
     return reliability_figure(bins, "Predicted and observed", word=percent, note=note)
 
 
-def numbers_section(test: Scored) -> Section:
+def numbers_section(test: LabelScores) -> Section:
     """A regression's targets by prediction, with a note on the sections that do not apply."""
     omitted = "Omitted for a regression label: ROC, precision-recall, Platt and isotonic, which are for binary labels."
     slices = by_quantile(test.score, bins=BINS)

@@ -12,7 +12,7 @@ from fieldwise.report.page import Section, count, interval_cell, measured
 from fieldwise.report.reported_run import ReportedRun
 from fieldwise.runs.leaderboard import Board, leaderboards
 from fieldwise.runs.recorded_runs import with_words
-from fieldwise.runs.records import RunRecord, ScoredTestRows
+from fieldwise.runs.records import RunRecord
 from fieldwise.runs.row_digests import scored_rows_digest
 
 
@@ -46,7 +46,7 @@ def _record(run: ReportedRun) -> RunRecord:
         "seconds_per_epoch": run.record.get("seconds_per_epoch"),
         "network_share": run.record.get("network_share", 1.0),
     }
-    return with_words(RunRecord(run.folder, facts, ScoredTestRows(*rows)), run.recipe)
+    return with_words(RunRecord(run.folder, facts, rows), run.recipe)
 
 
 def _curves(runs: Sequence[ReportedRun], title_of_board: str) -> Section:

@@ -26,13 +26,13 @@ from fieldwise.report.page import (
     Block,
     Caution,
     Figure,
-    Scored,
     Section,
     count,
     interval_text,
     percent,
 )
 from fieldwise.runs.leaderboard import replicates_for
+from fieldwise.runs.records import LabelScores
 from fieldwise.schema import Label
 from fieldwise.schema.label import Task
 from fieldwise.training.history import STOPPED, learning_curves
@@ -46,7 +46,7 @@ NAMES_IN_WORDS = {
 
 
 def words_section(
-    rows: Scored, group: np.ndarray | None, label: Label, meaning: str | None = None
+    rows: LabelScores, group: np.ndarray | None, label: Label, meaning: str | None = None
 ) -> Section:
     """A sentence about each metric of a label on the test rows; for a binary label also a chart.
 
@@ -91,7 +91,7 @@ KEY_FIGURES = 2
 
 
 def metrics_section(
-    rows: Scored,
+    rows: LabelScores,
     group: np.ndarray | None,
     binary: bool,
     best: Mapping[str, float] | None,
@@ -137,7 +137,7 @@ def metrics_section(
     return Section("Metrics", blocks), facts
 
 
-def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, float]:
+def _values(rows: LabelScores, group: np.ndarray | None, task: Task) -> dict[str, float]:
     """All metrics of a label, and the figures of its rows."""
     if task == "binary":
         values = binary_metrics(rows.y, rows.score, group=group, weight=rows.weight)
@@ -151,7 +151,7 @@ def _values(rows: Scored, group: np.ndarray | None, task: Task) -> dict[str, flo
 
 
 def _replicates(
-    metric: Metric, rows: Scored, group: np.ndarray | None, replicates: int, seed: int
+    metric: Metric, rows: LabelScores, group: np.ndarray | None, replicates: int, seed: int
 ) -> np.ndarray:
     """Bootstrap replicates of a metric, over rows or over groups, [R]."""
     if metric.group_values is None:
@@ -198,7 +198,7 @@ def _groups_note(values: Mapping[str, float]) -> str:
     return f"Group AUC excludes {groups} groups of one class ({rows} rows)."
 
 
-def _intervals_of_shares(rows: Scored) -> dict[str, str]:
+def _intervals_of_shares(rows: LabelScores) -> dict[str, str]:
     """Wilson's intervals of the metrics and figures of a binary label that are shares of rows."""
     is_positive = rows.y == 1
     is_predicted = rows.score >= 0
@@ -218,7 +218,7 @@ def _intervals_of_shares(rows: Scored) -> dict[str, str]:
     return intervals
 
 
-def _spread(rows: Scored) -> float:
+def _spread(rows: LabelScores) -> float:
     """The RMSE of always predicting the mean of the targets, by the rows' weights."""
     mean = np.average(rows.y, weights=rows.weight)
     return float(np.sqrt(np.average((rows.y - mean) ** 2, weights=rows.weight)))
@@ -257,7 +257,7 @@ POINTS_OF_CURVE_TABLE = 11
 """From 0 to 1 in steps of .1."""
 
 
-def curves_section(runs: Mapping[str, Scored]) -> Section:
+def curves_section(runs: Mapping[str, LabelScores]) -> Section:
     """ROC and precision-recall curves of one label, for runs on the same test rows."""
     roc_curves = {}
     precision_lines = []

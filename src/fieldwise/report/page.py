@@ -65,17 +65,6 @@ class Chapter:
     facts: Sequence[tuple[str, str, str]] = ()
 
 
-class Scored(NamedTuple):
-    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range.
-
-    Rows may have weights [N].
-    """
-
-    y: np.ndarray
-    score: np.ndarray
-    weight: np.ndarray | None = None
-
-
 def count(value: float) -> str:
     """A whole number with thousands separators."""
     return f"{value:,.0f}"

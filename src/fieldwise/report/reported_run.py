@@ -12,9 +12,8 @@ import polars as pl
 from fieldwise.bundle.bundle import MANIFEST, Bundle, bundle_origin
 from fieldwise.data.prepare.prepared import Prepared, group_codes
 from fieldwise.errors import DataError
-from fieldwise.report.page import Scored
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunRecord, read_record
+from fieldwise.runs.records import LabelScores, RunRecord, read_record
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.runs.rows_of_run import recipe_of, rows_of_run
 from fieldwise.schema import Label
@@ -95,9 +94,9 @@ class ReportedRun:
     origin: Mapping[str, Any]
     bundle: Bundle | None
     prepared: Prepared
-    test: Mapping[str, Scored]
-    raw: Mapping[str, Scored]
-    valid: Mapping[str, Scored]
+    test: Mapping[str, LabelScores]
+    raw: Mapping[str, LabelScores]
+    valid: Mapping[str, LabelScores]
     checked: bool
 
     @property
@@ -119,7 +118,7 @@ class ReportedRun:
 def score_run(run: LoadedRun, prepared: Prepared, *, name: str) -> ReportedRun:
     """Check that rows are those of a run, and score them."""
     is_checked = True
-    valid: Mapping[str, Scored] = {}
+    valid: Mapping[str, LabelScores] = {}
     if run.bundle is not None:
         _, is_checked = rows_of_run(run.bundle, run.recipe, prepared, "test", REMEDY)
         raw = _scored(run.bundle, prepared, "test")
@@ -147,7 +146,7 @@ def score_run(run: LoadedRun, prepared: Prepared, *, name: str) -> ReportedRun:
     )
 
 
-def _calibrated(bundle: Bundle, raw: Mapping[str, Scored]) -> dict[str, Scored]:
+def _calibrated(bundle: Bundle, raw: Mapping[str, LabelScores]) -> dict[str, LabelScores]:
     """Scores by label, of those labels that the bundle calibrates with its calibration."""
     by_label = dict(raw)
     for name, rows in raw.items():
@@ -156,7 +155,7 @@ def _calibrated(bundle: Bundle, raw: Mapping[str, Scored]) -> dict[str, Scored]:
     return by_label
 
 
-def _stored_scores(run: LoadedRun, stored: RunRecord, prepared: Prepared) -> dict[str, Scored]:
+def _stored_scores(run: LoadedRun, stored: RunRecord, prepared: Prepared) -> dict[str, LabelScores]:
     """The scores of the main label that a stored run has; a DataError if its test rows were others."""
     y, score, _ = stored.test_rows
     rows = prepared.test
@@ -168,7 +167,7 @@ def _stored_scores(run: LoadedRun, stored: RunRecord, prepared: Prepared) -> dic
         )
     label = run.recipe.schema.label
     weight = label.log_weights(y, rows.table.weight)
-    return {label.name: Scored(y, score, weight)}
+    return {label.name: LabelScores(y, score, weight)}
 
 
 def _stored_recipe(about: Mapping[str, Any], folder: Path) -> Recipe:
@@ -182,7 +181,7 @@ def _stored_recipe(about: Mapping[str, Any], folder: Path) -> Recipe:
         ) from e
 
 
-def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
+def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, LabelScores]:
     """The targets and uncalibrated scores of each label on a part's rows."""
     rows = getattr(prepared, part)
     # The encoders differ after a second training, or where another version of fieldwise trained the
@@ -193,5 +192,5 @@ def _scored(bundle: Bundle, prepared: Prepared, part: str) -> dict[str, Scored]:
     by_label = {}
     for k, label in enumerate(bundle.schema.labels):
         weight = label.log_weights(y[:, k], rows.table.weight)
-        by_label[label.name] = Scored(y[:, k], score[:, k], weight)
+        by_label[label.name] = LabelScores(y[:, k], score[:, k], weight)
     return by_label

@@ -23,7 +23,8 @@ from fieldwise.evaluation.slices import (
     by_quantile,
     regression_slices,
 )
-from fieldwise.report.page import Block, Scored, Section, count, interval_cell, measured
+from fieldwise.report.page import Block, Section, count, interval_cell, measured
+from fieldwise.runs.records import LabelScores
 from fieldwise.schema import Schema
 
 MAX_CATEGORIES_OF_NUMBERS = 12
@@ -121,7 +122,7 @@ def _number_writer(dtype: pl.DataType) -> Callable[[float], str]:
 
 
 def slices_section(
-    names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: Scored, binary: bool
+    names: Sequence[str], frame: pl.DataFrame, schema: Schema, rows: LabelScores, binary: bool
 ) -> Section:
     """A table for each requested field."""
     if not names:
@@ -160,7 +161,7 @@ def cold_section(
     train: pl.DataFrame,
     test: pl.DataFrame,
     columns: Mapping[str, str | None],
-    rows: Scored,
+    rows: LabelScores,
     binary: bool,
 ) -> Section:
     """Metrics of test rows with new and rare users and items."""
@@ -228,7 +229,7 @@ DRAWN_METRICS = ("auc", "rmse", "off")
 
 
 def _slices_table(
-    title: str, what: str, slices: Sequence[Slice], rows: Scored, binary: bool, note: str
+    title: str, what: str, slices: Sequence[Slice], rows: LabelScores, binary: bool, note: str
 ) -> Table:
     """A row of metrics for each slice; `what` heads their names."""
     metrics_of = binary_slices if binary else regression_slices

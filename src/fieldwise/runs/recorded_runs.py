@@ -27,7 +27,7 @@ from fieldwise.runs.ranking import (
     rank_items,
 )
 from fieldwise.runs.recipe import Recipe
-from fieldwise.runs.records import RunRecord, ScoredTestRows, Store, run_key
+from fieldwise.runs.records import LabelScores, RunRecord, Store, run_key
 from fieldwise.runs.row_digests import scored_rows_digest
 from fieldwise.storage.cache import Cache
 from fieldwise.storage.outputs import keep_elsewhere
@@ -234,7 +234,7 @@ class _Runs:
         ranked = None if task is None else rank_items(bundle, task)
         y = prepared.test.main.astype(np.float64)
         weight = recipe.schema.label.log_weights(y, prepared.test.table.weight)
-        record = self._put(run.key, about, ScoredTestRows(y, score, weight), ranked)
+        record = self._put(run.key, about, LabelScores(y, score, weight), ranked)
         unfinished.remove()
         return record
 
@@ -253,7 +253,7 @@ class _Runs:
         self,
         key: str,
         about: Mapping[str, Any],
-        rows: ScoredTestRows,
+        rows: LabelScores,
         ranked: Ranked | None,
     ) -> RunRecord:
         """Store a run; if the store cannot take it, save it elsewhere and raise a DataError that says where."""

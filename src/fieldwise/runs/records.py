@@ -46,8 +46,11 @@ RUN = ArtifactKind(
 )
 
 
-class ScoredTestRows(NamedTuple):
-    """Labels and scores of a run's test rows, and their weights in metrics if they have some, all [N]."""
+class LabelScores(NamedTuple):
+    """A label's targets and scores [N]: logits, or for a regression predictions within the label's range.
+
+    Rows may have weights [N]. `fieldwise.evaluation.metrics.ScoredRows` are such rows after a check.
+    """
 
     y: np.ndarray
     score: np.ndarray
@@ -72,7 +75,7 @@ class RunRecord:
 
     folder: Path
     about: Mapping[str, Any]
-    rows: ScoredTestRows | None = None
+    rows: LabelScores | None = None
     saved: Artifact | None = None
 
     def __getitem__(self, fact: str) -> Any:
@@ -83,7 +86,7 @@ class RunRecord:
         raise RUN.damaged(self.folder, f"its record has no {fact!r}")
 
     @cached_property
-    def test_rows(self) -> ScoredTestRows:
+    def test_rows(self) -> LabelScores:
         """The scored test rows; a DataError if the file is damaged."""
         if self.rows is not None:
             return self.rows
@@ -91,7 +94,7 @@ class RunRecord:
         arrays = ["y", "score"]
         if self.about.get("weighted", False):
             arrays.append("weight")
-        return ScoredTestRows(*self._arrays("test", arrays))
+        return LabelScores(*self._arrays("test", arrays))
 
     @cached_property
     def ranked(self) -> Ranked | None:
