@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -123,6 +124,38 @@ def test_a_drawn_negative_has_the_features_of_its_own_item() -> None:
             assert row[f"{key}_count"] == (before[key] == row[key]).sum()
 
 
+def test_rates_of_aggregated_rows_are_those_of_single_ones() -> None:
+    """A row of clicks among impressions is as many rows with one impression each."""
+    aggregated = log().with_columns(shown=1 + pl.col("row") % 5)
+    aggregated = aggregated.with_columns(clicks=pl.col("row") * 7 % (pl.col("shown") + 1))
+    numbers = np.repeat(np.arange(aggregated.height), aggregated["shown"].to_numpy())
+    single = aggregated[numbers].with_columns(
+        clicked=(pl.int_range(pl.len()).over("row") < pl.col("clicks")).cast(pl.Int8)
+    )
+    windows = {"windows": ["7d", "all"], "delay": "1h", "value": "clicked"}
+    features = [
+        {"kind": "rate", "key": "item_id", "prior_rows": 5, **windows},
+        {"kind": "rate", "key": "genres", "prior": 0.5, **windows},
+        {"kind": "mean", "key": "user_id", **windows},
+        {"kind": "sum", "key": "user_id", **windows},
+    ]
+    of_trials = {"name": "clicked", "column": "clicks", "trials": "shown"}
+    made = [
+        f"{one['key']}_clicked_{one['kind']}_{window}"
+        for one in features
+        for window in ("7d", "all")
+    ]
+    fields = [*FIELDS[:2], *({"kind": "numeric", "name": name} for name in made)]
+    frames = []
+    for label, table in ((of_trials, aggregated), ({"column": "clicked"}, single)):
+        settings = recipe(features=features, schema={"label": label, "fields": fields})
+        prepared = prepare_recipe(settings, Path(), table)
+        of_parts = [getattr(prepared, part).frame.select("row", *made) for part in PARTS]
+        frames.append(pl.concat(of_parts).unique().sort("row"))
+    assert frames[0].height == 3_000
+    assert_frame_equal(*frames)
+
+
 def test_settings_have_a_plain_form_and_a_key_of_the_cache() -> None:
     plain = recipe().to_dict()
     assert Recipe.from_dict(plain, "test") == recipe()
@@ -148,6 +181,8 @@ def test_a_split_that_is_not_by_time_is_said(subtests) -> None:
 def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
     rate = {"kind": "rate", "key": "item_id", "value": "liked"}
     one_rate = [*FIELDS[:2], {"kind": "numeric", "name": "item_id_liked_rate"}]
+    last = {**rate, "kind": "last", "delay": "1h"}
+    of_trials = {"column": "liked", "trials": "length"}
     cases = [
         ({"schema": {"time": None}}, "the schema has none: set time"),
         ({"schema": {"fields": FIELDS[:3]}}, "a field must read each feature"),
@@ -159,19 +194,18 @@ def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
         ({"features": [{"kind": "median", "key": "user_id"}]}, "kind = one of"),
         ({"features": [{"kind": "mean", "key": "user_id", "value": "title"}]}, "title"),
         ({"features": [{"kind": "count", "key": "user_id", "name": "title"}]}, "another name"),
-        ({"schema": {"label": {"column": "liked", "trials": "hour"}}}, "counts a row's label once"),
+        ({"features": [last], "schema": {"label": of_trials}}, "of a label with trials"),
         ({"negatives": {}}, "needs the label of every row"),
         ({"features": [NO_TABLE]}, "no.csv"),
     ]  # fmt: skip
     for changes, words in cases:
         changes = dict(changes)
-        if "features" in changes and "schema" not in changes:
+        if "features" in changes:
             names = [one.get("name") or "_".join(
                 [str(one["key"]), *([one["value"]] if "value" in one else []), one["kind"]]
             ) for one in changes["features"]]  # fmt: skip
-            changes["schema"] = {
-                "fields": [*FIELDS[:2], *({"kind": "numeric", "name": name} for name in names)]
-            }
+            fields = [*FIELDS[:2], *({"kind": "numeric", "name": name} for name in names)]
+            changes["schema"] = {"fields": fields, **changes.get("schema", {})}
         settings = tables(**changes)
         settings["schema"] = {k: v for k, v in settings["schema"].items() if v is not None}
         with (

@@ -216,6 +216,7 @@ class _Value:
 
     Args:
         prior: for a smoothed mean, of the rows.
+        trials: of `KnownEvents`.
         kind: the type of the results.
     """
 
@@ -223,6 +224,7 @@ class _Value:
     prior: np.ndarray | None
     kind: type[np.generic]
     decode: Decode
+    trials: np.ndarray | None = None
 
 
 def _value_of(
@@ -252,7 +254,10 @@ def _value_of(
     if isinstance(feature, Rate) and feature.prior is None:
         prior = by_key.parts.arrange(_mean_before_day(feature, rows, events, value, budget=budget))
     arranged = events_by_key.parts.arrange(value)
-    return _Value(value=arranged, prior=prior, kind=np.float64, decode=_numbers)
+    trials = events.trials.get(feature.value)
+    if trials is not None:
+        trials = events_by_key.parts.arrange(trials)
+    return _Value(value=arranged, prior=prior, kind=np.float64, decode=_numbers, trials=trials)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -405,15 +410,19 @@ class _Partition:
         if value is None:
             return events
         value = value[self.events][self.event_order]
+        trials = asked.value.trials
+        if trials is not None:
+            trials = trials[self.events][self.event_order]
         is_present = ~np.isnan(value) if value.dtype == np.float64 else value != MISSING
         if is_present.all():
-            return replace(events, value=value)
+            return replace(events, value=value, trials=trials)
         return replace(
             events,
             base=self.base[is_present],
             time=self.time[is_present],
             known=None if known is None else known[is_present],
             value=value[is_present],
+            trials=None if trials is None else trials[is_present],
             found={},
         )
 
@@ -464,6 +473,7 @@ def _mean_before_day(
         known = events.known(feature.known, feature.label, budget=budget)
     first_day = int(known.min(initial=int(rows.times.min()))) // DAY_US
     days = int(known.max(initial=0)) // DAY_US - first_day + 1
+    trials = events.trials.get(feature.value or "")
     counts = np.zeros(days + 1)
     sums = np.zeros(days + 1)
     for chunk in budget.chunk_slices(len(known)):
@@ -471,7 +481,8 @@ def _mean_before_day(
         moments = known[chunk][is_present] + feature.delay_microseconds
         # a row of the last day sees those before it
         day = np.minimum(moments // DAY_US - first_day, days)
-        counts += np.bincount(day, minlength=len(counts))
+        weights = None if trials is None else trials[chunk][is_present]
+        counts += np.bincount(day, weights, minlength=len(counts))
         np.add.at(sums, day, value[chunk][is_present])
     counts_before = np.append(0, np.cumsum(counts))
     sums_before = np.append(0, np.cumsum(sums))

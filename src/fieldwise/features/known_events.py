@@ -35,6 +35,8 @@ class KnownEvents:
         span: more than any time.
         second: how many units of time a second has.
         value: the events' values [E], none of which is missing.
+        trials: for values that are numbers of positive trials, the number of all [E], by which a
+            mean is divided.
         prior: for a smoothed mean, the value of the added events for each row [Q], NaN for none.
         found: places that were searched for, which the features of equal events share.
     """
@@ -48,6 +50,7 @@ class KnownEvents:
     span: int
     second: float
     value: np.ndarray | None = None
+    trials: np.ndarray | None = None
     prior: np.ndarray | None = None
     found: dict[int | None, np.ndarray] = field(default_factory=dict)
 
@@ -62,7 +65,9 @@ class KnownEvents:
 
     def total(self, window: int | None) -> np.ndarray:
         """The sum of the values [Q]; 0 without events."""
-        value = self._values
+        return self._total_of(self._values, window)
+
+    def _total_of(self, value: np.ndarray, window: int | None) -> np.ndarray:
         late = self._too_late(window)
         if late is not None:
             value = np.where(late, 0, value)
@@ -77,7 +82,10 @@ class KnownEvents:
         if prior is None and self.prior is not None:
             added = self.prior
         weight = np.where(np.isnan(added), 0.0, prior_rows)
-        rows = self.count(window) + weight
+        events = self.count(window)
+        if self.trials is not None:
+            events = self._total_of(self.trials, window)
+        rows = events + weight
         sums = self.total(window) + weight * np.nan_to_num(added)
         means = np.divide(sums, rows, out=np.full(len(rows), np.nan), where=rows > 0)
         return np.asarray(means)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fieldwise.data.prepare.row_weights import TRIALS, read_weights
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.features.asof import check_names, feature_columns
 from fieldwise.features.definitions import Feature
-from fieldwise.features.timed_rows import TimedRows
+from fieldwise.features.timed_rows import TimedRows, as_numbers
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import MemoryBudget
 
@@ -58,10 +59,10 @@ class LogFeatures:
                 f"a label is known some time after its row: the feature {feature.label!r} needs a delay, such as "
                 "delay = '1h', or known, a column"
             )
-        if self.schema.label.trials is not None:
+        if self.schema.label.trials is not None and not feature.needs_number:
             raise ConfigError(
-                f"the feature {feature.label!r} counts a row's label once, and trials say how many a row has: take the "
-                "columns of trials and positives as values, with a delay"
+                f"of a label with trials features take sums, means and rates: {feature.label!r} is a {feature.kind}; "
+                "choose another kind, or another value"
             )
         if has_negatives:
             raise ConfigError(
@@ -110,8 +111,23 @@ class LogFeatures:
         schema = self.schema
         assert schema.time is not None, "checked before the split"
         labels = {}
-        if targets:
-            for name, number in self._label_numbers().items():
-                of_parts = [y[:, number] for y in targets]
+        trials = {}
+        label = schema.label
+        if targets and label.trials is not None:  # the only label, whose targets are shares
+            what = f"label column {label.column!r}"
+            positives = as_numbers(frame, label.column, what, budget=budget)
+            number = read_weights(frame, label.trials, TRIALS, schema.missing, budget=budget)
+            labels = dict.fromkeys((label.name, label.column), positives)
+            trials = dict.fromkeys(labels, number)
+        elif targets:
+            for name, number_of_label in self._label_numbers().items():
+                of_parts = [y[:, number_of_label] for y in targets]
                 labels[name] = budget.concatenate(of_parts, np.float64)
-        return TimedRows.of(frame, schema.time, schema.time_format, labels=labels, budget=budget)
+        return TimedRows.of(
+            frame,
+            schema.time,
+            schema.time_format,
+            labels=labels,
+            trials=trials,
+            budget=budget,
+        )

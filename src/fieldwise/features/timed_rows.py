@@ -37,13 +37,16 @@ class TimedRows:
         frame: the rows [N].
         times: microseconds since 1970 [N] int64.
         where: what the rows are called in errors: the log, or a table's name.
-        labels: targets [N] of labels by their names and columns, in place of the columns.
+        labels: targets [N] of labels by their names and columns, in place of the columns; of a
+            label with trials the number of positive ones.
+        trials: the number of trials [N] of such a label, by its name and column.
     """
 
     frame: pl.DataFrame
     times: np.ndarray
     where: str = "the log"
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    trials: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -54,6 +57,7 @@ class TimedRows:
         *,
         where: str = "the log",
         labels: Mapping[str, np.ndarray] | None = None,
+        trials: Mapping[str, np.ndarray] | None = None,
         budget: MemoryBudget,
     ) -> Self:
         """The rows of a table with a column of times."""
@@ -62,7 +66,7 @@ class TimedRows:
                 f"features need a column of times: {where} has no {time!r}; {nearest(time, frame.columns)}"
             )
         times = _microseconds(frame, time, time_format, budget=budget)
-        return cls(frame=frame, times=times, where=where, labels=labels or {})
+        return cls(frame=frame, times=times, where=where, labels=labels or {}, trials=trials or {})
 
     def check(self, column: str, what: str) -> None:
         """Check that the rows have a column; errors say `what` it is of which feature."""
@@ -80,12 +84,7 @@ class TimedRows:
                 f"{what} needs numbers: column {column!r} of {self.where} is of type {cells.dtype}; count it, take "
                 "its last value, or convert it"
             )
-
-        def numbers(chunk: slice) -> np.ndarray:
-            with counting_from(chunk.start):
-                return as_number(cells[chunk], f"{what}, column {column!r},").to_numpy()
-
-        return budget.fill(len(cells), np.float64, numbers)
+        return as_numbers(self.frame, column, f"{what}, column {column!r},", budget=budget)
 
     def code(self, column: str, *, budget: MemoryBudget) -> tuple[np.ndarray, Decode]:
         """A column as values that sort and compare as its own [N], and the way back.
@@ -129,6 +128,17 @@ class TimedRows:
                     f" of {self.where}, before its event time; correct the column {column!r}",
                 )
         return known
+
+
+def as_numbers(frame: pl.DataFrame, column: str, what: str, *, budget: MemoryBudget) -> np.ndarray:
+    """A column as numbers [N] float64, NaN where missing; errors name it by `what`."""
+    cells = frame.get_column(column)
+
+    def numbers(chunk: slice) -> np.ndarray:
+        with counting_from(chunk.start):
+            return as_number(cells[chunk], what).to_numpy()
+
+    return budget.fill(len(cells), np.float64, numbers)
 
 
 def is_whole(dtype: pl.DataType) -> bool:
