@@ -22,7 +22,7 @@ from fieldwise.data.prepare.settings import (
     SplitSettings,
     TargetEncoding,
 )
-from fieldwise.features import Feature, Rate
+from fieldwise.features import Feature, Hour, Rate
 from fieldwise.models import NETWORKS, ModelSettings
 from fieldwise.runs.data_settings import DataSettings
 from fieldwise.runs.recipe import Recipe
@@ -174,7 +174,7 @@ def chapter(title: str, kind: type, names: tuple[str, ...] | None = None) -> lis
 
 
 def features() -> list[str]:
-    """The kinds of features, and the settings of all; a rate has all that the others have."""
+    """The kinds of features, and their settings; a rate has all that others of events have."""
     return [
         "",
         "## `[[features]]`",
@@ -184,6 +184,7 @@ def features() -> list[str]:
         *(f"- `{kind.kind}`: {summary(kind)}" for kind in get_args(Feature)),
         "",
         *table(Rate),
+        *table(Hour, ("time_zone",))[2:],
     ]
 
 

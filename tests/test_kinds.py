@@ -214,7 +214,13 @@ VARIANTS = {
         {"encoding": "piecewise", "bins": 4, "transform": "log", "point_masses": True},
         {"number_format": "1.234,5"},
     ],
-    Bag: [{}, {"pooling": "sum"}, {"hash_buckets": 9, "separator": "a"}],
+    Bag: [
+        {},
+        {"pooling": "sum"},
+        {"hash_buckets": 9, "separator": "a"},
+        {"separator": "words"},
+        {"hash_buckets": 9, "separator": "words"},
+    ],
     Sequence: [{"max_length": 2}],
     Vector: [{}, {"normalise": True}],
 }

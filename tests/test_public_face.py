@@ -36,7 +36,18 @@ def test_the_public_names_are_pinned() -> None:
 
 
 def test_the_names_of_features_are_pinned() -> None:
-    kinds = ["Age", "Count", "Distinct", "Last", "Mean", "Rate", "Sum", "TimeSince"]
+    kinds = [
+        "Age",
+        "Count",
+        "Distinct",
+        "Hour",
+        "Last",
+        "Mean",
+        "Rate",
+        "Sum",
+        "TimeSince",
+        "Weekday",
+    ]
     assert sorted(features.__all__) == sorted([*kinds, "Feature", "compute"])
     assert {kind.__name__ for kind in get_args(features.Feature)} == set(kinds)
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,7 +137,9 @@ def run(options: InitOptions) -> None:
         write_atomically(schema_file, guess.to_toml().encode())
         print(schema_file)
     recipe = _recipe_text(recipe_file.name, options.table.name, settings, split_reason)
-    recipe += _proposed_features(schema, schema_file.name, only_positives=only_positives)
+    recipe += _proposed_features(
+        schema, schema_file.name, set(sample.frame.columns), only_positives=only_positives
+    )
     write_atomically(recipe_file, recipe.encode())
     print(recipe_file)
 
@@ -288,12 +290,17 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-def _proposed_features(schema: Schema, schema_name: str, *, only_positives: bool) -> str:
-    """A handful of features as of each row's time, as comments; none without users, items and times."""
+def _proposed_features(
+    schema: Schema, schema_name: str, taken: Set[str], *, only_positives: bool
+) -> str:
+    """A handful of features as of each row's time, as comments; none without users, items and times.
+
+    Columns that are `taken` by the table are not made again.
+    """
     import tomli_w
 
     from fieldwise.data.infer.schema_text import one_line
-    from fieldwise.features import Count, Feature, Rate, TimeSince
+    from fieldwise.features import Count, Feature, Hour, Rate, TimeSince, Weekday
 
     if schema.user is None or schema.item is None or schema.time is None:
         return ""
@@ -302,18 +309,23 @@ def _proposed_features(schema: Schema, schema_name: str, *, only_positives: bool
         Count(key=schema.user, windows=("7d", "all")),
         TimeSince(key=schema.user),
         Count(key=schema.item, windows=("7d", "all")),
+        Hour(),
+        Weekday(),
     ]
     if not only_positives:
         features.append(Rate(key=schema.item, value=label.name, delay="1h"))
     settings = []
     fields = []
     for feature in features:
+        if not taken.isdisjoint(feature.columns):
+            continue
         plain = to_plain(feature)
         names = ["kind", "key", "value", "delay", "windows"]
         settings.append({name: plain[name] for name in names if name in plain})
-        role = "user" if feature.key == schema.user else "item"
+        role = {schema.user: "user", schema.item: "item"}.get("".join(feature.keys), "context")
+        kind = "numeric" if feature.keys else "categorical"
         for name in feature.columns:
-            field = {"kind": "numeric", "name": name, "role": role}
+            field = {"kind": kind, "name": name, "role": role}
             fields += ["[[fields]]", *tomli_w.dumps(field).splitlines()]
     lines = [
         "",

@@ -20,11 +20,13 @@ from fieldwise.features.definitions import (
     Count,
     Distinct,
     Feature,
+    Hour,
     Last,
     Mean,
     Rate,
     Sum,
     TimeSince,
+    Weekday,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +39,13 @@ __all__ = [
     "Count",
     "Distinct",
     "Feature",
+    "Hour",
     "Last",
     "Mean",
     "Rate",
     "Sum",
     "TimeSince",
+    "Weekday",
     "compute",
 ]
 

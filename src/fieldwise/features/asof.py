@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError
-from fieldwise.features.definitions import Feature, Rate
+from fieldwise.features.definitions import Feature, OfEvents, OfTime, Rate
 from fieldwise.features.known_events import MISSING, KnownEvents, dense_numbers
 from fieldwise.features.partitions import Partitions, partition_count
 from fieldwise.features.timed_rows import (
@@ -38,14 +38,29 @@ def feature_columns(
     """
     check_names(features, rows.frame.columns)
     columns: dict[str, pl.Series] = {}
-    by_events = sorted(range(len(features)), key=lambda n: (_source(features[n]), features[n].keys))
-    for (source, keys), numbers in groupby(
-        by_events, key=lambda n: (_source(features[n]), features[n].keys)
+    of_events: list[OfEvents] = []
+    for feature in features:
+        if isinstance(feature, OfTime):
+            columns[feature.label] = _column_of_times(rows, feature, budget=budget)
+        else:
+            of_events.append(feature)
+    by_events = sorted(of_events, key=lambda feature: (_source(feature), feature.keys))
+    for (source, keys), grouped in groupby(
+        by_events, key=lambda feature: (_source(feature), feature.keys)
     ):
-        asked = [features[number] for number in numbers]
+        asked = list(grouped)
         events = _events(source, log, tables or {}, budget=budget)
         columns |= _columns_of_key(rows, events, keys, asked, budget=budget)
     return [columns[name] for feature in features for name in feature.columns]
+
+
+def _column_of_times(rows: TimedRows, feature: OfTime, *, budget: MemoryBudget) -> pl.Series:
+    """The column of a feature that depends on the rows' times alone."""
+    chunks = (
+        feature.values(rows.times[chunk]).to_frame()
+        for chunk in budget.chunk_slices(len(rows.times))
+    )
+    return join_rows(chunks, budget=budget).to_series()
 
 
 def check_names(features: Iterable[Feature], existing: Sequence[str]) -> None:
@@ -65,7 +80,7 @@ Source = tuple[str, str, str]
 """A table of events, its column of times and their format; empty texts for the log."""
 
 
-def _source(feature: Feature) -> Source:
+def _source(feature: OfEvents) -> Source:
     return (feature.table or "", feature.time or "", feature.time_format or "")
 
 
@@ -89,7 +104,7 @@ def _columns_of_key(
     rows: TimedRows,
     events: TimedRows,
     keys: tuple[str, ...],
-    features: Sequence[Feature],
+    features: Sequence[OfEvents],
     *,
     budget: MemoryBudget,
 ) -> dict[str, pl.Series]:
@@ -144,7 +159,7 @@ class _Clock:
         rows: TimedRows,
         events: TimedRows,
         known: Mapping[str, np.ndarray],
-        features: Sequence[Feature],
+        features: Sequence[OfEvents],
         *,
         budget: MemoryBudget,
     ) -> "_Clock":
@@ -228,7 +243,7 @@ class _Value:
 
 
 def _value_of(
-    feature: Feature,
+    feature: OfEvents,
     rows: TimedRows,
     events: TimedRows,
     by_key: _ByKey,
@@ -270,7 +285,7 @@ class _Asked:
         results: one for each window.
     """
 
-    feature: Feature
+    feature: OfEvents
     delay: int
     windows: Sequence[int | None]
     known: np.ndarray | None
@@ -280,7 +295,7 @@ class _Asked:
     @classmethod
     def of(
         cls,
-        feature: Feature,
+        feature: OfEvents,
         clock: _Clock,
         known: np.ndarray | None,
         value: _Value,
@@ -447,7 +462,7 @@ def _counts(values: np.ndarray) -> pl.Series:
 
 
 def _known_times(
-    events: TimedRows, features: Sequence[Feature], *, budget: MemoryBudget
+    events: TimedRows, features: Sequence[OfEvents], *, budget: MemoryBudget
 ) -> dict[str, np.ndarray]:
     """The columns of known times that features name."""
     known = {}
@@ -460,7 +475,7 @@ def _known_times(
 
 
 def _mean_before_day(
-    feature: Feature,
+    feature: OfEvents,
     rows: TimedRows,
     events: TimedRows,
     value: np.ndarray,

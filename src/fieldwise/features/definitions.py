@@ -1,6 +1,7 @@
 """The kinds of features as of their time, as settings; they need neither NumPy nor polars."""
 
 import re
+import zoneinfo
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,6 +11,7 @@ from fieldwise.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
+    import polars as pl
 
     from fieldwise.features.known_events import KnownEvents
 
@@ -270,4 +272,84 @@ class Distinct(_Valued):
         return events.distinct(window)
 
 
-Feature = Count | Sum | Mean | Rate | Last | TimeSince | Age | Distinct
+@dataclass(frozen=True, kw_only=True)
+class _OfTime(ABC):
+    """A part of the row's own time, which depends on no event; a server takes its present time.
+
+    Args:
+        time_zone: of `hour` and `weekday`: the name of a time zone, such as `Europe/Helsinki`.
+        name: the column's name; that of the kind if omitted.
+    """
+
+    time_zone: str = "UTC"
+    name: str = ""
+    keys: ClassVar[tuple[str, ...]] = ()
+    value: ClassVar[None] = None
+    table: ClassVar[None] = None
+    known: ClassVar[None] = None
+    delay: ClassVar[None] = None
+
+    def __post_init__(self: Any) -> None:
+        convert_settings(self)
+        try:
+            zoneinfo.ZoneInfo(self.time_zone)
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+            raise ConfigError(
+                f"the feature {self.label!r} needs a time zone such as 'UTC' or 'Europe/Helsinki', found "
+                f"{self.time_zone!r}"
+            ) from None
+
+    @property
+    def label(self: Any) -> str:
+        """The name, as it is given, or that of the kind."""
+        return self.name or str(self.kind)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The new column."""
+        return (self.label,)
+
+    def values(self, times: "np.ndarray") -> "pl.Series":
+        """The column of times, in microseconds since 1970."""
+        import polars as pl
+
+        moments = pl.Series(self.label, times).cast(pl.Datetime("us", "UTC"))
+        return self.part(moments.dt.convert_time_zone(self.time_zone))
+
+    @abstractmethod
+    def part(self, moments: "pl.Series") -> "pl.Series":
+        """The part of times of the time zone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hour(_OfTime):
+    """The hour of the row's time, 0 to 23.
+
+    >>> import numpy as np
+    >>> Hour(time_zone="Europe/Helsinki").values(np.array([1_700_000_000 * 10**6])).item()
+    0
+    """
+
+    kind: Literal["hour"] = "hour"
+
+    def part(self, moments: "pl.Series") -> "pl.Series":
+        """As in the base class."""
+        return moments.dt.hour()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weekday(_OfTime):
+    """The weekday of the row's time, `Monday` to `Sunday`."""
+
+    kind: Literal["weekday"] = "weekday"
+
+    def part(self, moments: "pl.Series") -> "pl.Series":
+        """As in the base class."""
+        return moments.dt.to_string("%A")
+
+
+OfTime = Hour | Weekday
+"""What depends on the row's time alone."""
+OfEvents = Count | Sum | Mean | Rate | Last | TimeSince | Age | Distinct
+"""What depends on the events that were known before the row's time."""
+Feature = OfEvents | OfTime

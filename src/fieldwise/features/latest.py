@@ -12,7 +12,7 @@ from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import latest_values
 from fieldwise.errors import ConfigError
 from fieldwise.features.asof import feature_columns
-from fieldwise.features.definitions import microseconds
+from fieldwise.features.definitions import OfTime, microseconds
 from fieldwise.features.log_features import LogFeatures
 from fieldwise.features.timed_rows import MICROSECOND, TimedRows
 from fieldwise.schema import Role
@@ -46,7 +46,7 @@ def latest_features(
     """
     asked = [feature for feature in of.features if feature.keys == (column,)]
     if not asked:
-        keys = sorted({", ".join(feature.keys) for feature in of.features})
+        keys = sorted({", ".join(feature.keys) for feature in of.features if feature.keys})
         raise ConfigError(
             f"latest features need features of the key {column!r}, and the recipe has those of: {'; '.join(keys)}"
         )
@@ -87,7 +87,12 @@ def late_features(rows: pl.DataFrame, log: pl.DataFrame, of: LogFeatures, by: st
     without = rows.drop(of.made, strict=False)
     on_time = of.rows(without, [], budget=NO_LIMIT)
     late = replace(on_time, times=on_time.times - microseconds(by, "--by"))
-    columns = feature_columns(late, _events(log, of), of.features, budget=NO_LIMIT)
+    events = _events(log, of)
+    columns = []
+    for feature in of.features:
+        # a server knows the time of a request
+        asked_rows = on_time if isinstance(feature, OfTime) else late
+        columns += feature_columns(asked_rows, events, [feature], budget=NO_LIMIT)
     return without.with_columns(columns)
 
 
@@ -100,7 +105,7 @@ def skew(
         logged: keys, times and features of requests.
         log: the rows.
         of: the features of a recipe; those that `logged` has are compared.
-        share: of the keys of the first feature, whose rows are compared.
+        share: of the first key, whose rows are compared.
 
     Returns:
         For each feature the `rows`, how many are `unequal` (by more than 1e-6, relative above 1)
@@ -111,8 +116,10 @@ def skew(
         raise ConfigError(
             f"logged requests must have a column of the recipe's features, found none of {', '.join(of.made)}"
         )
-    buckets = stable_hash(as_text(logged[asked[0].keys[0]]).fill_null(""), SAMPLED_BUCKETS)
-    logged = logged.filter(buckets < share * SAMPLED_BUCKETS)
+    keys = [key for feature in asked for key in feature.keys]
+    if keys:
+        buckets = stable_hash(as_text(logged[keys[0]]).fill_null(""), SAMPLED_BUCKETS)
+        logged = logged.filter(buckets < share * SAMPLED_BUCKETS)
     rows = of.rows(logged.drop(of.made, strict=False), [], budget=NO_LIMIT)
     columns = feature_columns(rows, _events(log, of), asked, budget=NO_LIMIT)
     figures = []

@@ -167,7 +167,8 @@ class Bag(Column):
     """A field with several unordered values per cell: genres, tags. A cell is a list, or text split at `separator`.
 
     Args:
-        separator: delimiter of values in a text cell.
+        separator: delimiter of values in a text cell; `words`: its values are the words of the
+            text, in lower case.
         pooling: how the values' vectors are pooled.
         shares: name of a Categorical field whose vocabulary and embedding rows this field shares.
     """

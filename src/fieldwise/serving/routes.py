@@ -97,6 +97,7 @@ def scoring_routes(state: AppState) -> APIRouter:
         body.context, facts = await stores.context(
             body.user, body.context, service.context_fields, missing=service.missing
         )
+        body.context = service.with_time(body.context)
         recommended = await state.recommendations.ask(body)
         state.metrics.count_recommendation(recommended)
         return state.answer(recommended, facts)
@@ -117,6 +118,7 @@ def scoring_routes(state: AppState) -> APIRouter:
             body.context, facts = await stores.context(
                 body.user, body.context, service.explained_fields, missing=service.missing
             )
+            body.context = service.with_time(body.context)
         explained = await state.explanations.run(partial(_explanation_chunks, service, body))
         return state.answer({"explanations": explained}, facts)
 
@@ -130,6 +132,7 @@ async def _with_stored_values(
     service = state.live.service
     items = service.item_rows if service.ranker else None
     fields = service.bundle.schema.fields
+    rows = service.with_times(rows)
     return await state.stores.rows(rows, fields, items, missing=service.missing)
 
 

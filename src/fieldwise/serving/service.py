@@ -12,6 +12,7 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
+from fieldwise.features.request_times import RequestTimes
 from fieldwise.schema import Field
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
@@ -393,6 +394,32 @@ class Service:
         if self.log is not None:
             columns.add(self.log.column)
         return columns
+
+    @cached_property
+    def _request_times(self) -> list[RequestTimes]:
+        """For each bundle whose recipe has hours or weekdays of the rows, how they are made."""
+        makers: list[RequestTimes] = []
+        for bundle in self._bundles:
+            recipe = bundle.about.recipe
+            features = () if recipe is None else recipe.settings.get("features", ())
+            maker = RequestTimes.of_recipe(features, bundle.schema)
+            if maker is not None:
+                makers.append(maker)
+        return makers
+
+    def with_times(self, rows: list[dict[str, Any]], where: str = "rows") -> list[dict[str, Any]]:
+        """Rows with the hours and weekdays of their times that they lack, as the bundles' recipes make them."""
+        try:
+            for maker in self._request_times:
+                rows = maker.complete(rows)
+        except DataError as e:
+            raise RequestError(str(e), where) from None
+        return rows
+
+    def with_time(self, context: dict[str, Any]) -> dict[str, Any]:
+        """A context with the hour and weekday of its time, likewise."""
+        (completed,) = self.with_times([context], "context")
+        return completed
 
     @cached_property
     def missing(self) -> tuple[str, ...]:

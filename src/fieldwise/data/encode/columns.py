@@ -21,7 +21,7 @@ from fieldwise.data.encode.numbers import (
     plain_numbers,
     without_marked_numbers,
 )
-from fieldwise.data.encode.portable import FLOAT32_MAX, LARGEST_WHOLE
+from fieldwise.data.encode.portable import FLOAT32_MAX, LARGEST_WHOLE, WORD, WORDS
 from fieldwise.errors import DataError, Row
 from fieldwise.schema import Field, Numeric
 from fieldwise.schema.number_format import MISSING_MARKS
@@ -137,6 +137,8 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
 
     >>> as_list(pl.Series(["a| b", None, "|"]), "|").to_list()
     [['a', 'b'], [], []]
+    >>> as_list(pl.Series(["The Lives of Others (2006)"]), WORDS).to_list()
+    [['the', 'lives', 'of', 'others', '2006']]
     """
     kind = column.dtype
     if isinstance(kind, (pl.List, pl.Array)):
@@ -146,6 +148,8 @@ def as_list(column: pl.Series, separator: str, *, newest: int | None = None) -> 
                 f"a cell must be a list of plain values: column {column.name!r} is of type {kind}; flatten it"
             )
         lists = column.cast(pl.List(inner)).list.eval(_text(pl.element(), inner))
+    elif separator == WORDS:
+        lists = as_text(column).str.to_lowercase().str.extract_all(WORD)
     else:
         lists = as_text(column).str.split(separator)
     cleaned = lists.list.eval(pl.element().str.strip_chars().replace("", None)).list.drop_nulls()

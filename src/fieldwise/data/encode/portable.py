@@ -30,6 +30,10 @@ ONE_VALUE = "one value (text, a number, true or false) or null"
 WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
+WORDS = "words"
+"""The separator of a list field that reads the words of a text, in lower case."""
+WORD = r"[^\x00-/:-@\[-`{-\xbf\u2000-\u206f\u3000-\u303f]+"
+"""A word: neither white space nor punctuation within it."""
 BOOLEANS = {"true", "false"}
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NUMBER = re.compile(
@@ -280,14 +284,23 @@ def cell_texts(
 ) -> list[str]:
     """The texts of a list of what `text` takes, of one such value, whose text is split at `separator`, or of None.
 
+    With `WORDS` the words of the text, in lower case.
+
     >>> cell_texts("a| b||", "|"), cell_texts([7, None, " ", 8, 9], "|", newest=2), cell_texts(7, "|")
     (['a', 'b'], ['8', '9'], ['7'])
+    >>> cell_texts("Back to the Future: Part II", WORDS)
+    ['back', 'to', 'the', 'future', 'part', 'ii']
     """
     if isinstance(value, (list, tuple)):
         values = value
     else:
         one_text = None if value is None else text(value)
-        values = [] if one_text is None else one_text.split(separator)
+        if one_text is None:
+            values = []
+        elif separator == WORDS:
+            values = re.findall(WORD, one_text.lower())
+        else:
+            values = one_text.split(separator)
     cleaned = (
         (text(element) or "").strip(WHITE) for element in reversed(values) if element is not None
     )

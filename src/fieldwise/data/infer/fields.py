@@ -108,7 +108,10 @@ class FieldGuesser:
             field = binned(name, role, len(column.cells))
             return Guess(field, "durations, in seconds, cut into bins")
         if dtype.is_temporal():
-            return Guess(None, "a date or time must be converted first (to its hour, its weekday)")
+            return Guess(
+                None,
+                "a date or time must be converted first ([[features]] make the hour and weekday of the rows' times)",
+            )
         if dtype == pl.Boolean:
             return Guess(Categorical(name, role=role), "it is true or false")
         if dtype.is_numeric():
@@ -359,7 +362,11 @@ def _from_words(texts: pl.Series, distinct: int, category: Guess) -> Guess:
         probe = texts.unique(maintain_order=True).head(_PROBED_TEXTS)
         words = float(probe.str.count_matches(r"\S+").mean() or 0)  # type: ignore[arg-type]
         if words > _LEAST_PROSE_WORDS:
-            return Guess(None, f"it is prose ({distinct} texts), which no field reads")
+            why = (
+                f"it is prose ({distinct} texts): to read its words, declare a bag with separator = 'words' and "
+                "hash_buckets = 1000"
+            )
+            return Guess(None, why)
     if distinct > _LOW_CARDINALITY:
         return category._replace(doubt=unit_doubt(texts))
     return category

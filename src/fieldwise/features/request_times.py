@@ -1,0 +1,79 @@
+"""Hours and weekdays of requests to a server: of the time that a row states, or of the present."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+
+from fieldwise.config import parse
+from fieldwise.errors import DataError
+from fieldwise.features.definitions import Feature, OfTime
+from fieldwise.features.timed_rows import MICROSECOND, TimedRows
+from fieldwise.schema import Schema
+from fieldwise.storage.scratch import NO_LIMIT
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Recipe:
+    """The part of a recipe with features."""
+
+    features: tuple[Feature, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestTimes:
+    """The features of a recipe that depend on a row's time alone.
+
+    Args:
+        time: the schema's column of times, and its format.
+    """
+
+    features: Sequence[OfTime]
+    time: str
+    time_format: str | None
+
+    @classmethod
+    def of_recipe(cls, settings: Sequence[Mapping[str, Any]], schema: Schema) -> Self | None:
+        """Those of a recipe's `features`; None if it has none."""
+        recipe = parse(_Recipe, {"features": settings}, "recipe:")
+        features = [feature for feature in recipe.features if isinstance(feature, OfTime)]
+        if not features:
+            return None
+        assert schema.time is not None, "features need times"
+        return cls(features=features, time=schema.time, time_format=schema.time_format)
+
+    def complete(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Rows with the features that they lack.
+
+        Errors:
+            DataError: times that are none, or of several types.
+        """
+        lacking = [
+            number
+            for number, row in enumerate(rows)
+            if any(feature.label not in row for feature in self.features)
+        ]
+        stated = [number for number in lacking if self.time in rows[number]]
+        times = np.full(len(rows), round(time.time() * MICROSECOND))
+        if stated:
+            times[stated] = self._times([rows[number][self.time] for number in stated])
+        values = {feature.label: feature.values(times[lacking]) for feature in self.features}
+        completed = [dict(row) for row in rows]
+        for place, number in enumerate(lacking):
+            made = {name: column[place] for name, column in values.items()}
+            completed[number] = made | completed[number]
+        return completed
+
+    def _times(self, cells: list[Any]) -> np.ndarray:
+        """Times as rows state them, in microseconds."""
+        try:
+            column = pl.Series(self.time, cells)
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            raise DataError(
+                f"times of one request must be all texts or all numbers: {self.time!r} holds others"
+            ) from None
+        frame = column.to_frame()
+        return TimedRows.of(frame, self.time, self.time_format, budget=NO_LIMIT).times
