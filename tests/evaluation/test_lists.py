@@ -3,17 +3,21 @@
 import itertools
 
 import numpy as np
+import polars as pl
 import pytest
+from serving.conftest import log, make
 
+from fieldwise import AFM, DataError, IdColumns
 from fieldwise.evaluation.lists import (
     LIST_MEASURES,
     Exposure,
+    exposure_of,
     list_measures,
     same_list_sentence,
 )
 
 
-def exposure_of(lists, popularity):
+def exposure_of_lists(lists, popularity):
     exposure = Exposure(popularity)
     for part in (lists[:3], lists[3:]):  # in blocks, as `recommend` adds them
         exposure.add(np.concatenate([*part, []]), [len(one) for one in part])
@@ -44,7 +48,7 @@ def test_every_measure_is_that_of_its_words(subtests):
         lengths = rng.integers(0, 8, 12) if seed % 2 else np.full(12, 5)
         lists = [rng.choice(23, length, replace=False) for length in lengths]
         expected = by_hand(lists, popularity)
-        exposure = exposure_of(lists, popularity)
+        exposure = exposure_of_lists(lists, popularity)
         assert set(expected) == set(LIST_MEASURES)
         for name, measure in LIST_MEASURES.items():
             with subtests.test(seed=seed, name=name):
@@ -52,7 +56,7 @@ def test_every_measure_is_that_of_its_words(subtests):
 
 
 def test_lists_of_equal_length_share_the_share_in_common():
-    exposure = exposure_of([[0, 1, 2, 3], [2, 3, 4, 5], [2, 6, 7, 8]], np.zeros(10))
+    exposure = exposure_of_lists([[0, 1, 2, 3], [2, 3, 4, 5], [2, 6, 7, 8]], np.zeros(10))
     assert LIST_MEASURES["overlap"].of(exposure) == pytest.approx((2 / 4 + 1 / 4 + 1 / 4) / 3)
     assert exposure.chance == pytest.approx(4 / 10)
 
@@ -60,15 +64,15 @@ def test_lists_of_equal_length_share_the_share_in_common():
 def test_random_lists_overlap_by_chance():
     rng = np.random.default_rng(0)
     lists = [rng.permutation(40)[:10] for _ in range(2000)]
-    exposure = exposure_of(lists, np.zeros(40))
+    exposure = exposure_of_lists(lists, np.zeros(40))
     assert LIST_MEASURES["overlap"].of(exposure) == pytest.approx(exposure.chance, abs=0.002)
 
 
 def test_what_is_undefined():
-    assert list_measures([exposure_of([[0, 1]], [1, 1, 1])])["overlap"] is None
-    nobody = list_measures([exposure_of([], [1, 1])])
+    assert list_measures([exposure_of_lists([[0, 1]], [1, 1, 1])])["overlap"] is None
+    nobody = list_measures([exposure_of_lists([], [1, 1])])
     assert nobody == {"coverage": 0.0, "top_tenth": 0.0, "overlap": None, "novelty": None}
-    assert same_list_sentence([exposure_of([[0, 1]], [1, 1, 1])]) is None
+    assert same_list_sentence([exposure_of_lists([[0, 1]], [1, 1, 1])]) is None
 
 
 def test_most_users_with_the_same_list(subtests):
@@ -79,7 +83,32 @@ def test_most_users_with_the_same_list(subtests):
     few = [rng.permutation(12)[:10] for _ in range(50)]
     for lists, items, is_told in [(same, 100, True), (differ, 100, False), (few, 12, False)]:
         with subtests.test(items=items, is_told=is_told):
-            sentence = same_list_sentence([exposure_of(lists, np.zeros(items))])
+            sentence = same_list_sentence([exposure_of_lists(lists, np.zeros(items))])
             assert (sentence is not None) is is_told
             if sentence:
                 assert "share 80 % of its items, where random lists would share 10 %" in sentence
+
+
+def test_lists_of_recommend_are_measured_as_by_their_words(subtests):
+    bundle = make(AFM(embedding_dim=4, attention_dim=3), seed=5)
+    columns = IdColumns(user="user", item="item")
+    rows = log().with_columns(click=pl.int_range(pl.len()) % 3 % 2)
+    top = bundle.recommend(rows, columns, n=3)
+    exposure = exposure_of(bundle, top, rows, columns)
+    items = rows["item"].unique().sort()
+    number = {item: place for place, item in enumerate(items)}
+    counts = dict(rows.filter(pl.col("click") == 1)["item"].value_counts().iter_rows())
+    lists = [
+        [number[item] for item in own["item"]]
+        for own in top.partition_by("user", maintain_order=True)
+    ]
+    expected = by_hand(lists, [counts.get(item, 0) for item in items])
+    assert list_measures([exposure]) == pytest.approx(expected)
+    shuffled = exposure_of(bundle, top.sample(fraction=1, shuffle=True, seed=1), rows, columns)
+    assert list_measures([shuffled]) == pytest.approx(expected)
+    for wrong, sentence in [
+        (top.drop("user"), "lists must have the columns 'user' and 'item', found item, rank"),
+        (top.with_columns(item=pl.lit("x")), "listed items must be in the log, found 'x'"),
+    ]:
+        with subtests.test(sentence=sentence), pytest.raises(DataError, match=sentence):
+            exposure_of(bundle, wrong, rows, columns)

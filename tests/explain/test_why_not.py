@@ -106,7 +106,9 @@ def test_what_rules_leave_out(whole):
     answer = why_not(whole, result, passed[0])
     assert (answer.reason, answer.place) == ("limit", order.index(passed[0]) + 1)
     (genre,) = [
-        g for g in values[passed[0]] if f"items with genres {g!r} are the limit" in answer.words
+        g
+        for g in values[passed[0]]
+        if f"the limit of 2 with genres {g!r} is reached" in answer.words
     ]
     listed = result.items["item"].to_list()
     assert sum(genre in values[item] for item in listed) == 2

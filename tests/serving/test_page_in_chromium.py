@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import re
 import shutil
 import socket
@@ -214,6 +215,20 @@ LOADING = """() => new Promise((done) => {
     new PerformanceObserver((list) => done([own(list), bytes])).observe({ type: 'layout-shift', buffered: true });
     setTimeout(() => done([[], bytes]), 300);
 })"""
+
+
+@pytest.mark.slow
+def test_an_item_that_is_not_in_the_list_is_explained(visit, places):
+    page = visit(places["afm"])
+    body = asked_of(places["afm"], "u0")
+    listed = {item["id"] for item in recommended(places["afm"], **body)}
+    absent = next(f"i{row}" for row in range(30) if f"i{row}" not in listed)
+    answer = httpx.post(f"{places['afm']}/v1/why-not", json={**body, "item": absent}, timeout=120)
+    choose(page, "Why is an item not in the list?", absent)
+    page.wait_for_selector(f"#absent p:has-text({json.dumps(answer.json()['sentence'])})")
+    page.get_by_role("button", name="Next").click()
+    settle(page)
+    assert page.inner_text("#absent p") == ""
 
 
 @pytest.mark.slow

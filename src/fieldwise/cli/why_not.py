@@ -1,6 +1,6 @@
 """`fieldwise explain --why-not`: why an item is not in a user's list."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,8 +84,7 @@ def show_why_not(
     )
     answer = why_not(ranker, result, options.why_not)
     if as_json:
-        terms = [term._asdict() for term in answer.terms]
-        show.print_json({**asdict(answer), "sentence": answer.sentence, "terms": terms})
+        show.print_json(answer.to_dict())
         return
     show.console().print(answer.sentence)
     if answer.terms:

@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike
+
+from fieldwise.data.encode.columns import as_text, empty_as_null
+from fieldwise.data.read.tables import TableLike, as_table
+from fieldwise.errors import DataError
+from fieldwise.schema.ids import id_column
+from fieldwise.scoring.candidates import Model
+from fieldwise.scoring.recommend import IdColumns, item_popularity
 
 MOST_OVERLAP_ABOVE_CHANCE = 0.5
 """Of (overlap - chance) / (1 - chance), beyond which most users get the same list."""
@@ -60,6 +68,60 @@ class Exposure:
     def chance(self) -> float:
         """The overlap to expect of lists of these lengths whose items are drawn at random: of length k, k / N."""
         return float((self.weight.sum() / max(self.users, 1)) ** 2 / len(self.weight))
+
+
+def exposure_of(
+    model: Model, lists: TableLike, log: TableLike, columns: IdColumns | None = None
+) -> Exposure:
+    """How often lists show each item of a log, for `list_measures` and `same_list_sentence`.
+
+    Args:
+        model: the bundle that made the lists, whose schema says what the columns are.
+        lists: the result of `recommend` for several users, or another table of users and items.
+        log: the rows given to `recommend`.
+        columns: as given there.
+
+    Errors:
+        DataError: lists without the columns of users and items, or with an item that is not in the
+            log.
+
+    >>> from fieldwise import FM, Categorical, Label, Recommender, Schema, TrainingSettings, simulate
+    >>> log = simulate(1000, users=50, items=30)
+    >>> fields = Categorical("user_id", role="user"), Categorical("item_id", role="item")
+    >>> schema = Schema(fields=fields, label=Label("liked"), user="user_id", item="item_id")
+    >>> model = Recommender(schema, FM(embedding_dim=4), training=TrainingSettings(epochs=1)).fit(log)
+    >>> exposure = exposure_of(model.bundle_, model.recommend(log, n=3), log)
+    >>> exposure.users, exposure.shown.sum()
+    (50, np.int64(150))
+    """
+    given = columns or IdColumns()
+    schema = model.schema
+    rows = as_table(
+        log, text_columns=(*schema.text_columns, *filter(None, (given.user, given.item)))
+    )
+    user = id_column("user", [schema], rows.columns, given.user, option="IdColumns(user=COLUMN)")
+    item = id_column("item", [schema], rows.columns, given.item, option="IdColumns(item=COLUMN)")
+    listed = as_table(lists, text_columns=(user, item))
+    for column in (user, item):
+        if column not in listed.columns:
+            raise DataError(
+                f"lists must have the columns {user!r} and {item!r}, found {', '.join(listed.columns)}"
+            )
+    rows = empty_as_null(rows, user, item)
+    items = rows.select(item).drop_nulls().unique(maintain_order=True)
+    texts = pl.DataFrame({"item": as_text(items.get_column(item))}).with_row_index("number")
+
+    listed = listed.sort(user, maintain_order=True)
+    listed_texts = as_text(listed.get_column(item)).to_frame("item")
+    numbers = listed_texts.join(texts, on="item", how="left", maintain_order="left")["number"]
+    if numbers.null_count():
+        unknown = listed_texts["item"][int(numbers.is_null().arg_max() or 0)]
+        raise DataError(
+            f"listed items must be in the log, found {unknown!r}: give the log of the lists"
+        )
+    exposure = Exposure(item_popularity(rows, items, item, schema))
+    exposure.add(numbers, listed.get_column(user).rle().struct.field("len"))
+    return exposure
 
 
 def coverage(exposure: Exposure) -> float:

@@ -1,8 +1,8 @@
 """Why an item is not in a list: at which stage it was lost, and by which terms it is behind the last item."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,11 @@ class WhyNot:
         """The item and the reason in words."""
         is_not = "is" if self.reason == "listed" else "is not"
         return f"{self.item!r} {is_not} in the list: {self.words}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as plain values, for JSON."""
+        terms = [term._asdict() for term in self.terms]
+        return {**asdict(self), "sentence": self.sentence, "terms": terms}
 
 
 def why_not(ranker: Ranker[Bundle], result: RankingResult, item: object) -> WhyNot:
@@ -124,7 +129,7 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
             for value in rules.values(column, row):
                 listed = sum(value in rules.values(column, other) for other in result.rows)
                 if listed >= limit:
-                    words = f"{ranked}, but {listed} items with {column} {value!r} are the limit"
+                    words = f"{ranked}, but the limit of {limit} with {column} {value!r} is reached"
                     return WhyNot(item, "limit", words, place)
     by_score = np.arange(1, len(result.rows) + 1)
     if rules:

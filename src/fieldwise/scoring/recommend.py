@@ -195,7 +195,7 @@ class BatchRecommender:
         self.context_rows = _context_rows(model, people, self.contexts[user])
         excluded_rows = _excluded_rows(their_rows, schema, options.exclude_seen)
         self.seen = _seen(excluded_rows, people, items, item)
-        self.popularity = _popularity(log, items, item, schema)
+        self.popularity = item_popularity(log, items, item, schema)
 
     def blocks(self, reports: Reports = NO_REPORTS) -> Iterator[ListsOfUsers]:
         """The lists of some users at a time; `reports` counts the pairs of users and items that are done."""
@@ -364,8 +364,10 @@ def _seen(
     return np.split(pairs["i"].to_numpy().astype(np.int64), ends)
 
 
-def _popularity(log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema) -> np.ndarray:
-    """The number of rows that count for each item."""
+def item_popularity(
+    log: pl.DataFrame, items: pl.DataFrame, item: str, schema: Schema
+) -> np.ndarray:
+    """The number of a log's rows that count for each item: of a positive label, or all."""
     counts = _positive_rows(log, schema).get_column(item).drop_nulls().value_counts(name="rows")
     of_items = (
         items.select(item)

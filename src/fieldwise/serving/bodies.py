@@ -22,6 +22,8 @@ __all__ = [
     "SimilarResponse",
     "UserResponse",
     "UsersResponse",
+    "WhyNotRequest",
+    "WhyNotResponse",
 ]
 
 Scalar = str | int | float | bool | None
@@ -75,6 +77,17 @@ class RecommendRequest(Struct, forbid_unknown_fields=True, kw_only=True):
         self.pinned = dict(zip(self.pinned, pinned_items, strict=True))
 
 
+class WhyNotRequest(RecommendRequest, forbid_unknown_fields=True, kw_only=True):
+    """The request of a list, and an item that may be missing from it."""
+
+    item: Id
+
+    def __post_init__(self) -> None:
+        """Make strings of the ids, as `RecommendRequest` does."""
+        super().__post_init__()
+        self.item = id_texts([self.item], "item")[0]
+
+
 class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """Either raw rows, or items of the index for a user or a context.
 
@@ -95,7 +108,7 @@ class ExplainRequest(Struct, forbid_unknown_fields=True, kw_only=True):
         self.items = id_texts(self.items, "items")
 
 
-REQUESTS = (PredictRequest, RecommendRequest, ExplainRequest)
+REQUESTS = (PredictRequest, RecommendRequest, WhyNotRequest, ExplainRequest)
 
 
 def id_texts(values: Sequence[Id], field: str) -> list[Any]:
@@ -163,6 +176,30 @@ class RecommendResponse(StoredValues):
     changed: list[str] = []
     counts: dict[str, int]
     milliseconds: dict[str, float]
+
+
+class Term(BaseModel):
+    """A field, its values for the item and for the list's last one, and the difference of their contributions."""
+
+    field: str
+    value: str
+    other: str
+    difference: float
+
+
+class WhyNotResponse(StoredValues):
+    """The output of `fieldwise explain --why-not ITEM --json`.
+
+    `reason`: at which stage the item was lost; `place`: its place there, if it has one; `terms`:
+    the fields in which it differs from the list's last item, the largest loss first.
+    """
+
+    item: str
+    reason: str
+    words: str
+    sentence: str
+    place: int | None
+    terms: list[Term]
 
 
 class ExplainResponse(StoredValues):

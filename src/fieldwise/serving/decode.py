@@ -19,6 +19,7 @@ from fieldwise.serving.bodies import (
     Id,
     PredictRequest,
     RecommendRequest,
+    WhyNotRequest,
 )
 from fieldwise.serving.rows import RequestError
 
@@ -40,7 +41,7 @@ MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 UNNAMED_KEY = "[...]"
 """How msgspec writes a key of a mapping, such as a column."""
 
-B = TypeVar("B", PredictRequest, RecommendRequest, ExplainRequest)
+B = TypeVar("B", PredictRequest, RecommendRequest, WhyNotRequest, ExplainRequest)
 
 
 async def read_body(request: Request, form: type[B], max_rows: int, max_ids: int) -> B:

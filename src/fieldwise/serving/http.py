@@ -152,10 +152,11 @@ def _document_requests(document: dict[str, Any], limits: ServerSettings) -> None
         form[keyword] = limit
 
     set_limit("PredictRequest", "rows", "maxItems", limits.max_rows)
-    set_limit("RecommendRequest", "k", "maximum", limits.max_k)
-    set_limit("RecommendRequest", "prerank", "maximum", limits.max_prerank)
-    set_limit("RecommendRequest", "candidates", "maxItems", limits.max_ids)
-    set_limit("RecommendRequest", "exclude", "maxItems", limits.max_ids)
+    for form_name in ("RecommendRequest", "WhyNotRequest"):
+        set_limit(form_name, "k", "maximum", limits.max_k)
+        set_limit(form_name, "prerank", "maximum", limits.max_prerank)
+        set_limit(form_name, "candidates", "maxItems", limits.max_ids)
+        set_limit(form_name, "exclude", "maxItems", limits.max_ids)
     set_limit("ExplainRequest", "rows", "maxItems", limits.max_explained)
     set_limit("ExplainRequest", "items", "maxItems", limits.max_explained)
 

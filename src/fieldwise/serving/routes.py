@@ -90,17 +90,21 @@ def scoring_routes(state: AppState) -> APIRouter:
     async def recommend(request: Request) -> Response:
         """The best items for a user in a context."""
         body = await read(request, bodies.RecommendRequest)
-        check_most(limits.max_k, body.k or 1, "k")
-        check_most(limits.max_prerank, body.prerank, "prerank")
-        state.check_context(body.context)
-        service = state.live.service
-        body.context, facts = await stores.context(
-            body.user, body.context, service.context_fields, missing=service.missing
-        )
-        body.context = service.with_time(body.context)
+        facts = await _complete_list_request(state, body)
         recommended = await state.recommendations.ask(body)
         state.metrics.count_recommendation(recommended)
         return state.answer(recommended, facts)
+
+    @routes.post(
+        "/v1/why-not", response_model=bodies.WhyNotResponse, openapi_extra=_body("WhyNotRequest")
+    )
+    async def why_not(request: Request) -> Response:
+        """Why an item is not in the list of `/v1/recommend`: at which stage it was lost, or how far it is behind."""
+        body = await read(request, bodies.WhyNotRequest)
+        facts = await _complete_list_request(state, body)
+        service = state.live.service
+        answers = await state.explanations.run(lambda: [lambda: [service.why_not(body)]])
+        return state.answer(answers[0], facts)
 
     @routes.post(
         "/v1/explain", response_model=bodies.ExplainResponse, openapi_extra=_body("ExplainRequest")
@@ -123,6 +127,20 @@ def scoring_routes(state: AppState) -> APIRouter:
         return state.answer({"explanations": explained}, facts)
 
     return routes
+
+
+async def _complete_list_request(state: AppState, body: bodies.RecommendRequest) -> StoreFacts:
+    """Check the request of a list, add the stored values of its user, and say what the stored ones are."""
+    limits = state.limits
+    check_most(limits.max_k, body.k or 1, "k")
+    check_most(limits.max_prerank, body.prerank, "prerank")
+    state.check_context(body.context)
+    service = state.live.service
+    body.context, facts = await state.stores.context(
+        body.user, body.context, service.context_fields, missing=service.missing
+    )
+    body.context = service.with_time(body.context)
+    return facts
 
 
 async def _with_stored_values(

@@ -12,12 +12,13 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
+from fieldwise.explain.why_not import why_not
 from fieldwise.features.request_times import RequestTimes
 from fieldwise.schema import Field
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
 from fieldwise.scoring.items import ItemIndex
 from fieldwise.scoring.ranker import Ranker, RankingRequest, RankingResult
-from fieldwise.serving.bodies import ExplainRequest, RecommendRequest
+from fieldwise.serving.bodies import ExplainRequest, RecommendRequest, WhyNotRequest
 from fieldwise.serving.browser import Browser
 from fieldwise.serving.rows import (
     FAULTS,
@@ -160,6 +161,8 @@ class Service:
             row = samples[0][0] | samples[-1][0]
             context = {field.column: row[field.column] for field in self.context_fields}
             bodies["/v1/recommend"] = {"context": context, "k": min(3, len(self.ranker.index))}
+            last_item = self.ranker.index.texts[-1]
+            bodies["/v1/why-not"] = {**bodies["/v1/recommend"], "item": last_item}
         return bodies
 
     def predict(self, rows: Sequence[Mapping[str, Any]]) -> Predicted:
@@ -218,6 +221,19 @@ class Service:
                 _, seen = answer
                 answers.append(self._recommended(next(results), seen))
         return answers
+
+    def why_not(self, body: WhyNotRequest) -> dict[str, Any]:
+        """Why an item is not in the list that `recommend` gives, as `fieldwise.explain.why_not` says.
+
+        Errors:
+            RequestError: as for `recommend`; an unknown item.
+        """
+        ranker = self.required_ranker
+        if body.item not in ranker.index.places:
+            raise RequestError(ranker.index.unknown(str(body.item)), "item")
+        request, _ = self._prepare(body)
+        (result,) = ranker.complete([request])
+        return why_not(ranker, result, body.item).to_dict()
 
     def _recommended(self, result: RankingResult, seen: int) -> dict[str, Any]:
         """The answer with the best items; `seen` items were excluded because of the user's rows."""

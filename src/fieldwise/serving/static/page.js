@@ -240,6 +240,7 @@ async function score(signal) {
 }
 
 let explaining = null;
+let forgetAbsent = () => {};
 let effects = null;
 
 /** The directions of the fields, requested once. */
@@ -285,6 +286,28 @@ async function openWhy(id, panel) {
   panel.style.minHeight = "";
 }
 
+/** Below the list: choose an item, and read why it is not in it. */
+function buildAbsent() {
+  const answer = make("p", { "aria-live": "polite" });
+  const box = combobox({
+    id: "absent-item",
+    placeholder: "an item that is missing",
+    keep: true,
+    search: catalogue.search,
+    choose: async (item) => {
+      answer.textContent = "";
+      try {
+        answer.textContent = (await post("v1/why-not", { ...request(state.changed, state.k), item })).sentence;
+      } catch (fault) {
+        answer.textContent = fault.message;
+      }
+    },
+  });
+  byId("absent").append(make("label", { for: "absent-item", text: "Why is an item not in the list?" }), box.element, answer);
+  byId("absent").hidden = false;
+  return () => (answer.textContent = "");
+}
+
 async function similar(id, place, button) {
   if (button.getAttribute("aria-expanded") === "true") {
     button.setAttribute("aria-expanded", "false");
@@ -328,6 +351,7 @@ function degraded(answer) {
 }
 
 function forget() {
+  forgetAbsent(); // the answer is about the list before
   for (const control of controls.values()) control.fail("");
   userFails("");
 }
@@ -637,6 +661,7 @@ async function start() {
   buildFields();
   if (about.items !== null) {
     buildFilters();
+    forgetAbsent = buildAbsent();
     list = recommendationList(byId("list"), about.items, style, {
       open: openWhy,
       closed: (id) => {
