@@ -1,6 +1,6 @@
 """The result of a run: its leaderboard on the test rows, in figures, sentences and tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -404,36 +404,51 @@ def build_leaderboard(
             pair = delong(y, scores[title], np.zeros(len(y)))
             auc = normal_interval(pair.first, pair.standard_error, least=0.0, most=1.0)
             metrics = {"auc": auc, **metrics}
-        # A trial on all rows is not compared with the baselines, which were trained on the
-        # training rows only.
         against = {}
-        for baseline in BASELINES:
-            if trial.on_all_rows or baseline == title or baseline not in scores:
-                continue
+        for baseline in _baselines_of(trial, scores):
             gains = _intervals(comparison.gains(title, baseline))
             if has_auc:
                 pair = delong(y, scores[title], scores[baseline])
                 gains = {"auc": normal_interval(pair.difference, pair.standard_error), **gains}
             against[baseline] = gains
         error = METRICS["ece"].value(rows[title]) if binary else None
-        line = TrialLine(
-            model=title,
-            chosen=trial is chosen,
-            all_rows=trial.on_all_rows,
-            valid=trial.value,
-            metrics=metrics,
-            calibration_error=error,
-            against=against,
-            calibrated=trial.calibration is not None,
-            epochs=trial.epochs,
-            seconds=round(trial.seconds, 2),
-            stopped=trial.stopped,
-            network_share=1.0 if trial.trained is None else trial.trained.bundle.network_share,
-            parameters=trial.parameters,
-            changes=dict(trial.changes),
-        )
-        lines.append(line)
+        is_chosen = trial is chosen
+        lines.append(_line(trial, metrics, against, error, is_chosen=is_chosen))
     return tuple(sorted(lines, key=lambda line: line.metrics[metric.name].value))
+
+
+def _baselines_of(trial: Trial, titles: Collection[str]) -> list[str]:
+    """The baselines among some titles that a trial is compared with: none if it was trained on more rows than they."""
+    if trial.on_all_rows:
+        return []
+    return [name for name in BASELINES if name != trial.title and name in titles]
+
+
+def _line(
+    trial: Trial,
+    metrics: Mapping[str, Interval],
+    against: Mapping[str, Mapping[str, Interval]],
+    calibration_error: float | None,
+    *,
+    is_chosen: bool,
+) -> TrialLine:
+    """A trial's line, with its metrics of the test rows and its gains over baselines."""
+    return TrialLine(
+        model=trial.title,
+        chosen=is_chosen,
+        all_rows=trial.on_all_rows,
+        valid=trial.value,
+        metrics=metrics,
+        calibration_error=calibration_error,
+        against=against,
+        calibrated=trial.calibration is not None,
+        epochs=trial.epochs,
+        seconds=round(trial.seconds, 2),
+        stopped=trial.stopped,
+        network_share=1.0 if trial.trained is None else trial.trained.bundle.network_share,
+        parameters=trial.parameters,
+        changes=dict(trial.changes),
+    )
 
 
 def _intervals(estimates: Mapping[str, Estimate]) -> dict[str, Interval]:

@@ -82,33 +82,18 @@ def training_rules(
         return {"optimizer": (LBFGS, f"solved exactly, {rows}"), "monitor": monitor}
 
     lazy = is_lazy(facts, fixed)
-    batch = fixed.get("batch_size", _batch_size(facts.rows))
-    steps = math.ceil(facts.rows / batch)
-    evaluations = fixed.get(
-        "evaluations_per_epoch", _evaluations_per_epoch(facts.rows, steps, lazy=lazy)
-    )
-    patience: Rule = (5 * evaluations, "five epochs")
-    plateau_patience: Rule = (2 * evaluations, "two epochs")
-    if lazy:
-        patience = (LAZY_PATIENCE, "evaluations")
-        plateau_patience = (LAZY_PLATEAU_PATIENCE, "evaluations")
     base_rate = f"the mean label is {facts.mean:.4g}"
     if facts.task == "binary":
         base_rate = f"{facts.mean:.1%} positive"
-
     first_order_l2 = float(f"{1 / facts.effects / facts.rows:.4g}")
+    l2 = _l2_by_table(tables, defaults, facts, first_order_l2, lazy=lazy)
+    batch = fixed.get("batch_size", _batch_size(facts.rows))
     rules: dict[str, Rule] = {
         "batch_size": (batch, rows),
-        "l2": (
-            _l2_by_table(tables, defaults, facts, first_order_l2, lazy=lazy),
-            f"Gaussian priors, divided by {rows}",
-        ),
+        "l2": (l2, f"Gaussian priors, divided by {rows}"),
         "start_at_base_rate": (True, base_rate),
         "monitor": monitor,
-        "epochs": (100, "early stopping ends the run"),
-        "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
-        "patience": patience,
-        "plateau_patience": plateau_patience,
+        **_schedule_rules(facts, fixed, batch, lazy=lazy),
         "unknown_share": (defaults.unknown_share, "rare values represent unseen ones"),
         "plateau_factor": (0.3, "when the validation metric stops improving"),
     }
@@ -122,6 +107,33 @@ def training_rules(
         if defaults.small_table_rows:
             reason += f", {rows}"
         rules["learning_rate"] = (_adam_rate(defaults, facts.rows, lazy=lazy), reason)
+    return rules | _rules_by_table_size(optimizer, facts, lazy=lazy)
+
+
+def _schedule_rules(
+    facts: Facts, fixed: Mapping[str, Any], batch: int, *, lazy: bool
+) -> dict[str, Rule]:
+    """How long a training lasts, and how often it is evaluated."""
+    steps = math.ceil(facts.rows / batch)
+    evaluations = fixed.get(
+        "evaluations_per_epoch", _evaluations_per_epoch(facts.rows, steps, lazy=lazy)
+    )
+    patience: Rule = (5 * evaluations, "five epochs")
+    plateau_patience: Rule = (2 * evaluations, "two epochs")
+    if lazy:
+        patience = (LAZY_PATIENCE, "evaluations")
+        plateau_patience = (LAZY_PLATEAU_PATIENCE, "evaluations")
+    return {
+        "epochs": (100, "early stopping ends the run"),
+        "evaluations_per_epoch": (evaluations, f"{steps:,} steps per epoch"),
+        "patience": patience,
+        "plateau_patience": plateau_patience,
+    }
+
+
+def _rules_by_table_size(optimizer: str, facts: Facts, *, lazy: bool) -> dict[str, Rule]:
+    """How the rows of the embedding table are updated, and whether weights are averaged."""
+    rules: dict[str, Rule] = {}
     if OPTIMIZERS[optimizer].rows_only:
         rules["l2_rows"] = ("touched", f"{optimizer} updates only the rows of a batch")
     if lazy:

@@ -164,7 +164,7 @@ class _Key:
     """A column that may be an id, and the evidence for it.
 
     Args:
-        place: of the column in the table.
+        position: of the column in the table.
         distinct: how many values it has.
         rank: how much its name looks like an id, see `id_rank`.
         role: the side that its name tells.
@@ -176,7 +176,7 @@ class _Key:
 
     column: str
     cells: pl.Series
-    place: int
+    position: int
     distinct: int
     rank: int
     role: Role
@@ -211,15 +211,7 @@ def find_entities(
     keys = [
         key for key in keys if within[key.column] or key.rank >= 2 or key.column in given.values()
     ]
-    determined: dict[str, set[str]] = {}
-    for key in keys:
-        agreement_of = within[key.column]
-        determined[key.column] = {name for name in agreement_of if agreement_of[name].determined}
-        key.functions = {
-            name
-            for name in determined[key.column] - {key.column}
-            if not is_binning(key.cells, columns[name].cells)
-        }
+    determined = _set_functions(keys, columns, within)
     functions = {key.column: key.functions for key in keys}
     by_column = {key.column: key for key in keys}
     of_given = {side: by_column[column] for side, column in given.items()}
@@ -231,22 +223,7 @@ def find_entities(
         key.score = _score(key)
     keys.sort(key=lambda key: -key.score)
     ids = _with_given(_sides(columns, _likely_ids(columns, keys)), of_given)
-
     sure = {side for side, key in ids.items() if key.rank >= 2 or key.role == side}.union(given)
-    doubts = {
-        key.column: f"column {key.column!r} may hold the {side} ids, by its rows and not by its name: give it as "
-        f"{side} if it does; until then the schema has no {side}"
-        for side, key in ids.items()
-        if side not in sure
-    }
-    if len(ids) == 1 and not given:
-        (alone,) = ids.values()
-        others = [key.column for key in keys if key.column not in {alone.column, *alone.functions}]
-        if others:
-            doubts[others[0]] = (
-                f"only ids of one side were found: if column {others[0]!r} holds the other's, write it as user or item "
-                "in the schema"
-            )
     return Entities(
         ids={side: key.column for side, key in ids.items()},
         sure=frozenset(sure),
@@ -255,8 +232,48 @@ def find_entities(
         functions=functions,
         reasons={side: "what was given" if side in given else "its name and rows" for side in ids},
         pairs={side: key_pairs(key.cells) for side, key in ids.items()},
-        doubts=doubts,
+        doubts=_doubts_about_ids(ids, sure, [] if given else keys),
     )
+
+
+def _set_functions(
+    keys: Sequence[_Key], columns: Columns, within: Mapping[str, Mapping[str, Agreement]]
+) -> dict[str, set[str]]:
+    """The columns that each key determines; sets the keys' `functions`."""
+    determined: dict[str, set[str]] = {}
+    for key in keys:
+        agreement_of = within[key.column]
+        determined[key.column] = {name for name in agreement_of if agreement_of[name].determined}
+        key.functions = {
+            name
+            for name in determined[key.column] - {key.column}
+            if not is_binning(key.cells, columns[name].cells)
+        }
+    return determined
+
+
+def _doubts_about_ids(
+    ids: Mapping[Who, _Key], sure: Collection[Who], others: Sequence[_Key]
+) -> dict[str, str]:
+    """What the user must check, by column: ids that no name tells, and of `others` one that may be the second id."""
+    doubts = {}
+    for side, key in ids.items():
+        if side not in sure:
+            doubts[key.column] = (
+                f"column {key.column!r} may hold the {side} ids, by its rows and not by its name: give it as "
+                f"{side} if it does; until then the schema has no {side}"
+            )
+    if len(ids) != 1:
+        return doubts
+    (alone,) = ids.values()
+    known = {alone.column, *alone.functions}
+    second = next((key.column for key in others if key.column not in known), None)
+    if second is not None:
+        doubts[second] = (
+            f"only ids of one side were found: if column {second!r} holds the other's, write it as user or item in "
+            "the schema"
+        )
+    return doubts
 
 
 def _possible_keys(columns: Columns, skip: Collection[str], given: Mapping[Who, str]) -> list[_Key]:
@@ -265,12 +282,12 @@ def _possible_keys(columns: Columns, skip: Collection[str], given: Mapping[Who, 
     names.sort(key=lambda name: (id_rank(name) < 2, -columns[name].distinct_present))
     names = names[:_MOST_KEYS]
     names += [name for name in given.values() if name not in names]
-    places = {name: place for place, name in enumerate(columns)}
+    places = {name: position for position, name in enumerate(columns)}
     return [
         _Key(
             column=name,
             cells=columns[name].cells,
-            place=places[name],
+            position=places[name],
             distinct=columns[name].distinct_present,
             rank=id_rank(name),
             role=role_of(name).role,
@@ -334,7 +351,7 @@ def _id_quality(key: _Key) -> tuple[float, ...]:
     rank = key.rank if key.role != "context" else min(key.rank, 1)
     if kind_of_name(key.column) == "quantity":
         rank -= 1
-    return rank, -round(with_spaces), -key.place
+    return rank, -round(with_spaces), -key.position
 
 
 def _measure_narrowness(keys: Sequence[_Key], time: pl.Series | None) -> None:
@@ -489,7 +506,7 @@ def _toward_user(columns: Columns, first: _Key, second: _Key) -> float:
     difference = _lean(columns, first) - _lean(columns, second)
     difference += float(np.clip(1.5 * narrower, -1.5, 1.5))
     difference += float(np.clip(0.3 * more_values, -0.5, 0.5))
-    difference += 0.3 * float(np.sign(second.place - first.place))  # users first
+    difference += 0.3 * float(np.sign(second.position - first.position))  # users first
     return difference
 
 

@@ -31,14 +31,14 @@ class LabelledRows:
     Shape:
         y: [N, T], a column per label, the main one first.
         weight: [N] float64, or None.
-        kept: [N] int64, the rows' numbers in the table, or None if none was dropped.
+        row_numbers: [N] int64, the rows' numbers in the table, or None if none was dropped.
     """
 
     frame: pl.DataFrame
     y: np.ndarray
     dropped: int = 0
     weight: np.ndarray | None = None
-    kept: np.ndarray | None = None
+    row_numbers: np.ndarray | None = None
 
     @property
     def main(self) -> np.ndarray:
@@ -57,7 +57,7 @@ class LabelledRows:
         assert self.weight is not None, "trials are weights"
         rows, targets, weight = rows_of_both_classes(self.main, self.weight)
         frame = take_rows(self.frame, rows, budget=budget)
-        return replace(self, frame=frame, y=targets[:, None], weight=weight, kept=None)
+        return replace(self, frame=frame, y=targets[:, None], weight=weight, row_numbers=None)
 
 
 def read_label(
@@ -90,7 +90,7 @@ def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
     is_positive = np.zeros(frame.height, dtype=bool)
     if len(labelled):
         rows = read_label(cells[labelled], label, all_negative=True, budget=NO_LIMIT)
-        numbers = labelled if rows.kept is None else labelled[rows.kept]
+        numbers = labelled if rows.row_numbers is None else labelled[rows.row_numbers]
         is_positive[numbers] = rows.main > 0
     return is_positive
 
@@ -125,13 +125,44 @@ def read_labels(
     [[1.0, 90.0], [0.0, 7.0]]
     """
     _check_label_columns(frame, labels)
-    keep = budget.empty(frame.height, np.bool_)
-    y = budget.empty((frame.height, len(labels)), np.float32)
-    readers = [_LabelReader.of(frame, label, missing, budget=budget) for label in labels]
     trials = None
     if labels[0].trials is not None:
         trials = read_weights(frame, labels[0].trials, TRIALS, missing, budget=budget)
         weight = _products(weight, trials, budget=budget)
+    readers = [_LabelReader.of(frame, label, missing, budget=budget) for label in labels]
+    is_kept, y = _targets_of_all_rows(
+        frame, readers, trials, all_negative=all_negative, budget=budget
+    )
+    rows = budget.where(frame.height, lambda chunk: is_kept[chunk])
+    if not len(rows):
+        dropping = [repr(label.column) for label in labels if label.drop_values]
+        raise DataError(
+            f"no row is left: all {frame.height} have a label in drop_values of column "
+            f"{' or '.join(dict.fromkeys(dropping))}; drop fewer values"
+        )
+    if len(rows) == frame.height:
+        return LabelledRows(frame, y, weight=weight)
+    return LabelledRows(
+        take_rows(frame, rows, budget=budget),
+        budget.take(y, rows),
+        dropped=frame.height - len(rows),
+        weight=None if weight is None else budget.take(weight, rows),
+        row_numbers=rows,
+    )
+
+
+def _targets_of_all_rows(
+    frame: pl.DataFrame,
+    readers: Sequence["_LabelReader"],
+    trials: np.ndarray | None,
+    *,
+    all_negative: bool,
+    budget: MemoryBudget,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows no label's rule drops [N], and the targets [N, T], where a dropped row's mean nothing."""
+    labels = [reader.label for reader in readers]
+    keep = budget.empty(frame.height, np.bool_)
+    y = budget.empty((frame.height, len(labels)), np.float32)
     # how many rows have no label, and the first of them
     absent_rows: dict[str, tuple[int, int]] = {}
     lacks_positives = {
@@ -161,22 +192,7 @@ def read_labels(
         name = reader.label.name
         if name in absent_rows or lacks_positives[name]:
             _refuse(frame, reader, absent_rows.get(name), budget=budget)
-    rows = budget.where(frame.height, lambda chunk: keep[chunk])
-    if not len(rows):
-        dropping = [repr(label.column) for label in labels if label.drop_values]
-        raise DataError(
-            f"no row is left: all {frame.height} have a label in drop_values of column "
-            f"{' or '.join(dict.fromkeys(dropping))}; drop fewer values"
-        )
-    if len(rows) == frame.height:
-        return LabelledRows(frame, y, weight=weight)
-    return LabelledRows(
-        take_rows(frame, rows, budget=budget),
-        budget.take(y, rows),
-        dropped=frame.height - len(rows),
-        weight=None if weight is None else budget.take(weight, rows),
-        kept=rows,
-    )
+    return keep, y
 
 
 def labelled_rows(
