@@ -138,8 +138,8 @@ def changed(settings: T, values: Mapping[str, Any], where: str) -> T:
     Errors:
         ConfigError: an unknown name, or a wrong value, below `where`.
     """
-    kept = {name: getattr(settings, name) for name in given(settings)}
-    return parse(type(settings), {**kept, **values}, where)
+    unchanged = {name: getattr(settings, name) for name in given(settings)}
+    return parse(type(settings), {**unchanged, **values}, where)
 
 
 def given_plain(settings: Any) -> dict[str, Any]:

@@ -551,8 +551,8 @@ def test_the_schema_of_a_large_table_is_that_of_all_its_rows(tmp_path, suffix):
     sample = sample_table(tmp_path)
     assert (sample.rows, sample.frame.height) == (rows, 3000)
     assert sample.frame.schema == frame.schema, "types are those of all rows"
-    assert sample.frame.equals(frame[sample.kept])
-    tenths = np.bincount(sample.kept // 3_000, minlength=10)
+    assert sample.frame.equals(frame[sample.row_numbers])
+    tenths = np.bincount(sample.row_numbers // 3_000, minlength=10)
     assert np.abs(tenths - 300).max() < 5 * np.sqrt(300), (
         "a tenth of the rows gives a tenth of the sample"
     )
@@ -582,8 +582,8 @@ def test_errors_name_the_rows_of_the_whole_table(tmp_path):
     frame.tail(15_000).write_csv(tmp_path / "b.csv")
     with pytest.raises(SchemaError) as e, naming_lines(tmp_path):
         infer_schema(tmp_path)
-    first = int(sample_table(tmp_path).kept.searchsorted(20_000))
-    number = int(sample_table(tmp_path).kept[first])
+    first = int(sample_table(tmp_path).row_numbers.searchsorted(20_000))
+    number = int(sample_table(tmp_path).row_numbers[first])
     assert f"line {number - 15_000 + 2} of {tmp_path / 'b.csv'}" in str(e.value)
 
 

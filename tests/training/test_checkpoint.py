@@ -96,7 +96,11 @@ class EveryStep(Checkpoints):
 def checkpoints(folder, *, about=None, note=lambda _: None, minutes=ALWAYS, kind=EveryStep, **more):
     place = CheckpointFolder(folder=folder, note=note)
     return kind(
-        place=place, name="first", minutes=minutes, about=lambda: about or {"rows": "these"}, **more
+        unfinished=place,
+        name="first",
+        minutes=minutes,
+        about=lambda: about or {"rows": "these"},
+        **more,
     )
 
 

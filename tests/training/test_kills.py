@@ -44,7 +44,7 @@ def trained(place):
     kept = None
     if place is not None:
         place = CheckpointFolder(folder=place)
-        kept = Checkpoints(place=place, name="first", minutes=1e-9, about=lambda: {"rows": "these"})
+        kept = Checkpoints(unfinished=place, name="first", minutes=1e-9, about=lambda: {"rows": "these"})
     network = build_network(model, encoder.layout, 1, labels=1)
     result = Training(
         network=network, train=train, valid=valid, settings=settings, objective=Objective(), seed=1, checkpoints=kept

@@ -176,7 +176,9 @@ def test_a_search_trains_it_once(tables):
 
 def checkpoints(folder):
     place = CheckpointFolder(folder=folder)
-    return Checkpoints(place=place, name="first", minutes=1e-9, about=lambda: {"rows": "these"})
+    return Checkpoints(
+        unfinished=place, name="first", minutes=1e-9, about=lambda: {"rows": "these"}
+    )
 
 
 class Killed(BaseException):

@@ -119,7 +119,7 @@ def run(options: InitOptions) -> None:
             guess = _inferred(sample, options)
             schema = guess.schema
         only_positives = guess is not None and guess.only_positives
-        with renumbering_rows(sample.kept):
+        with renumbering_rows(sample.row_numbers):
             split, split_reason = suggest_split(sample.frame, schema, only_positives=only_positives)
 
     written = replace(text, separator=text.separator or separator)

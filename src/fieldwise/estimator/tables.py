@@ -96,12 +96,12 @@ def evaluation_rows(eval_set: Any, schema: Schema) -> LabelledRows:
         DataError: as for `labelled`.
     """
     sets = eval_set if isinstance(eval_set, list) else [eval_set]
-    if not all(isinstance(one, tuple) for one in sets):
+    if not all(isinstance(part, tuple) for part in sets):
         return labelled(eval_set, None, schema)
     if len(sets) != 1 or len(sets[0]) not in (2, 3):
         raise ConfigError(
             f"eval_set must be a table, (X, y) or (X, y, sample_weight), as early stopping reads one set; found "
-            f"{len(sets)} of {[len(one) for one in sets]} parts: give one"
+            f"{len(sets)} of {[len(part) for part in sets]} parts: give one"
         )
     X, y, *weights = sets[0]
     return labelled(X, y, schema, *weights)

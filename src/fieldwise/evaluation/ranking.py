@@ -231,8 +231,8 @@ def ndcg_values(
     scores = np.asarray(score, np.float64)
     order = np.lexsort((-scores, code))
     starts = np.flatnonzero(np.diff(code[order], prepend=-1))
-    place = np.arange(len(code)) - np.repeat(starts, np.diff(starts, append=len(code)))
-    discount = np.where(place < NDCG_ROWS, 1 / np.log2(2.0 + place), 0.0)
+    rank = np.arange(len(code)) - np.repeat(starts, np.diff(starts, append=len(code)))
+    discount = np.where(rank < NDCG_ROWS, 1 / np.log2(2.0 + rank), 0.0)
 
     is_new = np.diff(code[order], prepend=-1) != 0
     is_new[1:] |= scores[order][1:] != scores[order][:-1]
@@ -405,7 +405,7 @@ def places(score: ArrayLike, chosen: ArrayLike, tie: ArrayLike | None = None) ->
 
 
 def top_k_metrics(
-    place: ArrayLike, user: ArrayLike, users: int, k: int
+    rank: ArrayLike, user: ArrayLike, users: int, k: int
 ) -> dict[str, NDArray[np.float64]]:
     """Metrics of every user's first k candidates.
 
@@ -416,7 +416,7 @@ def top_k_metrics(
     - `recall`: the share of the user's positives that are among them; at most k / positives if
       there are more.
 
-    `place` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose
+    `rank` is the rank of each positive among its user's candidates, from 1, [P], and `user` whose
     it is, from 0 to U - 1, [P]; every user has at least one. The metrics have a value per user,
     [U].
 
@@ -426,7 +426,7 @@ def top_k_metrics(
     """
     if k < 1:
         raise DataError(f"k must be at least 1, found {k}")
-    rank_P = np.asarray(place, dtype=np.int64)
+    rank_P = np.asarray(rank, dtype=np.int64)
     user_P = np.asarray(user, dtype=np.int64)
     positives = np.bincount(user_P, minlength=users)
     if len(positives) != users or not positives.all():

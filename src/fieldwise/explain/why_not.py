@@ -103,9 +103,11 @@ def _before_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> 
         return WhyNot(item, "excluded", "the request excludes it")
     for column, values in request.where.items():
         if row not in ranker.filters.rows({column: values}):
-            own = ", ".join(request.rules.values(column, row)) or "missing"
+            values_of_item = ", ".join(request.rules.values(column, row)) or "missing"
             return WhyNot(
-                item, "filtered", f"its {column} is {own}, and the filter takes {', '.join(values)}"
+                item,
+                "filtered",
+                f"its {column} is {values_of_item}, and the filter takes {', '.join(values)}",
             )
     if ranker.tower is None or row in result.preranked:
         return None

@@ -38,14 +38,14 @@ CALIBRATION_WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isoton
 
 
 def calibration_section(
-    test: LabelScores, valid: LabelScores | None, kept: Calibration | None, seed: int
+    test: LabelScores, valid: LabelScores | None, saved: Calibration | None, seed: int
 ) -> Section:
     """Reliability on the test rows, before and after calibrations fitted on the validation rows.
 
     Args:
         test: the test rows with uncalibrated logits.
         valid: the validation rows likewise; None if there are no scores of them.
-        kept: the calibration of the bundle, if it has one.
+        saved: the calibration of the bundle, if it has one.
         seed: seed of the bootstrap.
     """
     calibrations: dict[str, Calibration | None] = {"none": None}
@@ -61,13 +61,13 @@ def calibration_section(
             "Calibrations need scores of validation rows that the network was not trained on. A run stored by "
             "`compare` has none, nor has a bundle of `training.refit`: train a bundle without it to see them."
         )
-        if kept is not None:
-            calibrations[kept.kind] = kept
+        if saved is not None:
+            calibrations[saved.kind] = saved
 
     logits = {}
     for name, calibration in calibrations.items():
         logits[name] = test.score if calibration is None else calibration.logit(test.score)
-    blocks.append(_calibrations_table(test, valid, logits, kept, seed))
+    blocks.append(_calibrations_table(test, valid, logits, saved, seed))
     blocks += _reliability_figures(test, logits)
 
     platt = calibrations.get("platt")
@@ -76,7 +76,7 @@ def calibration_section(
             f"Platt scaling: calibrated logit = {platt.slope:.4f} × logit {platt.intercept:+.4f}. A slope below "
             "1 means that the model is overconfident, above 1 underconfident."
         )
-    if kept is None and len(calibrations) > 1:
+    if saved is None and len(calibrations) > 1:
         blocks.append(
             "`fieldwise evaluate BUNDLE --calibrate platt` (or isotonic) saves one in the bundle."
         )
@@ -87,7 +87,7 @@ def _calibrations_table(
     test: LabelScores,
     valid: LabelScores | None,
     logits: Mapping[str, np.ndarray],
-    kept: Calibration | None,
+    saved: Calibration | None,
     seed: int,
 ) -> Table:
     """A row for each calibration's logits, compared with those of `none`, which is the first."""
@@ -107,7 +107,7 @@ def _calibrations_table(
     for k, (name, calibrated) in enumerate(scored.items()):
         p = calibrated.probability
         title = CALIBRATION_WORDS[name]
-        if kept is not None and kept.kind == name:
+        if saved is not None and saved.kind == name:
             title += " (saved in this bundle)"
 
         loss = METRICS["logloss"].value(calibrated)

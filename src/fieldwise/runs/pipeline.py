@@ -444,7 +444,7 @@ def _checkpoints(
     if unfinished is None or not is_main_process:
         return None
     return Checkpoints(
-        place=unfinished,
+        unfinished=unfinished,
         name=name,
         minutes=recipe.training.checkpoint_minutes,
         about=facts,

@@ -121,7 +121,7 @@ def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
     header = {}
     start = 0
     places = list(KINDS)
-    in_order = sorted(tensors.items(), key=lambda one: (places.index(one[1].dtype), one[0]))
+    in_order = sorted(tensors.items(), key=lambda entry: (places.index(entry[1].dtype), entry[0]))
     for name, tensor in in_order:
         end = start + tensor.numel() * tensor.element_size()
         header[name] = {

@@ -130,7 +130,7 @@ class Checkpoints:
     cannot be written is a warning.
     """
 
-    place: CheckpointFolder
+    unfinished: CheckpointFolder
     name: str  # of this training in it, `first` or `second`
     minutes: float  # between two checkpoints; 0 writes none
     # what it is a run of, as nested plain values; equal values resume
@@ -144,7 +144,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path:
         """Where they are."""
-        return self.place.folder / f"{self.name}{FOLDER_SUFFIX}"
+        return self.unfinished.folder / f"{self.name}{FOLDER_SUFFIX}"
 
     @cached_property
     def _about(self) -> Mapping[str, Any]:
@@ -160,7 +160,7 @@ class Checkpoints:
             try:
                 CHECKPOINT.check_version(folder)
             except DataError as e:
-                raise DataError(*e.args, f", or {self.place.remedy}") from None
+                raise DataError(*e.args, f", or {self.unfinished.remedy}") from None
             with self._removing_damaged(folder):
                 opened.append(_open(folder))
 
@@ -186,7 +186,7 @@ class Checkpoints:
         if len(different) > MAX_SHOWN_DIFFERENCES:
             more = f", and {len(different) - MAX_SHOWN_DIFFERENCES} more differ"
         raise ConfigError(
-            f"the unfinished run in {self.place.folder} can only be resumed with what it began with, but "
+            f"the unfinished run in {self.unfinished.folder} can only be resumed with what it began with, but "
             f"{', '.join(shown)}{more}: set these back, or remove that folder to train from the start"
         )
 
@@ -199,8 +199,8 @@ class Checkpoints:
         )
         self._number = artifact.about["number"] + 1
         facts = artifact.about["run"]
-        self.place.note(
-            f"resumes the unfinished run in {self.place.folder}, which had reached epoch "
+        self.unfinished.note(
+            f"resumes the unfinished run in {self.unfinished.folder}, which had reached epoch "
             f"{facts['position']:.4g} at {artifact.about['written']}"
         )
         return facts, tensors
@@ -258,7 +258,7 @@ class Checkpoints:
         self.settle()
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # the other training's, or a lock
-            self.place.folder.rmdir()
+            self.unfinished.folder.rmdir()
 
     def _save(self, snapshot: Snapshot, announce: bool) -> None:
         facts, tensors = snapshot
@@ -269,8 +269,9 @@ class Checkpoints:
             writer.finish(number=self._number, written=written, about=self._about, run=facts)
         self._number += 1
         if announce:
-            self.place.note(
-                f"wrote the checkpoint that SIGUSR1 asked for, of epoch {facts['position']:.4g}, to {self.place.folder}"
+            self.unfinished.note(
+                f"wrote the checkpoint that SIGUSR1 asked for, of epoch {facts['position']:.4g}, to "
+                f"{self.unfinished.folder}"
             )
 
     @contextlib.contextmanager
@@ -347,7 +348,7 @@ def resumed(
     try:
         return restore(snapshot, step, order)
     except (LookupError, RuntimeError, TypeError, ValueError, AttributeError) as e:
-        remedy = "remove its folder" if checkpoints is None else checkpoints.place.remedy
+        remedy = "remove its folder" if checkpoints is None else checkpoints.unfinished.remedy
         why = first_line(e)
         raise DataError(
             f"the unfinished run's checkpoint is not one of this run ({why}): {remedy}"

@@ -19,12 +19,12 @@ def looks_like_dates(words: pl.Series) -> bool:
     """Whether text cells are dates, from a sample."""
     present = words.drop_nulls() if words.null_count() else words
     step = max(1, len(present) // _PROBED_DATES)
-    some = (present if step == 1 else present.gather_every(step)).head(_PROBED_DATES)
-    if not len(some) or some.cast(pl.Float64, strict=False).null_count() < len(some):
+    probed = (present if step == 1 else present.gather_every(step)).head(_PROBED_DATES)
+    if not len(probed) or probed.cast(pl.Float64, strict=False).null_count() < len(probed):
         return False
-    if not all(may_be_timestamp(cell) for cell in some if cell.strip()):
+    if not all(may_be_timestamp(cell) for cell in probed if cell.strip()):
         return False
-    result = parse_timestamps(some)
+    result = parse_timestamps(probed)
     return result.other is not None or result.values.null_count() == 0
 
 

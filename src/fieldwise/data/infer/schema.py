@@ -116,7 +116,7 @@ def infer_schema(
         given["user"] = user
     if item is not None:
         given["item"] = item
-    with renumbering_rows(sample.kept):
+    with renumbering_rows(sample.row_numbers):
         return _infer(sample, label, positive, given)
 
 
@@ -293,8 +293,8 @@ def _may_be_unread_times(column: ColumnProfile) -> bool:
     """Whether text cells tell days or months and numbers, such as `Week 3, Tue`."""
     if column.dtype != pl.String or column.distinct_present <= _FEW_TIMES:
         return False
-    some = column.present.unique(maintain_order=True).head(_CELLS)
-    are_times = some.str.contains(_CALENDAR) & some.str.contains(r"\d")
+    cells = column.present.unique(maintain_order=True).head(_CELLS)
+    are_times = cells.str.contains(_CALENDAR) & cells.str.contains(r"\d")
     return float(are_times.mean() or 0) > 0.9  # type: ignore[arg-type]
 
 
@@ -484,8 +484,8 @@ def _never(frame: pl.DataFrame) -> dict[str, str]:
     texts = frame.select(pl.col(pl.String))
     for column in texts.iter_columns():
         if column.name not in results and column.head(_PROBE).n_unique() <= len(_PARTS):
-            some = column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
-            words = {str(word).strip().lower() for word in some}
+            cells = column.drop_nulls().unique(maintain_order=True).head(len(_PARTS))
+            words = {str(word).strip().lower() for word in cells}
             if len(words) > 1 and words <= _PARTS and words & {"train", "training"}:
                 results[column.name] = _NEVER["split"]
     return results

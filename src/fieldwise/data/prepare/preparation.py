@@ -275,7 +275,7 @@ class Preparation:
         rows = read_labels(
             frame, schema.labels, weight=weight, missing=schema.missing, budget=budget
         )
-        with renumbering_rows(rows.kept):
+        with renumbering_rows(rows.row_numbers):
             split = split_table(
                 rows.frame, self.split, schema, seed=self.seed, y=rows.y[:, 0], budget=budget
             )

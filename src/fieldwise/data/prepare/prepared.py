@@ -164,9 +164,9 @@ def _joined_weights(first: EncodedTable, second: EncodedTable) -> np.ndarray | N
     )
 
 
-def encoded_by(encoder: Encoder, part: SplitPart, own: Encoder) -> EncodedTable:
-    """A part's rows encoded by an encoder: `part.table` if `own`, the encoder of that, is equal."""
-    if encoder is own or encoder.to_json() == own.to_json():
+def encoded_by(encoder: Encoder, part: SplitPart, encoder_of_part: Encoder) -> EncodedTable:
+    """A part's rows encoded by an encoder: `part.table` if `encoder_of_part`, the encoder of that, is equal."""
+    if encoder is encoder_of_part or encoder.to_json() == encoder_of_part.to_json():
         return part.table
     with part.budget.in_new_folder() as budget:
         return encode_table(encoder, part.frame, part.table.y, part.table.weight, budget=budget)

@@ -30,9 +30,9 @@ TRAIN, VALID, TEST, DROPPED = range(4)
 _NO_PART = -1
 
 
-def _bounds_of_value(ordered: np.ndarray, place: int) -> tuple[int, int]:
-    """The first place of the value at a place, and the first behind it."""
-    value = ordered[place]
+def _bounds_of_value(ordered: np.ndarray, position: int) -> tuple[int, int]:
+    """The first position of the value at a position, and the first behind it."""
+    value = ordered[position]
     first = np.searchsorted(ordered, value, side="left")
     end = np.searchsorted(ordered, value, side="right")
     return int(first), int(end)
@@ -140,15 +140,18 @@ def split_table(
     The schema's columns are used where the settings name none; its group stands for users where it
     does not say who they are.
     """
-    kept = 0
+    users_in_train = 0
     remedy = "give more rows or change the shares valid and test"
     if isinstance(settings, RandomSplit):
         part = _at_random(frame, settings, schema, seed, y, budget=budget)
     elif isinstance(settings, TimeSplit):
         part = _by_time(frame, settings, schema, budget=budget)
     elif isinstance(settings, LeaveLastOutSplit):
-        part, kept = _by_user(frame, settings, schema, budget=budget)
-        remedy = f"{kept} users have too few rows: lower valid_rows, test_rows or min_train, or choose another split"
+        part, users_in_train = _by_user(frame, settings, schema, budget=budget)
+        remedy = (
+            f"{users_in_train} users have too few rows: lower valid_rows, test_rows or min_train, or choose another "
+            "split"
+        )
     else:
         part = _by_column(frame, settings, seed, y, budget=budget)
         remedy = f"mark rows of the empty parts in column {settings.column!r}, or "
@@ -172,7 +175,7 @@ def split_table(
             f"empty; {remedy}"
         )
     dropped = frame.height - sum(len(numbers) for numbers in rows.values())
-    return Split(**rows, users_kept_in_train=kept, dropped=dropped)
+    return Split(**rows, users_kept_in_train=users_in_train, dropped=dropped)
 
 
 def _rows_of_part(part: np.ndarray, number: int, *, budget: MemoryBudget) -> np.ndarray:
@@ -303,18 +306,18 @@ def _by_user(
         row = int(np.argmin(ranks))
         raise DataError(f"every row needs a user: column {user!r} has none in ", Row(row))
     part = budget.empty(frame.height, np.int8)
-    kept = 0
+    users_in_train = 0
     needed_rows = settings.min_train + settings.valid_rows + settings.test_rows
     for rows, user_numbers, user_rows in group_rows(ranks, counts, values, budget=budget):
         has_enough = user_rows >= needed_rows
-        kept += int((~has_enough & (user_rows > 0)).sum())
+        users_in_train += int((~has_enough & (user_rows > 0)).sum())
         end_of_user = np.cumsum(user_rows)[user_numbers]
         rows_after = end_of_user - 1 - np.arange(len(rows))
         is_test = rows_after < settings.test_rows
         is_valid = rows_after < settings.test_rows + settings.valid_rows
         held_out = np.where(is_test, TEST, np.where(is_valid, VALID, TRAIN))
         part[rows] = np.where(has_enough[user_numbers], held_out, TRAIN)
-    return part, kept
+    return part, users_in_train
 
 
 def _by_column(

@@ -59,7 +59,7 @@ def suggest_split(
 def _fault(rows: LabelledRows, schema: Schema, split: SplitSettings, only_positives: bool) -> str:
     """The reason why a split does not work, or an empty text."""
     try:
-        with renumbering_rows(rows.kept):
+        with renumbering_rows(rows.row_numbers):
             parts = split_table(rows.frame, split, schema, y=rows.main, budget=NO_LIMIT)
     except DataError as e:
         return str(e)

@@ -29,16 +29,16 @@ def naming_lines(data: str | Path | None, text: TextFormat | None = None) -> Ite
 
 
 @contextmanager
-def renumbering_rows(kept: Sequence[int] | np.ndarray | None) -> Iterator[None]:
+def renumbering_rows(row_numbers: Sequence[int] | np.ndarray | None) -> Iterator[None]:
     """A context in which errors about a row of a filtered table name its row in the whole table.
 
-    `kept` are the rows' numbers in the whole table, None if all are kept.
+    `row_numbers` are the rows' numbers in the whole table, None if all are kept.
     """
     try:
         yield
     except FieldwiseError as e:
-        if kept is not None and e.row is not None:
-            e.row.number = int(kept[e.row.number])
+        if row_numbers is not None and e.row is not None:
+            e.row.number = int(row_numbers[e.row.number])
         raise
 
 
@@ -49,8 +49,8 @@ def counting_from(first: int) -> AbstractContextManager[None]:
 
 def _add_file(row: Row, path: Path, text: TextFormat) -> None:
     """Add to a row of a table of files its line if it is text, or which of several other files holds it."""
-    place = table_files_of(find_files(path), text).place(row.number)
-    if place is not None and (place.line is not None or is_many(path)):
-        row.number = place.number
-        row.file = place.file
-        row.line = place.line
+    source_row = table_files_of(find_files(path), text).place(row.number)
+    if source_row is not None and (source_row.line is not None or is_many(path)):
+        row.number = source_row.number
+        row.file = source_row.file
+        row.line = source_row.line

@@ -27,17 +27,17 @@ class Sample:
     Args:
         frame: the rows.
         rows: the number of rows of the whole table.
-        kept: the number of each row in the whole table; None if all rows are kept.
+        row_numbers: the number of each row in the whole table; None if all rows are kept.
     """
 
     frame: pl.DataFrame
     rows: int
-    kept: np.ndarray | None = None
+    row_numbers: np.ndarray | None = None
 
     @property
     def origin(self) -> str:
         """How many rows of how many, for a sentence; empty if all rows are kept."""
-        if self.kept is None:
+        if self.row_numbers is None:
             return ""
         return f"{self.frame.height:,} of {self.rows:,} rows, drawn at random from all files"
 
@@ -65,4 +65,6 @@ def sample_table(data: str | Path, text: TextFormat | None = None) -> Sample:
     frame = pl.concat(chunks)
     if source.types is not None:
         frame = source.types.typed(frame)
-    return Sample(frame=as_lists(frame), rows=rows, kept=None if len(drawn) == rows else drawn)
+    return Sample(
+        frame=as_lists(frame), rows=rows, row_numbers=None if len(drawn) == rows else drawn
+    )

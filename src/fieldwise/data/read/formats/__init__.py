@@ -28,9 +28,9 @@ def _listed(file_format: type[TableFiles], suffixes: Sequence[str], packings: st
     return f"{names} (also {packings})" if file_format.is_text else names
 
 
-READ_SUFFIXES = ", ".join(_listed(each, each.suffixes, ".gz, .zst") for each in FORMATS)
+READ_SUFFIXES = ", ".join(_listed(files, files.suffixes, ".gz, .zst") for files in FORMATS)
 _WRITTEN_SUFFIXES = ", ".join(
-    _listed(each, each.written_suffixes, ".gz") for each in FORMATS if each.written_suffixes
+    _listed(files, files.written_suffixes, ".gz") for files in FORMATS if files.written_suffixes
 )
 
 
@@ -40,7 +40,7 @@ def format_of(path: Path) -> type[TableFiles] | None:
     >>> format_of(Path("clicks.csv.zst")), format_of(Path("clicks.parquet.gz"))
     (<class 'fieldwise.data.read.formats.delimited.DelimitedFiles'>, None)
     """
-    return next((each for each in FORMATS if each.owns(path)), None)
+    return next((files for files in FORMATS if files.owns(path)), None)
 
 
 def stem_of(path: Path) -> str:
