@@ -6,7 +6,7 @@ Letters: N rows, F fields.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -75,24 +75,28 @@ def _list_texts(cells: pl.Series, vocabulary: Vocabulary | None) -> list[str]:
 
 def _category_texts(column: pl.Series, vocabulary: Vocabulary | None) -> list[str]:
     """The value of each cell, marked if it is not in the vocabulary."""
-    texts = [ABSENT if value is None else str(value) for value in column.to_list()]
+    texts = _texts(column.to_list())
     if vocabulary is None:
         return texts
-    is_unseen = (vocabulary.ids(column) == UNKNOWN).tolist()
-    return [
-        text + UNSEEN if unseen else text for text, unseen in zip(texts, is_unseen, strict=True)
-    ]
+    for row in np.flatnonzero(vocabulary.ids(column) == UNKNOWN):
+        texts[row] += UNSEEN
+    return texts
 
 
 def _number_texts(column: pl.Series, missing: Sequence[str]) -> list[str]:
     """The number of each cell; a time or a number in text as it is written."""
     if column.dtype == pl.String:
         written = column.set(is_mark(column, missing), None)
-        return [ABSENT if cell is None else cell for cell in written.to_list()]
+        return _texts(written.to_list())
     if column.dtype.is_temporal():
-        return [ABSENT if cell is None else str(cell) for cell in column.to_list()]
+        return _texts(column.to_list())
     numbers = as_number(column, f"column {column.name!r}", missing=missing)
-    return [ABSENT if cell is None else f"{cell:.12g}" for cell in numbers.to_list()]
+    return _texts(numbers.to_list(), "{:.12g}")
+
+
+def _texts(cells: Sequence[Any], form: str = "{}") -> list[str]:
+    """Each cell in a format, and a word for an absent one."""
+    return [ABSENT if cell is None else form.format(cell) for cell in cells]
 
 
 def number_levels(

@@ -199,7 +199,10 @@ def _l2_by_table(
         fields = facts.layout.num_fields
         prior = prior / max(1, fields * (fields - 1) // 2)
     vectors_l2 = float(f"{prior / facts.rows:.4g}")
-    return {name: first_order_l2 if width == 1 else vectors_l2 for name, width in tables.items()}
+    strengths = {}
+    for name, width in tables.items():
+        strengths[name] = first_order_l2 if width == 1 else vectors_l2
+    return strengths
 
 
 def _adam_rate(defaults: DataDefaults, rows: int, *, lazy: bool) -> float:

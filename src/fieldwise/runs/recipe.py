@@ -146,13 +146,14 @@ class Recipe:
 
     def _features_of_labels(self) -> list[str]:
         """The columns of features whose values are a label of the log."""
-        labels = {word for label in self.schema.labels for word in (label.name, label.column)}
-        return [
-            column
-            for feature in self.features
-            if feature.table is None and feature.value in labels
-            for column in feature.columns
-        ]
+        labels = set[str | None]()
+        for label in self.schema.labels:
+            labels |= {label.name, label.column}
+        columns = list[str]()
+        for feature in self.features:
+            if feature.table is None and feature.value in labels:
+                columns += feature.columns
+        return columns
 
     def on(self, device: str) -> "Recipe":
         """The recipe, to be trained on another device (`training.device`)."""

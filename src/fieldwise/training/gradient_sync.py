@@ -101,9 +101,10 @@ class GradientSync:
         local_loss = loss if self.share else torch.zeros_like(loss)
         has_gradient = [p.grad is not None for p in self.dense]
         facts = [len(self.noted), *has_gradient]
-        gradients = [
-            (torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in self.dense
-        ]
+        gradients = []
+        for p in self.dense:
+            gradient = torch.zeros_like(p) if p.grad is None else p.grad
+            gradients.append(gradient.flatten())
         buffer = torch.cat([local_loss.view(1), local_loss.new_tensor(facts), *gradients])
         dist.all_reduce(buffer)
 
@@ -119,12 +120,12 @@ class GradientSync:
     def _gather_table_gradients(self) -> None:
         """Give each table the ids and rows of all processes; an optimizer sums the rows of an id."""
         no_ids = torch.empty(0, dtype=torch.int64, device=self.tables[0].device)
-        local = [
-            (no_ids, table[:0])
-            if table.grad is None
-            else (table.grad._indices()[0], table.grad._values())
-            for table in self.tables
-        ]
+        local = list[tuple[Tensor, Tensor]]()
+        for table in self.tables:
+            if table.grad is None:
+                local.append((no_ids, table[:0]))
+            else:
+                local.append((table.grad._indices()[0], table.grad._values()))
         local_lengths = torch.tensor([len(ids) for ids, _ in local])
         lengths_by_table = self.group.all_gather(local_lengths).t().tolist()
         for table, (ids, rows), lengths in zip(self.tables, local, lengths_by_table, strict=True):

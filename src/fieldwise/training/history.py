@@ -100,17 +100,16 @@ class History:
 
     def to_plain(self) -> dict[str, Any]:
         """The history as plain values for JSON, without unknown ones; the evaluations are named `history`."""
-        return {
-            "history" if name == "evaluations" else name: value
-            for name, value in to_plain(self).items()
-        }
+        plain: dict[str, Any] = to_plain(self)
+        plain["history"] = plain.pop("evaluations")
+        return plain
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any], where: str) -> "History":
         """The inverse of `to_plain`; invalid values are a BundleError that names them below `where`."""
-        named = {
-            "evaluations" if name == "history" else name: value for name, value in data.items()
-        }
+        named = dict(data)
+        if "history" in named:
+            named["evaluations"] = named.pop("history")
         return parse(cls, named, where, BundleError)
 
     def _repr_html_(self) -> str:

@@ -369,10 +369,9 @@ def l2_strengths(network: nn.Module, strengths: Mapping[str, float]) -> dict[str
     {'weight': 0.5, 'bias': 0.0}
     """
     in_mean = part_of_mean(network) is not network
-    outside_mean = {
-        name: name.removeprefix(NETWORK) if in_mean else name
-        for name, _ in network.named_parameters()
-    }
+    outside_mean = {name: name for name, _ in network.named_parameters()}
+    if in_mean:
+        outside_mean = {name: name.removeprefix(NETWORK) for name in outside_mean}
     for pattern in strengths:
         names = (*outside_mean, *outside_mean.values())
         if not any(fnmatchcase(name, pattern) for name in names):
