@@ -114,7 +114,7 @@ def test_all_items_are_ranked_as_by_plain_loops(log, prepared, bundle, keep_seen
     ranked = rank_items(bundle, task)
     expected = by_hand(log, bundle.score, keep_seen=keep_seen)
     assert task.users == len(expected) > 5
-    result = top_k_metrics(ranked.place, ranked.user, ranked.users, 3)
+    result = top_k_metrics(ranked.rank, ranked.user, ranked.users, 3)
     np.testing.assert_allclose(
         np.stack([result[m] for m in ("hr", "ndcg", "recall")], 1), list(expected.values())
     )
@@ -145,7 +145,7 @@ def test_popularity_counts_liked_training_rows(log, prepared):
     expected = by_hand(
         log, lambda rows: np.array([likes.get(i, 0) - tie[i] / 1000 for i in rows["item"]])
     )
-    result = top_k_metrics(task.by_popularity().place, task.user, task.users, 3)
+    result = top_k_metrics(task.by_popularity().rank, task.user, task.users, 3)
     np.testing.assert_allclose(result["ndcg"], [one[1] for one in expected.values()])
 
 
@@ -166,7 +166,7 @@ def test_a_case_by_hand():
     )
     # v liked a before, w liked nothing in the test: u is left, with b, for c was liked before.
     assert (task.users, task.all_users, task.liked_before, task.items.height) == (1, 1, 2, 3)
-    assert task.by_popularity().place.tolist() == [2]
+    assert task.by_popularity().rank.tolist() == [2]
     words = "1 users, all 3 items, without those the user liked in training and validation rows"
     assert (
         task.sentence()
@@ -182,7 +182,7 @@ def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
     liked = log.filter(liked=1)
     drawn = []
     for number, user in enumerate(task.contexts["user"]):
-        rows, own = task.candidates(number), set(task.place[task.user == number])
+        rows, own = task.candidates(number), set(task.item[task.user == number])
         drawn.append(sorted(set(rows) - own))
         assert own < set(rows)
         assert len(drawn[-1]) == 4
@@ -194,8 +194,8 @@ def test_sampled_items_are_none_that_the_user_liked(log, prepared, bundle):
     every = rank_items(
         bundle, RankingTask(prepared, SCHEMA, dataclasses.replace(settings, candidates=None))
     )
-    assert whole.place.tolist() == every.place.tolist()  # more than there are: all of them
-    assert (rank_items(bundle, task).place <= every.place).all()
+    assert whole.rank.tolist() == every.rank.tolist()  # more than there are: all of them
+    assert (rank_items(bundle, task).rank <= every.rank).all()
 
 
 def test_every_user_has_a_draw_of_its_own():
@@ -223,7 +223,7 @@ def test_equal_scores_are_ranked_at_random(prepared):
     places = []
     for seed in range(60):
         other = RankingTask(prepared, SCHEMA, RankingSettings(seed=seed))
-        places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).place.mean())
+        places.append(other.ranks(lambda _, rows: np.zeros(len(rows))).rank.mean())
     sizes = [len(task.candidates(number)) for number in range(task.users)]
     assert np.mean(places) == pytest.approx((np.mean(sizes) + 1) / 2, rel=0.1)
 
@@ -279,14 +279,14 @@ def test_a_board_has_means_of_users_and_paired_differences(prepared, bundle):
     task = RankingTask(prepared, SCHEMA, RankingSettings())
     ranked = rank_items(bundle, task)
     best = dataclasses.replace(
-        ranked, place=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)])
+        ranked, rank=np.concatenate([np.arange(n) + 1 for n in np.bincount(ranked.user)])
     )
     (board,) = ranking_boards({"random": [ranked, ranked], "best": [best, best]}, k=5)
     assert (board.base, board.users, board.lines[0].recipe) == ("random", task.users, "best")
     lines = {line.recipe: line for line in board.lines}
     assert set(lines) == {"random", "best", POPULARITY}
     assert lines["best"].metrics["ndcg"].value == 1.0
-    mean = top_k_metrics(ranked.place, ranked.user, ranked.users, 5)["recall"].mean()
+    mean = top_k_metrics(ranked.rank, ranked.user, ranked.users, 5)["recall"].mean()
     assert lines["random"].metrics["recall"].value == pytest.approx(mean)
     assert lines["best"].against["ndcg"].value == pytest.approx(
         1 - lines["random"].metrics["ndcg"].value
@@ -309,7 +309,7 @@ def test_lists_are_the_best_candidates_of_each_user(prepared, bundle, capsys):
             sorted(listed) == task.candidates(number).tolist()
         )  # fewer than are kept: all of them
         own = ranked.user == number
-        assert [listed.tolist().index(row) + 1 for row in task.place[own]] == ranked.place[
+        assert [listed.tolist().index(row) + 1 for row in task.item[own]] == ranked.rank[
             own
         ].tolist()
     (board,) = ranking_boards({"random": [ranked, ranked]}, k=4)
@@ -348,7 +348,7 @@ def test_rankings_are_kept_with_their_run_and_made_once(folder, monkeypatch):
         "fm.toml"
     ][0]
     assert trained == ["fm.toml"] * 2
-    assert again.ranked.place.tolist() == with_rankings.ranked.place.tolist()
+    assert again.ranked.rank.tolist() == with_rankings.ranked.rank.tolist()
     for name in LISTS:
         kept = getattr(again.ranked.lists, name)
         np.testing.assert_array_equal(kept, getattr(with_rankings.ranked.lists, name))

@@ -89,7 +89,7 @@ def load_index(folder: Path) -> int:
 
 def save_run(folder: Path, number: int) -> None:
     rows = np.full(3, number, np.float64)
-    ranked = Ranked(place=rows, popular=rows, user=rows, about={"of": number})
+    ranked = Ranked(rank=rows, popular=rows, user=rows, about={"of": number})
     Store(folder.parent).put(folder.name, {"number": number}, rows, rows, ranked)
 
 
@@ -103,7 +103,7 @@ def load_run(folder: Path) -> int | None:
             record.about["number"],
             record.ranked.about["of"],
             *record.test_rows[0],
-            *record.ranked.place,
+            *record.ranked.rank,
         }
     except DataError as e:
         if "start again" in str(e):

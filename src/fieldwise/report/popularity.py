@@ -73,7 +73,7 @@ def popularity_section(run: ReportedRun, columns: Mapping[str, str | None], seed
         return _omitted(str(e))
 
     findable = np.minimum(np.bincount(ranked.user), K)
-    of_model = np.bincount(ranked.user, ranked.place <= K) / findable
+    of_model = np.bincount(ranked.user, ranked.rank <= K) / findable
     of_popular = np.bincount(ranked.user, ranked.popular <= K) / findable
     blocks = _blocks(of_model, of_popular, task, seed)
     blocks.append(_auc_sentence(run, task, item, label))

@@ -545,7 +545,7 @@ def _ranking_board(runs: Mapping[str, Sequence[Ranked]], k: int, base: str | Non
     first = runs[base][0]
 
     # Popularity has no seeds: it is the same for each of the baseline's.
-    ranks = {name: [ranked.place for ranked in rankings] for name, rankings in runs.items()}
+    ranks = {name: [ranked.rank for ranked in rankings] for name, rankings in runs.items()}
     ranks[POPULARITY] = [first.popular]
     by_seed = {}
     for name, ranks_by_seed in ranks.items():

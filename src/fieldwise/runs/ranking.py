@@ -89,7 +89,7 @@ def ranking_obstacle(schema: Schema) -> str:
 class Ranks(NamedTuple):
     """The ranks of test positives among their user's candidates, from 1 [P], and each user's best items [U, L]."""
 
-    place: np.ndarray
+    rank: np.ndarray
     lists: np.ndarray
 
 
@@ -105,7 +105,7 @@ class RankingTask:
         contexts: the first liked test row of each user, with the user and context columns, [U].
         items: items with their columns, each with its latest values, [N].
         user: user of each test positive, from 0, ascending [P].
-        place: row in `items` of each test positive [P].
+        item: row in `items` of each test positive [P].
         seen: rows of `items` to exclude, per user.
         likes: number of positive training rows of each item [N].
         users: number of users U.
@@ -168,7 +168,7 @@ class RankingTask:
         self.all_users = len(all_users)
         self.contexts = prepared.test.frame[context_rows].select(context_columns)
         self.user = ranked.get_column(USER_NUMBER).to_numpy()
-        self.place = ranked.get_column(ITEM_ROW).to_numpy()
+        self.item = ranked.get_column(ITEM_ROW).to_numpy()
         self.seen = np.split(seen.get_column(ITEM_ROW).to_numpy(), seen_ends)
         self.likes = item_likes.get_column("len").fill_null(0).to_numpy().astype(np.int64)
         self.liked_before = all_positives.height - positives.height
@@ -189,7 +189,7 @@ class RankingTask:
         if self.settings.candidates is None:
             return np.flatnonzero(is_candidate)
 
-        positives = self.place[self._positives(number)]
+        positives = self.item[self._positives(number)]
         is_candidate[positives] = False
         others = np.flatnonzero(is_candidate)
         rng = np.random.default_rng([self.settings.seed, 1, number])
@@ -204,7 +204,7 @@ class RankingTask:
         item_ids = as_text(self.items.get_column(self.columns[ITEM])).to_list()
         hasher.update("\n".join(item_ids).encode())
         seen_counts = np.array([len(rows) for rows in self.seen])
-        for array in (self.user, self.place, self.likes, seen_counts, *self.seen):
+        for array in (self.user, self.item, self.likes, seen_counts, *self.seen):
             hasher.update(np.ascontiguousarray(array, np.int64).tobytes())
         return hasher.hexdigest()
 
@@ -243,7 +243,7 @@ class RankingTask:
         for number in range(self.users):
             candidates = self.candidates(number)
             positives = self._positives(number)
-            numbers = np.searchsorted(candidates, self.place[positives])
+            numbers = np.searchsorted(candidates, self.item[positives])
             of_candidates = scores(number, candidates)
             tie = self.tie[candidates]
             ranks[positives] = places(of_candidates, numbers, tie)
@@ -289,7 +289,7 @@ class Ranked:
     There are no lists where items are sampled for each user, nor in runs of earlier versions.
     """
 
-    place: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
+    rank: np.ndarray  # the rank of each test positive among its user's candidates, from 1 [P]
     popular: np.ndarray  # the same by popularity
     user: np.ndarray  # the user of each, from 0 [P]
     # plain values: settings, the task's digest and description, numbers of users and items
@@ -325,9 +325,7 @@ def rank_items(bundle: Bundle, task: RankingTask) -> Ranked:
     lists = None
     if task.settings.candidates is None or task.settings.candidates >= task.items.height:
         lists = RankedLists(model=model.lists, popular=popular.lists, likes=task.likes)
-    return Ranked(
-        place=model.place, popular=popular.place, user=task.user, about=about, lists=lists
-    )
+    return Ranked(rank=model.rank, popular=popular.rank, user=task.user, about=about, lists=lists)
 
 
 def _id_columns(prepared: Prepared, schema: Schema) -> dict[str, str]:

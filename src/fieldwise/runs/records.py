@@ -101,13 +101,13 @@ class RunRecord:
         """The ranking of the run, or None if there is none; a DataError if the file is damaged."""
         if "ranking" not in self.about:
             return None
-        place, popular, user = self._arrays("ranking", ("place", "popular", "user"))
+        rank, popular, user = self._arrays("ranking", ("place", "popular", "user"))
         about = self.about["ranking"]
         lists = None
         assert self.saved is not None, "a record without its rows was read"
         if "lists" in self.saved.parts:
             lists = RankedLists(**dict(zip(LISTS, self._arrays("lists", LISTS), strict=True)))
-        return Ranked(place=place, popular=popular, user=user, about=about, lists=lists)
+        return Ranked(rank=rank, popular=popular, user=user, about=about, lists=lists)
 
     def _arrays(self, part: str, arrays: Sequence[str]) -> list[np.ndarray]:
         assert self.saved is not None, "a record without its rows was read"
@@ -197,7 +197,7 @@ class Store:
             writer.add("test", _packed(**arrays))
             if ranked is not None:
                 writer.add(
-                    "ranking", _packed(place=ranked.place, popular=ranked.popular, user=ranked.user)
+                    "ranking", _packed(place=ranked.rank, popular=ranked.popular, user=ranked.user)
                 )
                 facts["ranking"] = ranked.about
                 if ranked.lists is not None:
