@@ -35,6 +35,21 @@ from fieldwise.runs.leaderboard import replicates_for
 from fieldwise.runs.records import LabelScores
 
 CALIBRATION_WORDS = {"none": "as trained", "platt": "Platt", "isotonic": "isotonic"}
+CALIBRATIONS_COLUMNS = (
+    "calibration",
+    "logloss",
+    "change of logloss",
+    "Brier",
+    "ECE, equal count",
+    "ECE, equal width",
+    "mean prediction",
+    "positive rate",
+)
+CALIBRATIONS_NOTE = (
+    "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
+    f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
+    "for true probabilities."
+)
 
 
 def calibration_section(
@@ -128,28 +143,13 @@ def _calibrations_table(
             ]
         )
 
-    note = ""
+    note = CALIBRATIONS_NOTE
     if valid is not None:
         note = (
             f"Calibrations are fitted on the {count(len(valid.y))} validation rows and evaluated on the "
-            f"{count(len(test.y))} test rows. "
+            f"{count(len(test.y))} test rows. {note}"
         )
-    note += (
-        "ECE, the expected calibration error: the mean over rows of |mean prediction - positive rate| of their bin, "
-        f"with {BINS} bins of equal count, and with {BINS} bins of equal width. Sampling error keeps it above 0 even "
-        "for true probabilities."
-    )
-    columns = [
-        "calibration",
-        "logloss",
-        "change of logloss",
-        "Brier",
-        "ECE, equal count",
-        "ECE, equal width",
-        "mean prediction",
-        "positive rate",
-    ]
-    return Table(columns, rows, note=note)
+    return Table(CALIBRATIONS_COLUMNS, rows, note=note)
 
 
 def _reliability_figures(test: LabelScores, logits: Mapping[str, np.ndarray]) -> list[Figure]:

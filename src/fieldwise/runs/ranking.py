@@ -93,6 +93,22 @@ class Ranks(NamedTuple):
     lists: np.ndarray
 
 
+def _nothing_to_rank(columns: Mapping[str, str], *, liked_before: int) -> DataError:
+    """The error of test rows without an item to rank, of which some users may have liked all before."""
+    reason: list[object] = ["there is none"]
+    if liked_before:
+        reason = [
+            f"all {liked_before:,} were liked before: ",
+            Argument("keep_seen", True),
+            " ranks them too",
+        ]
+    return DataError(
+        f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
+        f"{columns[ITEM]!r}, and ",
+        *reason,
+    )
+
+
 class RankingTask:
     """A ranking task for a recipe's rows: users with their test positives, and the candidate items.
 
@@ -132,18 +148,7 @@ class RankingTask:
         all_positives = test_likes.unique([USER, ITEM], keep="first")
         positives = all_positives.join(excluded, on=[USER, ITEM], how="anti")
         if positives.height == 0:
-            reason: list[object] = ["there is none"]
-            if all_positives.height:
-                reason = [
-                    f"all {all_positives.height:,} were liked before: ",
-                    Argument("keep_seen", True),
-                    " ranks them too",
-                ]
-            raise DataError(
-                f"ranking needs test rows with an item that their user liked, by the columns {columns[USER]!r} and "
-                f"{columns[ITEM]!r}, and ",
-                *reason,
-            )
+            raise _nothing_to_rank(columns, liked_before=all_positives.height)
 
         all_users = positives.get_column(USER).unique().sort()
         users = _sampled_users(all_users, settings)

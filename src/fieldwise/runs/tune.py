@@ -114,24 +114,9 @@ def tune(
     study = search.study
     values = search.best()
     best_recipe = with_values(recipe, values)
-    title = best_recipe.description or best_recipe.name
-    plain = best_recipe.to_dict()
-    plain["description"] = f"{title}, tuned on its validation rows"
-    write_atomically(recipe_file, recipe_toml(plain).encode())
-
-    evaluations = _read_test_evaluations(evaluations_file)
-    states = _states(study)
-    plain_values = to_plain(dict(values))
+    _write_recipe(best_recipe, recipe_file)
     # recorded before the evaluation itself
-    if not evaluations or evaluations[-1].values != plain_values:
-        evaluation = FinalEvaluation(
-            trial=study.best_trial.number, after_trials=sum(states.values()), values=plain_values
-        )
-        evaluations.append(evaluation)
-        text = json.dumps(to_plain(evaluations), indent=1) + "\n"
-        write_atomically(evaluations_file, text.encode())
-
-    caution = _caution(study)
+    evaluations = _with_test_evaluation(evaluations_file, study, values)
     runs = recorded_runs(
         [best_recipe], range(final_seeds), store=Store(store / "runs"), context=context
     )
@@ -142,11 +127,38 @@ def tune(
         values=values,
         metric=search.metric,
         value=float(study.best_value),
-        trials=states,
-        caution=caution,
+        trials=_states(study),
+        caution=_caution(study),
         runs=tuple(runs[best_recipe.name]),
         test_evaluations=tuple(evaluations),
     )
+
+
+def _write_recipe(recipe: Recipe, file: Path) -> None:
+    """Write the recipe of the best settings, which says that it was tuned."""
+    title = recipe.description or recipe.name
+    plain = recipe.to_dict()
+    plain["description"] = f"{title}, tuned on its validation rows"
+    write_atomically(file, recipe_toml(plain).encode())
+
+
+def _with_test_evaluation(
+    file: Path, study: "Study", values: Mapping[str, Any]
+) -> list[FinalEvaluation]:
+    """The test evaluations of a study with one of these values, which is added to the file if it is not the last."""
+    evaluations = _read_test_evaluations(file)
+    plain_values = to_plain(dict(values))
+    if evaluations and evaluations[-1].values == plain_values:
+        return evaluations
+    evaluation = FinalEvaluation(
+        trial=study.best_trial.number,
+        after_trials=sum(_states(study).values()),
+        values=plain_values,
+    )
+    evaluations.append(evaluation)
+    text = json.dumps(to_plain(evaluations), indent=1) + "\n"
+    write_atomically(file, text.encode())
+    return evaluations
 
 
 def _caution(study: "Study") -> str:
