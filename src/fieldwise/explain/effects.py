@@ -71,33 +71,35 @@ def effect(
             "a field's effect is a mean over rows, but the bundle has no sample rows: give some"
         )
     column = rows.get_column(field.column)
-    numbers: list[float] | None = None
+    plain: dict[str, Any] = {"field": field.name}
     if field.cell == "number" and field.is_ordered:
-        numeric = field_numbers(field, column, bundle.schema.missing).to_numpy()
-        quantile_rows = _quantile_rows(numeric)
+        numbers = field_numbers(field, column, bundle.schema.missing).to_numpy()
+        quantile_rows = _quantile_rows(numbers)
         cells = column.gather(quantile_rows)
-        numbers = numeric[quantile_rows].tolist()
-        texts = [f"{number:.6g}" for number in numbers]
-        if column.dtype.is_temporal():
-            texts = [str(cell) for cell in cells]
+        plain["values"] = _number_texts(numbers[quantile_rows], cells)
+        plain["numbers"] = numbers[quantile_rows].tolist()
     elif field.cell == "vector":
         cells = column.drop_nulls().unique(maintain_order=True).head(MAX_VALUES)
-        texts = vector_texts(cells).fill_null("").to_list()
+        plain["values"] = vector_texts(cells).fill_null("").to_list()
     elif field.cell == "number":
-        numbers_present = field_numbers(field, column, bundle.schema.missing).is_not_null()
-        cells = _most_frequent(column.filter(numbers_present)).sort()
-        texts = as_text(cells).to_list()
+        is_present = field_numbers(field, column, bundle.schema.missing).is_not_null()
+        cells = _most_frequent(column.filter(is_present)).sort()
+        plain["values"] = as_text(cells).to_list()
     else:
         texts = _frequent_values(bundle, field, column)
         cells = pl.Series(texts, dtype=pl.String)
         if field.cell == "list":
             cells = pl.Series([[text] for text in texts], dtype=pl.List(pl.String))
-
-    plain: dict[str, Any] = {"field": field.name, "values": texts}
-    if numbers is not None:
-        plain["numbers"] = numbers
+        plain["values"] = texts
     plain["predictions"] = _mean_predictions(bundle, rows, field.column, cells, label)
     return plain
+
+
+def _number_texts(numbers: np.ndarray, cells: pl.Series) -> list[str]:
+    """Numbers as text, or the times that they stand for."""
+    if cells.dtype.is_temporal():
+        return [str(cell) for cell in cells]
+    return [f"{number:.6g}" for number in numbers]
 
 
 def _quantile_rows(numbers: np.ndarray) -> np.ndarray:
