@@ -58,7 +58,7 @@ def _by_key(frame: pl.DataFrame, key: str, value: pl.Expr) -> np.ndarray:
 
 
 def faults(seed: int = 0) -> list[Fault]:  # noqa: PLR0915  # a list, a line a fault
-    """Forty faults, twenty strong and twenty weak."""
+    """Fifty-six faults, 29 strong and 27 weak."""
     planted = []
     rng = np.random.default_rng(seed + 100)
     log = clean_log(seed)
@@ -249,7 +249,156 @@ def faults(seed: int = 0) -> list[Fault]:  # noqa: PLR0915  # a list, a line a f
     weak, context = _drawn_negatives(rng, 0.15)
     add("context of a few negatives", False, None, "drawn-negatives", base=weak, column=context)
     add("leave-last-out", False, None, "split-against-time", split=LeaveLastOutSplit(), column=None)
+
+    # groups on both sides
+    visit = pl.Series("session_id", [f"v{k // 4}" for k in range(n)])
+    add(
+        "sessions split by rows",
+        True,
+        None,
+        "groups-apart",
+        base=parted.with_columns(visit),
+        split=column_split,
+        column="session_id",
+    )
+    user = log["user_id"].str.tail(-1).cast(int).to_numpy()
+    by_user = np.where(user % 5 == 0, "test", np.where(user % 10 == 1, "valid", "train"))
+    strays = np.where(rng.random(n) < 0.06, "train", by_user)
+    add(
+        "some rows of test users in training",
+        False,
+        None,
+        "groups-apart",
+        base=log.drop("time").with_columns(part=pl.Series(strays)),
+        split=column_split,
+        column="user_id",
+    )
+
+    # copies of events
+    add("snapshots", True, None, "changed-copies", base=_snapshots(log, y, 0.4, 1.0, rng))
+    add("some later changes", False, None, "changed-copies", base=_snapshots(log, y, 0.1, 0.2, rng))
+    flat = log.drop("user_id", "item_id", "time", "note")
+    add(
+        "contradicting labels",
+        True,
+        None,
+        "contradictions",
+        base=_contradicting(flat, 0.3),
+        column=None,
+    )
+    add(
+        "some contradicting labels",
+        False,
+        None,
+        "contradictions",
+        base=_contradicting(flat, 0.06),
+        column=None,
+    )
+    add(
+        "copies but for noise",
+        False,
+        None,
+        "near-equal-rows",
+        base=_with_noisy_copies(parted.drop("note"), 0.3, rng),
+        split=column_split,
+        column=None,
+    )
+
+    # labels of groups, and few rows
+    add(
+        "users of one label",
+        True,
+        None,
+        "one-class-groups",
+        base=log.with_columns(liked=pl.Series((user % 3 == 0).astype(int))),
+        column="user_id",
+    )
+    mostly = np.where(user % 10 < 6, user % 2, y)
+    add(
+        "most users of one label",
+        False,
+        None,
+        "one-class-groups",
+        base=log.with_columns(liked=pl.Series(mostly)),
+        column="user_id",
+    )
+    for name, strong, rows in (("60 test rows", True, 60), ("400 test rows", False, 400)):
+        few_rows = np.where(np.arange(n) < rows, "test", "train")
+        add(
+            name,
+            strong,
+            None,
+            "underpowered",
+            base=log.with_columns(part=pl.Series(rng.permutation(few_rows))),
+            split=ColumnSplit(column="part", valid_share=0.1),
+            column=None,
+        )
+
+    # prepared elsewhere
+    reach = (noise - noise.min()) / (noise.max() - noise.min())
+    add(
+        "scaled to 0 and 1 over all rows",
+        True,
+        reach,
+        "learned-on-all-rows",
+        base=_test_has(parted, reach),
+        split=column_split,
+    )
+    codes = rng.permutation(n) // 2
+    add(
+        "vocabulary of all rows",
+        True,
+        codes,
+        "learned-on-all-rows",
+        base=parted,
+        split=column_split,
+    )
+
+    # other labels
+    amount = np.exp(rng.normal(3, 1, n))
+    sold = log.with_columns(liked=pl.Series(amount))
+    add("scaled copy of an amount", True, amount * 1.19 + 3, alone, base=sold)
+    add(
+        "a fifth of an amount",
+        False,
+        np.where(some < 0.2, amount, rng.permutation(amount)),
+        "equals-label",
+        base=sold,
+    )
+    grade = rng.choice(["a", "b", "c", "d"], n)
+    graded = log.with_columns(liked=pl.Series(grade))
+    add("class under another name", True, [f"k{ord(g) % 7}" for g in grade], alone, base=graded)
     return planted
+
+
+def _snapshots(frame: pl.DataFrame, y: np.ndarray, copied: float, changed: float, rng):
+    """The log with later snapshots of some events, in which `x` of some has changed."""
+    first = frame.with_columns(x=pl.Series(rng.integers(0, 5, frame.height)))
+    later = first.filter(pl.Series(rng.random(frame.height) < copied))
+    is_changed = pl.Series(rng.random(later.height) < changed)
+    later = later.with_columns(x=pl.when(is_changed).then(9).otherwise(pl.col("x")))
+    return pl.concat([first, later]).sort("time")
+
+
+def _contradicting(frame: pl.DataFrame, share: float) -> pl.DataFrame:
+    """The table with copies of some rows that have the other label."""
+    copies = frame.head(int(share * frame.height)).with_columns(liked=1 - pl.col("liked"))
+    return pl.concat([frame, copies])
+
+
+def _with_noisy_copies(frame: pl.DataFrame, share: float, rng) -> pl.DataFrame:
+    """`_with_copies` whose numbers differ by a thousandth."""
+    copied = _with_copies(frame, share, rng)
+    noisy = copied["price"] * (1 + rng.normal(0, 1e-3, frame.height))
+    dwell = copied["dwell"] * (1 + rng.normal(0, 1e-3, frame.height))
+    return copied.with_columns(price=noisy, dwell=dwell)
+
+
+def _test_has(frame: pl.DataFrame, values: np.ndarray) -> pl.DataFrame:
+    """The table with the rows of the lowest and highest value in the test part."""
+    part = frame["part"].to_numpy().copy()
+    part[[values.argmin(), values.argmax()]] = "test"
+    return frame.with_columns(part=pl.Series(part))
 
 
 def _standard(values: np.ndarray) -> np.ndarray:
@@ -291,6 +440,41 @@ def _drawn_negatives(rng, share: float) -> tuple[pl.DataFrame, str]:
         }
     )
     return frame[rng.permutation(4500)], "shop"
+
+
+def striking_tables() -> list[tuple[str, pl.DataFrame, object]]:
+    """Honest tables that look like a fault: one may be asked to look, and nothing is high."""
+    rng = np.random.default_rng(11)
+    rows = 3000
+    log = clean_log(7, rows).drop("note")
+    plan = log.with_columns(due=pl.col("time") + 30 * 86400)
+    odour = rng.choice(list("abcdefgn"), rows, p=[0.1, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.5])
+    bad = np.where(odour == "n", rng.random(rows) < 0.06, np.isin(odour, list("cdefg"))).astype(int)
+    flat = log.drop("user_id", "item_id", "time")
+    mushrooms = flat.with_columns(odour=pl.Series(odour), liked=pl.Series(bad))
+    answers = {f"q{k}": rng.integers(1, 4, rows) for k in range(4)}
+    agrees = rng.random(rows) < answers["q0"] / 4
+    survey = pl.DataFrame({**answers, "q4": answers["q1"] * 2, "liked": agrees.astype(int)})
+    return [
+        ("a planned date", plan, None),
+        ("odour of mushrooms", mushrooms, None),
+        ("answers that repeat", survey, RandomSplit()),
+        ("rates out of fold of four cities", _out_of_fold(rng), RandomSplit()),
+    ]
+
+
+def _out_of_fold(rng, rows: int = 20_000) -> pl.DataFrame:
+    """A log whose `rate` is the mean label of a city in the other four fifths of the rows."""
+    city = rng.integers(0, 12, rows)
+    label = (rng.random(rows) < np.linspace(0.1, 0.8, 12)[city]).astype(int)
+    fold = rng.integers(0, 5, rows)
+    rate = np.empty(rows)
+    for k in range(5):
+        others = fold != k
+        sums = np.bincount(city[others], weights=label[others])
+        rate[~others] = (sums / np.bincount(city[others]))[city[~others]]
+    columns = {"city": [f"c{k}" for k in city], "rate": rate, "z": rng.normal(size=rows)}
+    return pl.DataFrame({**columns, "liked": label})
 
 
 def clean_tables() -> list[tuple[str, pl.DataFrame, object]]:

@@ -1,13 +1,16 @@
-"""What a column adds to all others, on the same held-out rows: one that adds too much is looked at."""
+"""What a column adds to all others, on the same held-out rows: one that adds too much is looked at.
+
+A label of numbers counts by whether it is above its median.
+"""
 
 import numpy as np
 
 from fieldwise.auditing.association import highest_separation
 from fieldwise.auditing.columns import LEAST_LABEL_LIKE, REMEDIES
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.quick_model import can_learn, scores
+from fieldwise.auditing.quick_model import can_learn, held_out, scores
 from fieldwise.auditing.readings import readings
-from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
+from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.interval import normal_interval
 from fieldwise.evaluation.ranking import delong
 
@@ -21,9 +24,9 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
     """Findings on columns that predict well alone and add much to all the others (paired, DeLong)."""
     table = table.sample(MOST_ROWS)
     target = table.main_target
-    if not target.is_binary or len(table.columns) < 3:
+    if len(table.columns) < 3:
         return []
-    train, test = _parts(table)
+    train, test = held_out(table)
     if not can_learn(table, train, test):
         return []
     columns = [column for column in table.columns if column not in (*table.ids, table.time)]
@@ -31,10 +34,13 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
     if not candidates:
         return []
     whole = scores(table, table.columns, train, test)
+    positive = target.values[test]
+    if not target.is_binary:
+        positive = positive > np.median(positive)
     findings = []
     for column, alone in candidates.items():
         others = [other for other in table.columns if other != column]
-        result = delong(target.values[test], whole, scores(table, others, train, test))
+        result = delong(positive, whole, scores(table, others, train, test))
         added = normal_interval(result.difference, result.standard_error)
         if added.low < LEAST_ADDED:
             continue
@@ -42,7 +48,7 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
             table.finding(
                 "adds-most",
                 "medium",
-                f"column {column!r} alone has an AUC of {alone:.4f}, and all others together {result.second:.4f}: "
+                f"column {column!r} alone has a separation of {alone:.4f}, and the others {result.second:.4f}: "
                 "it adds more than a usual column",
                 REMEDIES["predicts-alone"],
                 column=column,
@@ -53,15 +59,6 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
             )
         )
     return findings
-
-
-def _parts(table: AuditedTable) -> tuple[np.ndarray, np.ndarray]:
-    """The rows to train on and the rows to measure on: those of the split, else random halves."""
-    if table.part is not None:
-        return table.rows_of(TRAIN), table.rows_of(TEST)
-    order = np.random.default_rng(table.seed).permutation(len(table))
-    middle = len(order) // 2
-    return np.sort(order[:middle]), np.sort(order[middle:])
 
 
 def _strongest(table: AuditedTable, columns: list[str]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import norm, rankdata
 
 from fieldwise.evaluation.interval import Interval, normal_interval
 from fieldwise.evaluation.ranking import auc_standard_error
@@ -51,13 +51,14 @@ class Target:
         self.values = y.astype(np.float64) if binary else rankdata(y)
         self.mean = float(self.values.mean())
 
-    @property
-    def deviation_by_chance(self) -> float:
-        """The standard deviation of the separation by scores that know nothing of the target."""
+    def p_by_chance(self, value: float) -> float:
+        """The normal tail of a separation by scores that know nothing of the target."""
         rows = len(self.values)
-        if not self.is_binary:
-            return float(0.5 / (rows - 1) ** 0.5)
-        return float(((rows + 1) / (12 * rows * rows * self.mean * (1 - self.mean))) ** 0.5)
+        if self.is_binary:
+            variance = (rows + 1) / (12 * rows * rows * self.mean * (1 - self.mean))
+        else:
+            variance = 0.25 / (rows - 1)
+        return float(norm.sf((value - 0.5) / variance**0.5))
 
     def separation(self, rank_sum: float, rank_deviation: float) -> float:
         """The separation from the sum of rank times target, and the standard deviation of the ranks."""
@@ -68,6 +69,15 @@ class Target:
         else:
             scale = 2 * rows * rank_deviation * float(self.values.std())
         return 0.5 if scale <= 0 else 0.5 + covariance / scale
+
+    def of_rows(self, rows: np.ndarray) -> "Target":
+        """The target of some rows [M]."""
+        return Target(self.values[rows], binary=self.is_binary)
+
+    def of_scores(self, scores: np.ndarray) -> Interval:
+        """The separation of the target by scores [N]."""
+        ranks = rankdata(scores)
+        return self.interval(self.separation(float(ranks @ self.values), float(ranks.std())))
 
     def interval(self, value: float) -> Interval:
         """The 95 % interval of a separation (Hanley and McNeil, Radiology 143(1), 1982; Fisher's z)."""

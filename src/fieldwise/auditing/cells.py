@@ -1,4 +1,4 @@
-"""The cells of a column as numbers, and as codes of their values."""
+"""The cells of a column as numbers, as times, and as codes of their values."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,15 @@ import polars as pl
 
 from fieldwise.data.encode.columns import text_numbers
 from fieldwise.data.encode.numbers import marked_numbers
+from fieldwise.data.infer.profile import looks_like_dates
+from fieldwise.data.prepare.ordering import order_values
+from fieldwise.errors import DataError
 from fieldwise.schema.number_format import MISSING_MARKS
+from fieldwise.storage.scratch import NO_LIMIT
+
+UNITS_PER_SECOND = (1.0, 1e3, 1e6, 1e9)
+SECOND_OF_1980 = 3e8
+SECOND_OF_2120 = 5e9
 
 
 def numbers_of(cells: pl.Series, missing: Sequence[str] = MISSING_MARKS) -> pl.Series | None:
@@ -34,3 +42,30 @@ def codes_of(cells: pl.Series) -> np.ndarray:
     """A number from 0 for each different cell [N], null being one of them."""
     codes = cells.rank("dense").fill_null(0).to_numpy().astype(np.int64)
     return codes if cells.null_count() else codes - 1
+
+
+def seconds_of(cells: pl.Series) -> np.ndarray | None:
+    """The seconds since 1970 of dates and times, or of numbers that count them [N], NaN where missing; or None.
+
+    >>> seconds_of(pl.Series(["2026-01-02 00:00", None])).tolist()
+    [1767312000.0, nan]
+    """
+    if cells.dtype in (pl.Date, pl.Datetime):
+        return (cells.cast(pl.Datetime("us")).to_physical() / 1e6).fill_null(np.nan).to_numpy()
+    present = cells.is_not_null().to_numpy()
+    if cells.dtype == pl.String and looks_like_dates(cells):
+        try:
+            values = order_values(cells.drop_nulls().to_frame("t"), "t", "time", budget=NO_LIMIT)
+        except DataError:
+            return None
+        seconds = np.full(len(cells), np.nan)
+        seconds[present] = values / 1e6
+        return seconds
+    if not cells.dtype.is_numeric() or not present.any():
+        return None
+    numbers = cells.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    middle = float(np.nanmedian(numbers))
+    for units in UNITS_PER_SECOND:
+        if SECOND_OF_1980 < middle / units < SECOND_OF_2120:
+            return numbers / units
+    return None

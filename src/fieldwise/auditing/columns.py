@@ -147,10 +147,10 @@ def _by_class(table: AuditedTable, scorers: Sequence[Scorer]) -> _Measured:
 
 def _against_normal_tail(table: AuditedTable, scorers: Sequence[Scorer]) -> _Measured:
     targets, values = _of_classes(table, scorers)
-    by_chance = [target.deviation_by_chance for target in targets]
-    z = (values - 0.5) / np.array(by_chance)[:, None]
-    p = np.minimum(norm.sf(z.max(0)) * values.size * 2, 1.0)
-    return _Measured(values.mean(0), values.max(0), p)
+    best = values.argmax(0)
+    p = [targets[best[k]].p_by_chance(values[best[k], k]) for k in range(len(scorers))]
+    # A reading in order counts in either direction.
+    return _Measured(values.mean(0), values.max(0), np.array(p) * values.size * 2)
 
 
 def _of_classes(table: AuditedTable, scorers: Sequence[Scorer]) -> tuple[list[Target], np.ndarray]:
@@ -166,6 +166,9 @@ def _finding(table: AuditedTable, reading: Reading, measured: _Measured, k: int)
     highest = float(measured.highest[k])
     p = float(measured.p[k])
     severity = _severity(reading.way, value, highest, is_id=reading.column in table.ids)
+    if table.task == "regression" and reading.way == "absence":
+        above = _share_of_pairs(value, float(reading.codes.mean()))
+        severity = _severity("value", above, above, is_id=False)
     if severity is None or p > FAMILY_WISE:
         return None
     kind = KINDS[reading.way]
@@ -196,6 +199,15 @@ def _severity(way: str, value: float, highest: float, *, is_id: bool) -> Severit
     if value >= high:
         return "high"
     return "medium" if highest >= medium else None
+
+
+def _share_of_pairs(separation: float, empty: float) -> float:
+    """In which share of pairs of a row with an empty cell and another the label of one is higher.
+
+    The correlation of the ranks of labels with a mark of a share s of rows is at most the square
+    root of 3 s (1 - s), which is reached where the label of one is higher in all pairs.
+    """
+    return float(0.5 + (separation - 0.5) / (3 * empty * (1 - empty)) ** 0.5)
 
 
 def telling_rows(reading: Reading, target: Target, folds: np.ndarray) -> np.ndarray:

@@ -9,11 +9,11 @@ from fieldwise.auditing.drift import columns_that_tell_the_part
 from fieldwise.auditing.finding import AuditReport, Finding, worst_first
 from fieldwise.auditing.future import changed_copies, knows_later_labels, later_times
 from fieldwise.auditing.labels import contradicting_labels, groups_of_one_class, smallest_difference
-from fieldwise.auditing.negatives import context_of_drawn_negatives
+from fieldwise.auditing.negatives import context_of_drawn_negatives, drawn_told_from_seen
 from fieldwise.auditing.own_labels import own_labels
 from fieldwise.auditing.prepared_elsewhere import learned_on_all_rows
 from fieldwise.auditing.purity import PURE, copies_of_label, pure_values
-from fieldwise.auditing.split_rows import equal_rows, identity_alone, sessions_on_both_sides
+from fieldwise.auditing.split_rows import equal_rows, groups_on_both_sides, identity_alone
 from fieldwise.auditing.split_time import split_against_time
 from fieldwise.auditing.table import AuditedTable
 
@@ -28,12 +28,13 @@ DETECTORS: tuple[Detector, ...] = (
     changed_copies,
     knows_later_labels,
     equal_rows,
-    sessions_on_both_sides,
+    groups_on_both_sides,
     identity_alone,
     split_against_time,
     columns_that_tell_the_part,
     learned_on_all_rows,
     context_of_drawn_negatives,
+    drawn_told_from_seen,
     contradicting_labels,
     groups_of_one_class,
     smallest_difference,

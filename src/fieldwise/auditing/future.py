@@ -5,41 +5,52 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from fieldwise.auditing.association import highest_separation
+from fieldwise.auditing.cells import seconds_of
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.table import AuditedTable, is_epoch
-from fieldwise.data.infer.profile import looks_like_dates
-from fieldwise.data.prepare.ordering import order_values
-from fieldwise.errors import DataError
+from fieldwise.auditing.readings import readings
+from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.interval import normal_interval
 from fieldwise.evaluation.slices import share_interval
-from fieldwise.storage.scratch import NO_LIMIT
 
 LEAST_LATE = 0.01
+LEAST_TELLING = 0.6
+"""Separation of the label from which on a later time is no plan."""
 LEAST_KEYS = 50
 LEAST_EXCESS = 0.1
 SURE = 4.0
 """Standard errors."""
 PLACE = "fieldwise_place"
+LATER_BY = "fieldwise_later_by"
 
 
 def later_times(table: AuditedTable) -> list[Finding]:
-    """Findings on columns of times that lie after the row's own time."""
-    if table.time is None or table.times is None:
+    """Findings on columns of times that lie after the row's own time.
+
+    A time after the row may be a plan that was known, such as a date of delivery. It is not if it
+    is empty, or its distance differs, by the label.
+    """
+    own = table.seconds
+    if own is None:
         return []
     findings = []
     for column in table.columns:
-        times = None if column == table.time else _times(table, column)
+        times = None if column == table.time else seconds_of(table.frame.get_column(column))
         if times is None:
             continue
-        late = times > table.times
+        late = times > own
         if late.mean() < LEAST_LATE:
             continue
+        told = table.with_column(LATER_BY, np.where(late, times - own, np.nan))
+        tells = highest_separation(readings(told, LATER_BY), table.main_target, table.folds)
         findings.append(
             table.finding(
                 "later-time",
-                "high" if late.mean() >= 0.5 else "medium",
-                f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows",
-                "leave the column out, or take the row's time from the moment at which the score is needed",
+                "high" if tells >= LEAST_TELLING else "medium",
+                f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows, and how much later has a "
+                f"separation of {tells:.4f} for the label",
+                "leave the column out unless it was planned before, or take the row's time from the moment at which "
+                "the score is needed",
                 column=column,
                 measure="share of rows",
                 strength=share_interval(late),
@@ -47,32 +58,6 @@ def later_times(table: AuditedTable) -> list[Finding]:
             )
         )
     return findings
-
-
-def _times(table: AuditedTable, column: str) -> np.ndarray | None:
-    """The times of a column [N] in the unit of the rows' times, -inf where missing; None if it has none."""
-    cells = table.frame.get_column(column)
-    is_text = cells.dtype == pl.String and looks_like_dates(cells)
-    assert table.time is not None
-    own_type = table.frame.schema[table.time]
-    are_numbers = own_type.is_numeric() and cells.dtype.is_numeric()
-    if not (are_numbers or own_type == cells.dtype) or not (
-        cells.dtype.is_temporal() or is_text or cells.dtype.is_numeric()
-    ):
-        return None
-    present = table.frame.select(column).with_row_index("row").drop_nulls()
-    if not present.height:
-        return None
-    try:
-        values = order_values(present, column, "time", budget=NO_LIMIT)
-    except DataError:
-        return None
-    assert table.times is not None
-    if cells.dtype.is_numeric() and not (is_epoch(values) and is_epoch(table.times)):
-        return None
-    times = np.full(len(table), -np.inf)
-    times[present.get_column("row").to_numpy()] = values
-    return times
 
 
 def changed_copies(table: AuditedTable) -> list[Finding]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fieldwise.auditing.association import Target
 from fieldwise.auditing.finding import Finding, Severity
+from fieldwise.auditing.quick_model import can_learn, held_out, separation
 from fieldwise.auditing.table import TEST, AuditedTable
 from fieldwise.evaluation.interval import Interval
 
@@ -19,6 +20,9 @@ LEAST_DIFFERENCE = 0.05
 NEARLY_ALWAYS = 0.995
 """From this share on, any other pair is a negative."""
 LEAST_ROWS = 50
+MOST_ROWS = 100_000
+LEAST_TOLD = 0.6
+LEAST_TOLD_HIGH = 0.9
 
 
 def context_of_drawn_negatives(table: AuditedTable) -> list[Finding]:
@@ -35,6 +39,36 @@ def context_of_drawn_negatives(table: AuditedTable) -> list[Finding]:
             if finding is not None:
                 findings.append(finding)
     return findings
+
+
+def drawn_told_from_seen(table: AuditedTable) -> list[Finding]:
+    """A finding on negatives drawn by a recipe that a quick model tells from what was seen, without users and items."""
+    if not table.drawn_negatives:
+        return []
+    table = table.sample(MOST_ROWS)
+    columns = []
+    for column in table.columns:
+        describes = any(column == key or table.describes(column, key) for key in table.ids)
+        if not describes and column != table.time:
+            columns.append(column)
+    train, test = held_out(table)
+    if not columns or not can_learn(table, train, test):
+        return []
+    told = separation(table, columns, train, test)
+    if told.low < LEAST_TOLD:
+        return []
+    return [
+        table.finding(
+            "drawn-told-from-seen",
+            "high" if told.low >= LEAST_TOLD_HIGH else "medium",
+            f"a quick model tells drawn negatives from what was seen by {', '.join(columns)}, which describe no user "
+            "and no item",
+            "give drawn negatives the context of the positive that they are drawn for",
+            measure="AUC",
+            strength=told,
+            at=test,
+        )
+    ]
 
 
 def _tuples(table: AuditedTable, key: str, keys: np.ndarray, column: str) -> Finding | None:

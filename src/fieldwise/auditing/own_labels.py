@@ -20,8 +20,14 @@ from fieldwise.evaluation.interval import Interval
 
 LEAST_FIT = 0.9995
 """Share of a column's variance that an equation must explain."""
+MOST_UNEXPLAINED_WITHIN = 0.5
+"""Of the variance within a key, if there is any: a mean out of fold is near that of all, and differs within a key."""
 BETTER_THAN_HONEST = 5.0
 """How many times less it must leave unexplained than labels that a row may know."""
+LEAST_WITHIN = 1e-9
+"""Of the variance; less is rounding."""
+LEAST_VALUES = 8
+"""Of a column that an equation explains: it has two free numbers, with which few values fit anything."""
 LEAST_ROWS = 100
 MOST_ROWS = 200_000
 MOST_KEYS = 12
@@ -67,7 +73,7 @@ def own_labels(table: AuditedTable) -> list[Finding]:
         for column, values in columns.items():
             if column in key.split(", ") or column in findings:
                 continue
-            finding = _by_equation(table, key, column, values, candidates)
+            finding = _by_equation(table, key, column, codes, values, candidates)
             if finding is None and table.task == "binary":
                 finding = _told_within(table, key, column, codes, values)
             if finding is not None:
@@ -159,6 +165,7 @@ def _by_equation(
     table: AuditedTable,
     key: str,
     column: str,
+    codes: np.ndarray,
     values: np.ndarray,
     candidates: Sequence[_Labels],
 ) -> Finding | None:
@@ -166,9 +173,9 @@ def _by_equation(
     fits = []
     for labels in candidates:
         rows = labels.used & (labels.counts > 0) & np.isfinite(values)
-        if rows.sum() < LEAST_ROWS:
+        if rows.sum() < LEAST_ROWS or len(np.unique(values[rows])) < LEAST_VALUES:
             continue
-        fit = _fit(values[rows], labels.sums[rows], labels.counts[rows])
+        fit = _fit(values[rows], labels.sums[rows], labels.counts[rows], codes[rows])
         fits.append((fit, labels, rows))
     honest = max((fit for fit, labels, _ in fits if labels.honest), default=0.0)
     others = [one for one in fits if not one[1].honest]
@@ -189,7 +196,7 @@ def _by_equation(
     )
 
 
-def _fit(values: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> float:
+def _fit(values: np.ndarray, sums: np.ndarray, counts: np.ndarray, codes: np.ndarray) -> float:
     """The share of the variance of values that (S + b) / (n + a) explains, or S itself, whichever is more."""
     variance = float(values.var())
     if variance == 0 or float(sums.var()) == 0:
@@ -198,7 +205,14 @@ def _fit(values: np.ndarray, sums: np.ndarray, counts: np.ndarray) -> float:
     prior, *_ = np.linalg.lstsq(design, values * counts - sums, rcond=None)
     rows = max(float(prior[0]), 0.0)
     smoothed = (sums + (float(prior[1]) if rows else 0.0)) / (counts + rows)
-    of_mean = 1 - float(np.square(values - smoothed).mean()) / variance
+    unexplained = float(np.square(values - smoothed).mean())
+    rows_of_key = np.maximum(np.bincount(codes), 1)
+    within = float(
+        np.square(values - (np.bincount(codes, weights=values) / rows_of_key)[codes]).mean()
+    )
+    if within > LEAST_WITHIN * variance and unexplained > MOST_UNEXPLAINED_WITHIN * within:
+        return 0.0
+    of_mean = 1 - unexplained / variance
     of_sum = 0.0
     are_counts = float(counts.var()) == 0 or float(np.corrcoef(sums, counts)[0, 1]) ** 2 > 0.99
     if not are_counts:

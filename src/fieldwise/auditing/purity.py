@@ -26,8 +26,13 @@ LEAST_SHARE_EMPTY = 0.01
 """Of all rows, in empty or filled cells: that a cell is empty is no end of a distribution."""
 LEAST_SHARE_TOGETHER = 0.15
 """Of all rows, in values that are each no chance and together have most labels."""
-MOST_OF_ROWS = 0.5
-"""From this share on, a column that is no more than suspicious tells the label."""
+MOST_ROWS_OF_VALUES = 0.95
+"""From this share on, values of one label are the label; less may be a strong column, as the odour of mushrooms."""
+MOST_COPIES = 0.5
+"""From this share on, a number that equals the label is the label."""
+RARE_LABEL = 0.1
+LEAST_SHARE_OF_RARE_LABEL = 0.2
+"""Of the rows of a rare label, in one value."""
 LEAST_COPIES = 0.1
 SURE = 5.0
 """Standard deviations."""
@@ -41,6 +46,7 @@ class _Pure:
     are_pure: np.ndarray
     are_largest: np.ndarray
     share_of_labels: float
+    rate: float
     log_p: float
 
     @property
@@ -64,7 +70,7 @@ def pure_values(table: AuditedTable) -> list[Finding]:
         found = [
             _pure_of(reading.way, reading.codes, labels, len(table.columns))
             for reading in readings(table, column)
-            if not reading.is_ordered
+            if reading.way != "order"
         ]
         known = [one for one in found if one is not None]
         # An empty cell is a value too; that it is empty says more.
@@ -93,6 +99,7 @@ def _pure_of(way: str, codes: np.ndarray, labels: np.ndarray, columns: int) -> _
         are_pure=np.isin(codes, pure),
         are_largest=codes == largest,
         share_of_labels=float(rates[np.unique(first[pure])].sum()),
+        rate=float(rates[first[largest]]),
         log_p=float(log_p[pure].min() - limit + np.log(FAMILY_WISE)),
     )
 
@@ -102,14 +109,16 @@ def _covers(pure: _Pure, rows: int) -> bool:
     least = LEAST_SHARE_EMPTY if pure.way == "absence" else LEAST_SHARE
     is_one_large = pure.largest >= least * rows
     are_most_labels = pure.share_of_labels >= 0.8 and pure.rows >= LEAST_SHARE_TOGETHER * rows
-    return is_one_large or are_most_labels
+    is_rare = pure.rate <= RARE_LABEL
+    is_most_of_rare = is_rare and pure.largest >= LEAST_SHARE_OF_RARE_LABEL * pure.rate * rows
+    return is_one_large or are_most_labels or is_most_of_rare
 
 
 def _finding(table: AuditedTable, column: str, pure: _Pure) -> Finding:
     share = pure.rows / len(table)
     severity: Severity = "medium"
     is_absence = pure.way == "absence" and share >= LEAST_SHARE
-    if is_absence or share >= MOST_OF_ROWS:
+    if is_absence or share >= MOST_ROWS_OF_VALUES:
         severity = "high"
     subject = WAYS[pure.way].format(repr(column))
     return table.finding(
@@ -148,7 +157,7 @@ def copies_of_label(table: AuditedTable) -> list[Finding]:
         findings.append(
             table.finding(
                 "equals-label",
-                "high" if excess >= MOST_OF_ROWS else "medium",
+                "high" if excess >= MOST_COPIES else "medium",
                 f"column {column!r} equals the label in {int(is_equal.sum()):,} rows, where {expected:.1%} would by "
                 "chance",
                 REMEDIES["predicts-alone"],

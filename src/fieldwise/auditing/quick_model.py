@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fieldwise.auditing.association import PRIOR_ROWS, random_folds
-from fieldwise.auditing.table import AuditedTable
+from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
 from fieldwise.data.sampling import drawn_rows
+from fieldwise.evaluation.interval import Interval
 
 MOST_TRAINED_ROWS = 50_000
 MOST_SCORED_ROWS = 50_000
@@ -41,6 +42,23 @@ def scores(
         return np.asarray(classifier.predict_proba(np.column_stack(test_x))[:, 1])
     regressor = HistGradientBoostingRegressor(**settings)
     return np.asarray(regressor.fit(x, target.values[train]).predict(np.column_stack(test_x)))
+
+
+def separation(
+    table: AuditedTable, columns: Sequence[str], train: np.ndarray, test: np.ndarray
+) -> Interval:
+    """The separation that a model of some columns reaches on test rows."""
+    train = drawn(train, MOST_TRAINED_ROWS, table.seed)
+    test = drawn(test, MOST_SCORED_ROWS, table.seed)
+    return table.main_target.of_rows(test).of_scores(scores(table, columns, train, test))
+
+
+def held_out(table: AuditedTable) -> tuple[np.ndarray, np.ndarray]:
+    """The rows to train on and the rows to measure on: those of the split, else random halves."""
+    if table.part is not None:
+        return table.rows_of(TRAIN), table.rows_of(TEST)
+    first, second = np.array_split(np.random.default_rng(table.seed).permutation(len(table)), 2)
+    return np.sort(first), np.sort(second)
 
 
 def can_learn(table: AuditedTable, *parts: np.ndarray) -> bool:

@@ -15,6 +15,8 @@ MOST_DECIMALS = 8
 """Numbers with more were computed, not written, and their decimals depend on their size."""
 ROW_ORDER = ""
 """The column's name of the reading of a row's place in the table."""
+IN_ORDER = ("order", "absence")
+"""Ways whose codes mean more the larger they are."""
 WAYS = {
     "value": "column {}",
     "order": "column {}",
@@ -31,7 +33,7 @@ def readings(table: AuditedTable, column: str) -> list[Reading]:
     found = []
     for way, codes in _codes(table.text(column), table.numbers(column)):
         if codes.min() != codes.max():
-            found.append(Reading(column, way, codes, way == "order"))
+            found.append(Reading(column, way, codes, way in IN_ORDER))
     return found
 
 

@@ -6,23 +6,37 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from fieldwise.auditing.association import Target, highest_separation
+from fieldwise.auditing.association import highest_separation
 from fieldwise.auditing.finding import Finding, Severity
 from fieldwise.auditing.readings import readings
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
 from fieldwise.evaluation.interval import Interval
 from fieldwise.evaluation.slices import share_interval
 
+LEAST_COLUMNS = 4
 MOST_COLUMNS = 60
 """More columns are not compared all but one."""
 RARE_BY_CHANCE = 0.01
 """Equal training rows that a test row would have by chance, were columns independent."""
+MOST_AGREEING = 0.98
+"""Share of equal rows with one label, from which on they are copies if training rows are equal among themselves too."""
+BINS = 64
+"""Of numbers, for rows that are equal but for noise."""
 LEAST_SHARE = 0.05
 LEAST_NEAR = 0.05
 """Near-equal rows across parts, beyond those within the training rows."""
 SESSIONS = re.compile(
     r"(?i)(session|visit|basket|impression|request|query|search)(_?(id|no|number|key))?$"
 )
+GROUPS = re.compile(
+    r"(?i)(^|[_\W])(id|key|uuid|user|customer|client|member|patient|person|subject|account|device|household|group)s?"
+    r"([_\W]?(id|no|number|key|code))?$|[a-z]Id$"
+)
+MOST_ROWS_OF_GROUP = 50
+"""On average, of values by which rows may have been split."""
+MOST_APART = 0.3
+"""Rows on another side, of as many as rows split one by one would have, up to which they were split by groups."""
+FAMILY_WISE = 0.01
 LEAST_LEVELS = 20
 LEAST_ROWS_PER_LEVEL = 3
 LEAST_IDENTITY = 0.65
@@ -31,7 +45,7 @@ APART = "remove copies before the split, or split by what repeats (the user, the
 
 
 def equal_rows(table: AuditedTable) -> list[Finding]:
-    """Findings on test rows that equal a training row, in all columns or in all but one."""
+    """Findings on test rows that equal a training row, in all columns, in all but one, or but for noise."""
     train = table.rows_of(TRAIN)
     test = table.rows_of(TEST)
     if not len(train) or not len(test) or len(table.columns) < 2:
@@ -39,27 +53,49 @@ def equal_rows(table: AuditedTable) -> list[Finding]:
     columns = list(dict.fromkeys([*table.columns, *table.ids]))
     if table.time is not None and table.time not in columns:
         columns.append(table.time)
-    hashes = _column_hashes(table, columns)
+    hashes = _column_hashes(table.frame, columns)
     whole = hashes.sum(1)
     equal = np.isin(whole[test], whole[train])
     findings = []
     if equal.any():
-        findings.append(_equal(table, test, equal, by_chance=_by_chance(table, columns, train)))
-    if 4 <= hashes.shape[1] <= MOST_COLUMNS:
-        near = _near(whole, hashes, test, train) & ~equal
-        within = _near_within(whole, hashes, train)
+        by_chance = _by_chance(table, columns, train)
+        are_values = _are_values_alone(table, whole, train, test[equal])
+        are_usual = by_chance > RARE_BY_CHANCE or are_values
+        findings.append(_equal(table, test, equal, are_usual=are_usual))
+    if len(columns) < LEAST_COLUMNS:
+        return findings
+    ways = {"but for small differences": _binned(table, columns)}
+    if len(columns) <= MOST_COLUMNS:
+        ways = {"in all columns but one": hashes, **ways}
+    for how, hashes_of_way in ways.items():
+        but_one = hashes_of_way is hashes
+        near = _near(hashes_of_way, test, train, but_one=but_one) & ~equal
+        halves = np.random.default_rng(table.seed).permutation(train)
+        first, second = np.array_split(halves, 2)
+        within = float(_near(hashes_of_way, first, second, but_one=but_one).mean())
         if float(near.mean()) - within >= LEAST_NEAR:
-            findings.append(_near_equal(table, test, near, within))
+            findings.append(_near_equal(table, test, near, how, within))
+            break
     return findings
 
 
-def _column_hashes(table: AuditedTable, columns: Sequence[str]) -> np.ndarray:
+def _column_hashes(frame: pl.DataFrame, columns: Sequence[str]) -> np.ndarray:
     """A hash of each cell [N, C] uint64; the sum over columns is that of the row."""
     hashed = [
-        table.frame.select(pl.lit(k), pl.col(column)).hash_rows(seed=k).to_numpy()
+        frame.select(pl.lit(k), pl.col(column)).hash_rows(seed=k).to_numpy()
         for k, column in enumerate(columns)
     ]
     return np.column_stack(hashed)
+
+
+def _binned(table: AuditedTable, columns: Sequence[str]) -> np.ndarray:
+    """The hashes of cells, of many different numbers those of their quantiles."""
+    binned = {}
+    for column in columns:
+        numbers = table.numbers(column)
+        if numbers is not None and numbers.n_unique() > BINS:
+            binned[column] = (numbers.rank("average") * BINS / len(numbers)).floor()
+    return _column_hashes(table.frame.with_columns(**binned), columns)
 
 
 def _by_chance(table: AuditedTable, columns: Sequence[str], train: np.ndarray) -> float:
@@ -71,10 +107,24 @@ def _by_chance(table: AuditedTable, columns: Sequence[str], train: np.ndarray) -
     return float(np.exp(log_matches))
 
 
-def _near(
-    whole: np.ndarray, hashes: np.ndarray, rows: np.ndarray, others: np.ndarray
-) -> np.ndarray:
-    """Which rows equal one of the others in all columns but one."""
+def _are_values_alone(
+    table: AuditedTable, whole: np.ndarray, train: np.ndarray, equal: np.ndarray
+) -> bool:
+    """Whether equal rows are no copies: training rows are equal as often, and equal rows differ in their labels."""
+    counts = np.unique(whole[train], return_counts=True)[1]
+    repeated = counts[counts > 1].sum() / len(train)
+    test_rows = len(table.rows_of(TEST))
+    rows = pl.DataFrame({"hash": whole, "y": table.y})
+    labels = rows.select(pl.col("y").n_unique().over("hash")).to_series().to_numpy()
+    agreeing = float((labels[equal] == 1).mean())
+    return bool(2 * repeated >= len(equal) / test_rows and agreeing < MOST_AGREEING)
+
+
+def _near(hashes: np.ndarray, rows: np.ndarray, others: np.ndarray, *, but_one: bool) -> np.ndarray:
+    """Which rows equal one of the others in all columns, or in all but one."""
+    whole = hashes.sum(1)
+    if not but_one:
+        return np.isin(whole[rows], whole[others])
     near = np.zeros(len(rows), dtype=bool)
     for k in range(hashes.shape[1]):
         without = whole - hashes[:, k]
@@ -82,21 +132,10 @@ def _near(
     return near
 
 
-def _near_within(whole: np.ndarray, hashes: np.ndarray, train: np.ndarray) -> float:
-    """The share of training rows that equal another one in all columns but one, in two random halves."""
-    halves = np.random.default_rng(0).permutation(train)
-    middle = len(train) // 2
-    if not middle:
-        return 1.0
-    return float(_near(whole, hashes, halves[:middle], halves[middle:]).mean())
-
-
-def _equal(
-    table: AuditedTable, test: np.ndarray, equal: np.ndarray, *, by_chance: float
-) -> Finding:
+def _equal(table: AuditedTable, test: np.ndarray, equal: np.ndarray, *, are_usual: bool) -> Finding:
     severity: Severity = "medium"
     note = ""
-    if by_chance > RARE_BY_CHANCE:
+    if are_usual:
         severity = "low"
         note = ", as rows of so few values do"
     elif equal.mean() >= LEAST_SHARE:
@@ -112,11 +151,13 @@ def _equal(
     )
 
 
-def _near_equal(table: AuditedTable, test: np.ndarray, near: np.ndarray, within: float) -> Finding:
+def _near_equal(
+    table: AuditedTable, test: np.ndarray, near: np.ndarray, how: str, within: float
+) -> Finding:
     return table.finding(
         "near-equal-rows",
         "medium",
-        f"{int(near.sum()):,} of {len(test):,} test rows equal a training row in all columns but one, where "
+        f"{int(near.sum()):,} of {len(test):,} test rows equal a training row {how}, where "
         f"{within:.1%} of the training rows have such a neighbour among the others",
         APART,
         measure="share of test rows",
@@ -125,24 +166,33 @@ def _near_equal(table: AuditedTable, test: np.ndarray, near: np.ndarray, within:
     )
 
 
-def sessions_on_both_sides(table: AuditedTable) -> list[Finding]:
-    """Findings on sessions, or what their name says is one, with rows in training and test."""
+def groups_on_both_sides(table: AuditedTable) -> list[Finding]:
+    """Findings on groups with rows in training and test that should be in one of them.
+
+    These are sessions, or what a name says is one, and what nearly all rows were split by, as users
+    of whom few are on both sides.
+    """
     train = table.rows_of(TRAIN)
     test = table.rows_of(TEST)
+    if not len(train) or not len(test):
+        return []
+    follows_time = table.times is not None and table.times[test].min() >= table.times[train].max()
     findings = []
     for column in table.frame.columns:
-        if not SESSIONS.search(column) or column in table.ids:
+        is_session = SESSIONS.search(column) is not None and column not in table.ids
+        is_group = GROUPS.search(column) is not None and not follows_time
+        if not is_session and not is_group:
             continue
         codes = table.codes(column)
         both = np.isin(codes[test], codes[train])
-        if not both.any():
+        if not both.any() or not (is_session or _was_split_by(table, codes)):
             continue
         findings.append(
             table.finding(
-                "sessions-apart",
-                "medium" if both.mean() >= LEAST_SHARE else "low",
+                "groups-apart",
+                "medium" if both.mean() >= LEAST_SHARE or not is_session else "low",
                 f"{int(both.sum()):,} test rows belong to a value of {column!r} that has training rows",
-                "split whole sessions: the labels of rows of one session depend on each other",
+                "split whole groups: the labels of rows of one session or user depend on each other",
                 column=column,
                 measure="share of test rows",
                 strength=share_interval(both),
@@ -150,6 +200,23 @@ def sessions_on_both_sides(table: AuditedTable) -> list[Finding]:
             )
         )
     return findings
+
+
+def _was_split_by(table: AuditedTable, codes: np.ndarray) -> bool:
+    """Whether few rows of a value are on another side than most of them, where of rows split one by one many are."""
+    assert table.part is not None
+    levels = len(np.unique(codes))
+    if not levels < len(codes) <= MOST_ROWS_OF_GROUP * levels:
+        return False
+    by_chance = np.random.default_rng(table.seed).permutation(table.part)
+    return _on_other_side(codes, table.part) <= MOST_APART * _on_other_side(codes, by_chance)
+
+
+def _on_other_side(codes: np.ndarray, part: np.ndarray) -> int:
+    """How many training or test rows are on another side than most of the rows of their value."""
+    in_train = np.bincount(codes, weights=part == TRAIN)
+    in_test = np.bincount(codes, weights=part == TEST)
+    return int(np.minimum(in_train, in_test).sum())
 
 
 def identity_alone(table: AuditedTable) -> list[Finding]:
@@ -164,6 +231,10 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
             continue
         interval = _identity(table, codes, train, test)
         if interval is None or interval.low < LEAST_IDENTITY - LEAST_BEYOND_ORDER / 3:
+            continue
+        target = table.main_target.of_rows(test)
+        p = min(target.p_by_chance(interval.value) * len(table.columns), 1.0)
+        if p > FAMILY_WISE:
             continue
         is_known = any(column == key or table.describes(column, key) for key in table.ids)
         order = _order(table, column)
@@ -181,6 +252,7 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
                 measure=table.measure,
                 strength=interval,
                 at=test,
+                p=p,
             )
         )
     return findings
@@ -198,9 +270,7 @@ def _identity(
     sums = np.bincount(codes[train], weights=whole.values[train], minlength=size)
     rows = np.bincount(codes[train], minlength=size)
     rates = (sums + whole.mean) / (rows + 1)
-    target = Target(values, binary=whole.is_binary)
-    ranks = pl.Series(rates[codes[test]]).rank("average").to_numpy()
-    return target.interval(target.separation(float(ranks @ target.values), float(ranks.std())))
+    return whole.of_rows(test).of_scores(rates[codes[test]])
 
 
 def _order(table: AuditedTable, column: str) -> float:

@@ -2,15 +2,8 @@
 
 import numpy as np
 
-from fieldwise.auditing.association import Target
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.quick_model import (
-    MOST_SCORED_ROWS,
-    MOST_TRAINED_ROWS,
-    can_learn,
-    drawn,
-    scores,
-)
+from fieldwise.auditing.quick_model import can_learn, separation
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
 from fieldwise.data.prepare.settings import LeaveLastOutSplit
 from fieldwise.evaluation.interval import NORMAL_975, Interval, normal_interval
@@ -66,21 +59,7 @@ def cost_of_time(table: AuditedTable, train: np.ndarray, test: np.ndarray) -> In
     columns = [column for column in table.columns if column != table.time]
     if not columns or not can_learn(table, train, test, cut_train, cut_test):
         return None
-    now = _separation(table, columns, train, test)
-    cut = _separation(table, columns, cut_train, cut_test)
+    now = separation(table, columns, train, test)
+    cut = separation(table, columns, cut_train, cut_test)
     error = float(np.hypot(now.high - now.low, cut.high - cut.low)) / (2 * NORMAL_975)
     return normal_interval(now.value - cut.value, error)
-
-
-def _separation(
-    table: AuditedTable, columns: list[str], train: np.ndarray, test: np.ndarray
-) -> Interval:
-    """The separation that a quick model reaches on test rows."""
-    from scipy.stats import rankdata
-
-    train = np.sort(drawn(train, MOST_TRAINED_ROWS, table.seed))
-    test = np.sort(drawn(test, MOST_SCORED_ROWS, table.seed))
-    whole = table.main_target
-    target = Target(whole.values[test], binary=whole.is_binary)
-    ranks = rankdata(scores(table, columns, train, test))
-    return target.interval(target.separation(float(ranks @ target.values), float(ranks.std())))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.auditing.association import Target, random_folds
-from fieldwise.auditing.cells import codes_of, numbers_of
+from fieldwise.auditing.cells import codes_of, numbers_of, seconds_of
 from fieldwise.auditing.finding import SHOWN_ROWS, Finding, Severity
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.infer.schema import infer_schema
@@ -37,6 +37,7 @@ _FEW_NUMBERS = 15
 """The largest number of different whole numbers that are classes, as the label of a table without a schema."""
 SECONDS_A_DAY = 86400
 MOST_OF_KEYS = 0.95
+VALID_SHARE = 0.1
 MOST_PREPARED_ROWS = 20_000
 """Of each part."""
 
@@ -152,6 +153,10 @@ class AuditedTable:
             times=None if self.times is None else self.times[rows],
         )
 
+    def with_column(self, column: str, values: np.ndarray) -> "AuditedTable":
+        """The table with another column, of numbers that are NaN where missing."""
+        return replace(self, frame=self.frame.with_columns(pl.Series(column, values)))
+
     def rows_of(self, part: int) -> np.ndarray:
         """The places of the rows of one part, of which there are none without a split."""
         if self.part is None:
@@ -179,6 +184,11 @@ class AuditedTable:
         """The numbers of a column, null where missing; None if it has other cells."""
         return numbers_of(self.frame.get_column(column), self.missing)
 
+    @property
+    def seconds(self) -> np.ndarray | None:
+        """The time of each row in seconds since 1970 [N]; None without such times."""
+        return None if self.time is None else seconds_of(self.frame.get_column(self.time))
+
     def describes(self, column: str, key: str) -> bool:
         """Whether nearly every value of a key has one value of a column, as a user has one age."""
         pairs = self.frame.select(key, column).unique()
@@ -190,17 +200,13 @@ class AuditedTable:
         choices = []
         if self.user is not None:
             choices.append(self.codes(self.user))
-        if self.times is not None and self.time is not None and is_epoch(self.times):
-            choices.append((self.times // SECONDS_A_DAY).astype(np.int64))
+        seconds = self.seconds
+        if seconds is not None and np.isfinite(seconds).all():
+            choices.append((seconds // SECONDS_A_DAY).astype(np.int64))
         for strata in choices:
             if _share_in_mixed(strata, self.y) >= 0.5:
                 return strata
         return None
-
-
-def is_epoch(times: np.ndarray) -> bool:
-    """Whether times are seconds since 1970, of years after 1980."""
-    return bool(len(times)) and 3e8 < float(np.median(times)) < 5e9
 
 
 def _share_in_mixed(strata: np.ndarray, y: np.ndarray) -> float:
@@ -229,8 +235,9 @@ def of_schema(
     part = None
     trusted: tuple[str, ...] = ()
     if split is not None:
+        settings = split if preparation is not None else _with_validation(split, frame)
         found = split_table(
-            labelled.frame, split, schema, seed=seed, y=labelled.main, budget=NO_LIMIT
+            labelled.frame, settings, schema, seed=seed, y=labelled.main, budget=NO_LIMIT
         )
         by_part = {name: labelled.take(getattr(found, name)) for name in PARTS}
         if preparation is not None:
@@ -262,6 +269,16 @@ def of_schema(
         missing=schema.missing,
         seed=seed,
     )
+
+
+def _with_validation(split: SplitSettings, frame: pl.DataFrame) -> SplitSettings:
+    """The split, which samples validation rows where a column names training and test rows alone."""
+    if not isinstance(split, ColumnSplit) or split.valid_share is not None:
+        return split
+    if split.column not in frame.columns:
+        return split
+    parts = frame.get_column(split.column).cast(pl.String)
+    return split if parts.is_in(split.valid).any() else replace(split, valid_share=VALID_SHARE)
 
 
 def of_prepared(prepared: "Prepared", schema: Schema, split: SplitSettings) -> AuditedTable:
