@@ -1,10 +1,8 @@
 """Columns that predict the label alone: by value, absence, precision, length or order."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import norm
 
 from fieldwise.auditing.association import Reading, Scorer, Target, separations
 from fieldwise.auditing.finding import SEVERITIES, SHOWN_ROWS, Finding, Severity
@@ -44,51 +42,44 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """How well each of C readings predicts.
-
-    Args:
-        values: the separation [C], of several classes the mean over them.
-        highest: the highest of a class [C].
-        p: the family-wise probability by chance [C].
-    """
-
-    values: np.ndarray
-    highest: np.ndarray
-    p: np.ndarray
-
-
 def columns_alone(table: AuditedTable) -> list[Finding]:
-    """Findings on columns that predict the label alone, out of fold, beyond what permutations reach."""
+    """Findings on columns that predict the label alone, out of fold, beyond what permutations reach.
+
+    For several classes the normal tail stands for permutations, which would take too long.
+    """
     table = table.sample(MOST_ROWS)
-    by_class = len(table.targets) > 1
-    return _findings(table, place(table), _by_class if by_class else _against_permutations)
+    return _findings(table, place(table), permute=table.task != "classes")
 
 
 def columns_alone_quickly(table: AuditedTable) -> list[Finding]:
     """`columns_alone` with the normal tail of a column without meaning, in place of permutations."""
-    return _findings(table.sample(MOST_ROWS), [], _against_normal_tail)
+    return _findings(table.sample(MOST_ROWS), [], permute=False)
 
 
-def _findings(
-    table: AuditedTable,
-    all_readings: list[Reading],
-    measure: Callable[[AuditedTable, Sequence[Scorer]], _Measured],
-) -> list[Finding]:
+def _findings(table: AuditedTable, all_readings: list[Reading], *, permute: bool) -> list[Finding]:
     """The worst finding on each column, of its readings and some others."""
     if not _enough(table):
         return []
     for column in table.columns:
         all_readings += readings(table, column)
-    if not all_readings:
+    scorers = [Scorer(reading, table.folds) for reading in all_readings]
+    present = [target for target in table.targets if target.mean > 0]
+    targets = sorted(present, key=lambda target: -target.mean)[:SHOWN_CLASSES]
+    values_KC = np.array([[one.separation(t.values, t) for one in scorers] for t in targets])
+    severities = [
+        _severity(table, reading, values_KC[:, c]) for c, reading in enumerate(all_readings)
+    ]
+    if not any(severities):
         return []
-    measured = measure(table, [Scorer(reading, table.folds) for reading in all_readings])
+    p = _of_permutations(table, scorers) if permute else _of_normal_tail(targets, values_KC)
     findings: dict[str, Finding] = {}
-    for k, reading in enumerate(all_readings):
-        finding = _finding(table, reading, measured, k)
+    for c, reading in enumerate(all_readings):
+        severity = severities[c]
+        if severity is None or p[c] > FAMILY_WISE:
+            continue
+        finding = _finding(table, reading, severity, values_KC[:, c], float(p[c]))
         known = findings.get(reading.column)
-        if finding is not None and (known is None or _rank(finding) > _rank(known)):
+        if known is None or _rank(finding) > _rank(known):
             findings[reading.column] = finding
     return list(findings.values())
 
@@ -109,73 +100,38 @@ def _rank(finding: Finding) -> tuple[int, float]:
     return -SEVERITIES.index(finding.severity), strength
 
 
-def _against_permutations(table: AuditedTable, scorers: Sequence[Scorer]) -> _Measured:
-    permutations = int(
-        np.clip(MOST_EVALUATIONS // len(scorers), LEAST_PERMUTATIONS, MOST_PERMUTATIONS)
-    )
+def _of_permutations(table: AuditedTable, scorers: Sequence[Scorer]) -> np.ndarray:
+    """The family-wise probability by chance of each of C readings [C], for one target."""
+    permutations = np.clip(MOST_EVALUATIONS // len(scorers), LEAST_PERMUTATIONS, MOST_PERMUTATIONS)
     result = separations(
         scorers,
         table.targets[0],
-        permutations=permutations,
+        permutations=int(permutations),
         seed=table.seed,
         strata=table.strata(),
     )
-    p = np.where(result.q <= FALSE_DISCOVERIES, result.p_family, 1.0)
-    return _Measured(result.values, result.values, p)
+    return np.where(result.q <= FALSE_DISCOVERIES, result.p_family, 1.0)
 
 
-def _by_class(table: AuditedTable, scorers: Sequence[Scorer]) -> _Measured:
-    """Several classes, each against the others.
-
-    Of each reading the class that it separates best is permuted, and its normal tail is multiplied
-    by the numbers of readings and classes (Bonferroni): permutations of all would take too long.
-    """
-    targets, values = _of_classes(table, scorers)
-    best = values.argmax(0)
-    p = np.ones(len(scorers))
-    for k in np.flatnonzero(values.max(0) >= LEAST_OF_PLACE).tolist():
-        alone = separations(
-            [scorers[k]],
-            targets[int(best[k])],
-            permutations=LEAST_PERMUTATIONS,
-            seed=table.seed,
-            strata=None,
-        )
-        p[k] = min(float(norm.sf(alone.z[0])) * values.size, 1.0)
-    return _Measured(values.mean(0), values.max(0), p)
-
-
-def _against_normal_tail(table: AuditedTable, scorers: Sequence[Scorer]) -> _Measured:
-    targets, values = _of_classes(table, scorers)
-    best = values.argmax(0)
-    p = [targets[best[k]].p_by_chance(values[best[k], k]) for k in range(len(scorers))]
+def _of_normal_tail(targets: Sequence[Target], values_KC: np.ndarray) -> np.ndarray:
+    """`_of_permutations` of K targets, by Bonferroni's bound."""
+    best_C = values_KC.argmax(0)
+    tails = [targets[k].p_by_chance(values_KC[k, c]) for c, k in enumerate(best_C)]
     # A reading in order counts in either direction.
-    return _Measured(values.mean(0), values.max(0), np.array(p) * values.size * 2)
+    return np.array(tails) * values_KC.size * 2
 
 
-def _of_classes(table: AuditedTable, scorers: Sequence[Scorer]) -> tuple[list[Target], np.ndarray]:
-    """The targets of the largest classes, and the separation of each by each reading [K, C]."""
-    present = [target for target in table.targets if target.mean > 0]
-    targets = sorted(present, key=lambda target: -target.mean)[:SHOWN_CLASSES]
-    return targets, np.array([[s.separation(t.values, t) for s in scorers] for t in targets])
-
-
-def _finding(table: AuditedTable, reading: Reading, measured: _Measured, k: int) -> Finding | None:
-    """What is found about one reading of a column; None if it is weak or may be chance."""
-    value = float(measured.values[k])
-    highest = float(measured.highest[k])
-    p = float(measured.p[k])
-    severity = _severity(reading.way, value, highest, is_id=reading.column in table.ids)
-    if table.task == "regression" and reading.way == "absence":
-        above = _share_of_pairs(value, float(reading.codes.mean()))
-        severity = _severity("value", above, above, is_id=False)
-    if severity is None or p > FAMILY_WISE:
-        return None
+def _finding(
+    table: AuditedTable, reading: Reading, severity: Severity, values_K: np.ndarray, p: float
+) -> Finding:
+    """The finding that a reading of a column predicts the label alone."""
     kind = KINDS[reading.way]
     how = "nearly perfectly" if severity == "high" else "very well"
     what = f"{WAYS[reading.way].format(repr(reading.column))} alone predicts the label {how}"
-    if value < highest:
-        what += f", one class with an AUC of {highest:.4f}"
+    value = float(values_K.mean())
+    if value < values_K.max():
+        what += f", one class with an AUC of {values_K.max():.4f}"
+    most_varied = max(table.targets, key=lambda target: target.values.var())
     return table.finding(
         kind,
         severity,
@@ -184,21 +140,27 @@ def _finding(table: AuditedTable, reading: Reading, measured: _Measured, k: int)
         column=reading.column or None,
         measure=table.measure,
         strength=table.targets[0].interval(value),
-        at=telling_rows(reading, max(table.targets, key=lambda one: one.values.var()), table.folds),
+        at=telling_rows(reading, most_varied, table.folds),
         p=p,
     )
 
 
-def _severity(way: str, value: float, highest: float, *, is_id: bool) -> Severity | None:
-    """How bad it is that a column predicts so well, if it is."""
-    if way == "place":
+def _severity(table: AuditedTable, reading: Reading, values_K: np.ndarray) -> Severity | None:
+    """How bad it is that a reading predicts so well, if it is."""
+    value = float(values_K.mean())
+    if reading.way == "place":
         return "medium" if value >= LEAST_OF_PLACE else None
-    high, medium = LEAST_OF_FORM.get(way, (LEAST_LABEL_LIKE, LEAST_SUSPICIOUS))
-    if is_id:
-        medium = high
+    high, medium = LEAST_OF_FORM.get(reading.way, (LEAST_LABEL_LIKE, LEAST_SUSPICIOUS))
+    highest = float(values_K.max())
+    if table.task == "regression" and reading.way == "absence":
+        high = LEAST_LABEL_LIKE
+        medium = LEAST_SUSPICIOUS
+        value = _share_of_pairs(value, float(reading.codes.mean()))
+        highest = value
     if value >= high:
         return "high"
-    return "medium" if highest >= medium else None
+    is_id = reading.column in table.ids
+    return "medium" if highest >= medium and not is_id else None
 
 
 def _share_of_pairs(separation: float, empty: float) -> float:

@@ -31,8 +31,10 @@ def columns_that_tell_the_part(table: AuditedTable) -> list[Finding]:
         return []
     scorers = [Scorer(reading, used.folds) for reading in all_readings]
     target = Target(is_test, binary=True)
-    result = separations(scorers, target, permutations=PERMUTATIONS, seed=used.seed, strata=None)
     least = LEAST.get(type(table.split), LEAST_OF_COLUMN_SPLIT)
+    if max(scorer.separation(target.values, target) for scorer in scorers) < least:
+        return []
+    result = separations(scorers, target, permutations=PERMUTATIONS, seed=used.seed, strata=None)
     follows_time = isinstance(table.split, (TimeSplit, LeaveLastOutSplit))
     severity: Severity = "low" if follows_time else "medium"
     findings: dict[str, Finding] = {}

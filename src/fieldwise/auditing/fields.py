@@ -1,14 +1,14 @@
 """Columns that are no fields of a model: those that are constant, name single rows, or alone are the label."""
 
-import dataclasses
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from fieldwise.auditing.columns import columns_alone_quickly
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.table import AuditedTable
+from fieldwise.auditing.table import AuditedTable, by_schema
 from fieldwise.errors import ConfigError, SchemaError
 from fieldwise.schema import Schema
 from fieldwise.schema.schema import first_field_by_column
@@ -29,19 +29,7 @@ def audit_fields(train: pl.DataFrame, y: np.ndarray, schema: Schema, seed: int) 
     >>> [(f.column, f.kind) for f in audit_fields(frame, np.array([0.0, 1.0] * 50), schema, 0)]
     [('country', 'constant'), ('paid', 'predicts-alone')]
     """
-    table = AuditedTable(
-        frame=train,
-        rows=np.arange(len(y)),
-        y=y,
-        task=schema.label.task,
-        part=None,
-        columns=tuple(schema.columns),
-        label=schema.label.column,
-        user=schema.user,
-        item=schema.item,
-        missing=schema.missing,
-        seed=seed,
-    )
+    table = replace(by_schema(train, np.arange(len(y)), y, schema), seed=seed)
     alone = {finding.column: finding for finding in columns_alone_quickly(table)}
     first_field = first_field_by_column(schema.fields)
     findings = []
@@ -78,9 +66,9 @@ def without(schema: Schema, findings: Sequence[Finding], keep: Collection[str] =
     remaining = []
     for field in fields:
         if field.shares is not None and field.shares not in names:
-            field = dataclasses.replace(field, shares=None)
+            field = replace(field, shares=None)
         remaining.append(field)
-    return dataclasses.replace(schema, fields=tuple(remaining))
+    return replace(schema, fields=tuple(remaining))
 
 
 def _useless(table: AuditedTable, column: str, cell: str) -> Finding | None:

@@ -93,7 +93,7 @@ class AuditReport:
         """The findings as a table, for a notebook, a report or a terminal."""
         rows = []
         for finding in self.findings:
-            looked_at = ", ".join(map(str, finding.rows[:SHOWN_ROWS]))
+            looked_at = ", ".join(map(str, finding.rows))
             cells = [finding.severity, finding.kind, finding.column or ""]
             rows.append([*cells, finding.sentence, looked_at, finding.remedy])
         heads = ["severity", "kind", "column", "what was found", "rows", "what to do"]

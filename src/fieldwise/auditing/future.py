@@ -8,6 +8,7 @@ import polars as pl
 from fieldwise.auditing.association import highest_separation
 from fieldwise.auditing.cells import seconds_of
 from fieldwise.auditing.finding import Finding
+from fieldwise.auditing.own_labels import running_labels
 from fieldwise.auditing.readings import readings
 from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.interval import normal_interval
@@ -145,19 +146,13 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
 def _around(table: AuditedTable, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mean labels before and after each row of its key, of rows with two or more on both sides, and these rows."""
     assert table.times is not None
-    order = np.lexsort((table.times, codes))
-    y = table.y[order].astype(np.float64)
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    lengths = np.diff(starts, append=len(order))
-    place = np.arange(len(order)) - np.repeat(starts, lengths)
-    left = np.repeat(lengths, lengths) - place - 1
-    sums = np.cumsum(y)
-    before = sums - y - np.repeat(sums[starts] - y[starts], lengths)
-    whole = np.repeat(np.add.reduceat(y, starts), lengths)
-    inner = (place >= 2) & (left >= 2)
-    past = before[inner] / place[inner]
-    future = (whole - before - y)[inner] / left[inner]
-    return past, future, order[inner]
+    y = table.y.astype(np.float64)
+    sums, counts = running_labels(codes, table.times, y)
+    left = np.bincount(codes)[codes] - counts
+    inner = (counts > 2) & (left >= 2)
+    past = (sums - y)[inner] / (counts - 1)[inner]
+    future = (np.bincount(codes, weights=y)[codes] - sums)[inner] / left[inner]
+    return past, future, np.flatnonzero(inner)
 
 
 def _partial(a: np.ndarray, b: np.ndarray, given: list[np.ndarray]) -> float:

@@ -140,25 +140,25 @@ def _labels_of(table: AuditedTable, codes: np.ndarray) -> Iterator[_Labels]:
         yield _Labels("training rows", True, *of_train, in_test)
     yield _Labels(whose, False, sums, counts, everywhere)
     if table.times is not None:
-        order = np.lexsort((table.times, codes))
-        up_to = _running(codes[order], y[order])
-        past_sums = np.empty(len(y))
-        past_counts = np.empty(len(y))
-        past_sums[order] = up_to[0]
-        past_counts[order] = up_to[1]
+        past_sums, past_counts = running_labels(codes, table.times, y)
         yield _Labels("earlier rows and its own", False, past_sums, past_counts, everywhere)
         yield _Labels("later rows", False, sums - past_sums, counts - past_counts, everywhere)
         yield _Labels("earlier rows", True, past_sums - y, past_counts - 1, everywhere)
 
 
-def _running(codes: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sums and counts of the labels of each key up to and with each row, rows being sorted by key."""
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    lengths = np.diff(starts, append=len(codes))
-    sums = np.cumsum(y)
-    before = np.repeat(sums[starts] - y[starts], lengths)
-    counts = np.arange(len(codes)) - np.repeat(starts, lengths) + 1.0
-    return sums - before, counts
+def running_labels(
+    codes: np.ndarray, times: np.ndarray, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and counts of the labels of each row's key up to and with the row [N]."""
+    order = np.lexsort((times, codes))
+    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    first = np.repeat(starts, np.diff(starts, append=len(order)))
+    running = np.cumsum(y[order])
+    sums = np.empty(len(y))
+    sums[order] = running - (running - y[order])[first]
+    counts = np.empty(len(y))
+    counts[order] = np.arange(len(order)) - first + 1
+    return sums, counts
 
 
 def _by_equation(

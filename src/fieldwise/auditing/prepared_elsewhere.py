@@ -8,7 +8,7 @@ from fieldwise.auditing.table import TRAIN, AuditedTable
 NEAR = 1e-3
 TIMES_NEARER = 10.0
 LEAST_FILLED = 0.005
-LEAST_CODES = 20
+LEAST_CODES = 200
 
 
 def learned_on_all_rows(table: AuditedTable) -> list[Finding]:

@@ -53,9 +53,9 @@ class AuditedTable:
         rows: their numbers in the table [N].
         y: their targets [N]: 0 and 1, numbers of classes, or numbers.
         task: what the targets are.
-        part: 0, 1 or 2 for training, validation and test rows [N]; None without a split.
         columns: the columns to audit.
         label: the label's column.
+        part: 0, 1 or 2 for training, validation and test rows [N]; None without a split.
         user: the column of users, if any.
         item: the column of items, if any.
         time: the column of times, if any.
@@ -71,9 +71,9 @@ class AuditedTable:
     rows: np.ndarray
     y: np.ndarray
     task: Task
-    part: np.ndarray | None
     columns: tuple[str, ...]
     label: str
+    part: np.ndarray | None = None
     user: str | None = None
     item: str | None = None
     time: str | None = None
@@ -250,24 +250,31 @@ def of_schema(
             pl.concat([rows.frame for rows in by_part.values()], how="diagonal_relaxed"),
             np.concatenate([rows.y for rows in by_part.values()]),
         )
-    columns = [c for c in schema.columns if c in labelled.frame.columns]
-    return AuditedTable(
-        frame=labelled.frame,
-        rows=labelled.frame.get_column(ROW).to_numpy(),
-        y=labelled.main,
-        task=schema.label.task,
+    rows = labelled.frame.get_column(ROW).to_numpy()
+    return replace(
+        by_schema(labelled.frame, rows, labelled.main, schema),
         part=part,
-        columns=tuple(columns),
-        label=schema.label.column,
-        user=_present(schema.user, labelled.frame),
-        item=_present(schema.item, labelled.frame),
         time=schema.time,
         times=times_of(labelled.frame, schema),
         split=split,
         trusted=trusted,
         drawn_negatives=negatives is not None,
-        missing=schema.missing,
         seed=seed,
+    )
+
+
+def by_schema(frame: pl.DataFrame, rows: np.ndarray, y: np.ndarray, schema: Schema) -> AuditedTable:
+    """Rows with their numbers [N] and targets [N], of which the columns of the schema are audited."""
+    return AuditedTable(
+        frame=frame,
+        rows=rows,
+        y=y,
+        task=schema.label.task,
+        columns=tuple(c for c in schema.columns if c in frame.columns),
+        label=schema.label.column,
+        user=_present(schema.user, frame),
+        item=_present(schema.item, frame),
+        missing=schema.missing,
     )
 
 
@@ -295,19 +302,11 @@ def of_prepared(prepared: "Prepared", schema: Schema, split: SplitSettings) -> A
         targets.append(part.main[rows])
         numbers.append(rows)
     frame = pl.concat(frames, how="diagonal_relaxed")
-    return AuditedTable(
-        frame=frame,
-        rows=np.concatenate(numbers),
-        y=np.concatenate(targets),
-        task=schema.label.task,
+    return replace(
+        by_schema(frame, np.concatenate(numbers), np.concatenate(targets), schema),
         part=np.repeat(np.arange(len(PARTS)), [len(rows) for rows in numbers]),
-        columns=tuple(c for c in schema.columns if c in frame.columns),
-        label=schema.label.column,
-        user=_present(schema.user, frame),
-        item=_present(schema.item, frame),
         time=_present(schema.time, frame),
         split=split,
-        missing=schema.missing,
     )
 
 

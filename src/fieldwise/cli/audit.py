@@ -12,9 +12,7 @@ from fieldwise.errors import ConfigError, FieldwiseError
 
 if TYPE_CHECKING:
     from fieldwise.auditing import AuditReport
-    from fieldwise.auditing.table import AuditedTable
 
-SHOWN_ROWS = 5
 NO_FAILURE = "none"
 
 
@@ -61,9 +59,7 @@ def run(options: AuditOptions) -> None:
     Columns that know the label or the future, rows that are in two parts, drawn negatives that
     differ from what was seen. No model is saved.
     """
-    from fieldwise.auditing.detectors import audit_rows
-
-    report = audit_rows(_rows(options))
+    report = _report_on(options)
     if options.json:
         print(report.to_json())
     else:
@@ -76,10 +72,9 @@ def run(options: AuditOptions) -> None:
         )
 
 
-def _rows(options: AuditOptions) -> "AuditedTable":
-    """The rows that are audited."""
-    from fieldwise.auditing.run import recipe_rows
-    from fieldwise.auditing.table import of_schema, of_table
+def _report_on(options: AuditOptions) -> "AuditReport":
+    """The audit of the recipe or the table."""
+    from fieldwise.auditing.run import audit
     from fieldwise.data.prepare.settings import ColumnSplit
     from fieldwise.runs.recipe_files import load_recipe
     from fieldwise.schema import Schema
@@ -87,19 +82,21 @@ def _rows(options: AuditOptions) -> "AuditedTable":
     if _is_recipe(options.source):
         _check_recipe_alone(options)
         recipe = load_recipe(str(options.source), options.settings or ())
-        return recipe_rows(recipe, resources.data_folder(recipe.data.name))
+        return audit(recipe, data_dir=resources.data_folder(recipe.data.name))
     opt.check_no_settings(options.settings)
     options.reading.check_separator(options.source)
-    split = None
-    if options.split_column is not None:
-        split = ColumnSplit(column=options.split_column, valid_share=None)
+    split = None if options.split_column is None else ColumnSplit(column=options.split_column)
+    schema = None if options.schema is None else Schema.from_toml(options.schema)
+    texts = () if schema is None else schema.text_columns
     with options.reading.lines(options.source):
-        if options.schema is None:
-            frame = options.reading.table(options.source, ())
-            return of_table(frame, options.label, options.positive or (), split, seed=options.seed)
-        schema = Schema.from_toml(options.schema)
-        frame = options.reading.table(options.source, schema.text_columns)
-        return of_schema(frame, schema, split, preparation=None, seed=options.seed)
+        return audit(
+            options.reading.table(options.source, texts),
+            options.label,
+            positive=options.positive or (),
+            schema=schema,
+            split=split,
+            seed=options.seed,
+        )
 
 
 def _is_recipe(source: Path) -> bool:
@@ -130,7 +127,7 @@ def _show(report: "AuditReport") -> None:
     for finding in report.findings:
         out.print(f"{finding.severity.upper()} {finding.kind}: {finding.sentence}")
         if finding.rows:
-            out.print(f"    look at rows {', '.join(map(str, finding.rows[:SHOWN_ROWS]))} (from 0)")
+            out.print(f"    look at rows {', '.join(map(str, finding.rows))} (from 0)")
         out.print(f"    to do: {finding.remedy}")
     if not report.findings:
         out.print("nothing found: that is no proof that there is nothing")
