@@ -1,5 +1,7 @@
 """A column of vectors from training to a served score, and what is wrong with one in a sentence."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,21 +10,31 @@ from exported import exported
 from safetensors.numpy import save_file
 
 from fieldwise import (
+    AFM,
+    DIN,
     FM,
+    LR,
     Bundle,
+    Callback,
     Categorical,
+    ConfigError,
     DataError,
     Encoder,
     Label,
     Numeric,
     Recommender,
     Schema,
+    SchemaError,
+    Sequence,
+    TrainingSettings,
     Vector,
 )
+from fieldwise.bundle.export import export_bundle
 from fieldwise.bundle.warm_start import warm_start
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.vector_column import VectorColumn
+from fieldwise.schema.ids import id_field
 
 SCHEMA = Schema(
     fields=(
@@ -296,3 +308,70 @@ def test_a_warm_start_takes_learned_vectors_by_id(tmp_path):
     batch, _ = encoder.transform(rows).batch(slice(0, 7))
     with torch.no_grad():
         np.testing.assert_allclose(network.eval()(batch), bundle.score(rows), atol=1e-6)
+
+
+class Stops(Callback):
+    """Ctrl-C in the second epoch."""
+
+    def on_step(self, step):
+        if step.epoch == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", ["lists", "by id"])
+def test_an_interrupted_training_ends_as_a_whole_one(tmp_path, kind):
+    files_of(tmp_path)
+    schema, rows = (
+        (SCHEMA, log(200)) if kind == "lists" else (by_id(tmp_path / "b.npy"), item_log())
+    )
+    training = TrainingSettings(epochs=3, batch_size=32, patience=9)
+
+    def recommender(**more):
+        return Recommender(schema, AFM(embedding_dim=4), training=training, **more)
+
+    expected = recommender().fit(rows).bundle_.digest
+    with pytest.raises(KeyboardInterrupt):
+        recommender(checkpoint=tmp_path / "c").fit(rows, callbacks=[Stops()])
+    assert recommender(checkpoint=tmp_path / "c").fit(rows).bundle_.digest == expected
+
+
+def test_a_history_shares_the_rows_of_ids_and_no_vectors(tmp_path):
+    files_of(tmp_path)
+    schema = by_id(tmp_path / "b.npy")
+    with pytest.raises(SchemaError, match="found 'text', one of kind 'vector'"):
+        replace(schema, fields=(*schema.fields, Sequence("history", shares="text")))
+    fields = (*schema.fields, Categorical("item", role="item"), Sequence("history", shares="item"))
+    schema = replace(schema, fields=fields)
+    assert id_field("item", schema) == "item"
+    rows = item_log().with_columns(history=pl.lit("i0|i7"))
+    training = TrainingSettings(epochs=1, batch_size=32)
+    bundle = (
+        Recommender(schema, DIN(embedding_dim=4, hidden=(4,)), training=training).fit(rows).bundle_
+    )
+    [projection] = bundle.network.embedding.vectors.projections
+    before = bundle.score(rows)
+    with torch.no_grad():
+        projection.weight += 1.0
+    is_of_an_item_with_vector = rows["item"].is_in(IDS).to_numpy()
+    changed = bundle.score(rows) != before
+    np.testing.assert_array_equal(changed, is_of_an_item_with_vector)
+
+
+def test_an_exact_lr_refuses_vectors(tmp_path):
+    files_of(tmp_path)
+    for model, training in (
+        (LR(), TrainingSettings(optimizer="lbfgs")),
+        (FM(embedding_dim=2), TrainingSettings(start_from_lr=True)),
+        (FM(embedding_dim=2), TrainingSettings(mean_with_lr=True)),
+    ):
+        recommender = Recommender(by_id(tmp_path / "b.npy"), model, training=training)
+        with pytest.raises(ConfigError, match="sums of weights, found a vector or a bag"):
+            recommender.fit(item_log())
+
+
+@pytest.mark.slow
+def test_a_compiled_library_has_vectors(tmp_path):
+    files_of(tmp_path)
+    bundle = Recommender(by_id(tmp_path / "b.npy"), FM(embedding_dim=4)).fit(item_log()).bundle_
+    assert export_bundle(bundle, tmp_path / "e", "aoti") < 1e-5
+    assert (tmp_path / "e" / "vectors.safetensors").exists()

@@ -1,4 +1,4 @@
-"""Vectors of catalogue rows, of a request and by id: a served score is the bundle's; an index tells changes."""
+"""Vectors of a request and ids of vectors, and an index that tells which vectors changed."""
 
 import numpy as np
 import polars as pl
@@ -6,7 +6,7 @@ import pytest
 from serving.asgi import client
 
 from fieldwise import Bundle, Categorical, IntTower, Label, Recommender, Schema, Vector
-from fieldwise.serving import Ranker, build_index
+from fieldwise.serving import build_index
 from fieldwise.serving.service import Service
 
 WIDTH = 40
@@ -37,28 +37,6 @@ def bundles(tmp_path_factory):
     return {"lists": bundle_of(Vector("text", role="item")), "by id": Bundle.load(folder / "b")}
 
 
-@pytest.mark.parametrize("kind", ["lists", "by id"])
-def test_every_way_to_score_gives_one_figure(bundles, kind, tmp_path):
-    bundle = bundles[kind]
-    index, _ = build_index(bundle, ITEMS, tmp_path / "ix")
-    ranker = Ranker(bundle, index, tower=bundle)
-    server = client(Service(bundle, ranker))
-    expected = bundle.score(ITEMS.with_columns(user=pl.lit("3")))
-    candidates = bundle.score_candidates({"user": "3"}, ITEMS)
-    np.testing.assert_allclose(candidates, expected, atol=1e-5)
-    rows = [{"user": 3, "item": item} for item in ITEMS["item"]]
-    answer = server.post("/v1/predict", {"rows": rows})
-    assert answer.status_code == 200, answer.text
-    scores = [row["score"] for row in answer.json()["predictions"]]
-    np.testing.assert_allclose(scores, expected, atol=1e-5)
-    answer = server.post("/v1/recommend", {"context": {"user": "3"}, "k": 6})
-    assert answer.status_code == 200, answer.text
-    found = {item["id"]: item["prediction"] for item in answer.json()["items"]}
-    prediction = dict(zip(ITEMS["item"], bundle.prediction(expected), strict=True))
-    assert found == pytest.approx(prediction, abs=1e-5)
-    assert "text" not in answer.json()["items"][0]["fields"]
-
-
 def test_a_vector_of_a_request(bundles):
     bundle = bundles["lists"]
     server = client(Service(bundle))
@@ -78,6 +56,21 @@ def test_a_vector_of_a_request(bundles):
         answer = server.post("/v1/predict", {"rows": [{**rows[0], "text": wrong}]})
         assert answer.status_code == 422
         assert words in answer.json()["error"]["message"]
+
+
+def test_a_request_gives_an_id_and_no_vector_to_a_field_by_id(bundles):
+    server = client(Service(bundles["by id"]))
+    rows = [{"user": 3, "item": "new"}]
+    answer = server.post("/v1/predict", {"rows": rows}).json()
+    assert answer["predictions"][0]["unknown"] == ["item", "text"]
+    for name in ("item", "text"):
+        body = {"rows": [*rows, {**rows[0], name: VECTORS[0].tolist()}]}
+        answer = server.post("/v1/predict", body)
+        assert answer.status_code == 422
+        error = answer.json()["error"]
+        assert error["field"] == f"rows[1].{name}"
+        assert "field 'text' finds vectors by the id in 'item'" in error["message"]
+        assert "by Bundle.with_vectors" in error["message"]
 
 
 def test_an_index_tells_which_vectors_changed(bundles, tmp_path):

@@ -125,10 +125,10 @@ class Schema:
             if f.shares is None:
                 continue
             other = by_name.get(f.shares)
-            if other is not None and other.cell == "category":
+            if other is not None and other.kind == "categorical":
                 continue
             found = "no field of that name" if other is None else f"one of kind {other.kind!r}"
-            possible = [name for name, known in by_name.items() if known.cell == "category"]
+            possible = [name for name, known in by_name.items() if known.kind == "categorical"]
             remedy = nearest(f.shares, possible) if possible else "add one"
             raise SchemaError(
                 f"field {f.name!r}: shares must name a Categorical field of the schema, found "

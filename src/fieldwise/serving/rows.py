@@ -29,7 +29,7 @@ from fieldwise.data.encode.portable import (
     vector_numbers,
 )
 from fieldwise.errors import DataError, Row
-from fieldwise.schema import Field
+from fieldwise.schema import Field, Vector
 from fieldwise.schema.fields import LONGEST_VECTOR
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 from fieldwise.schema.schema import first_field_by_column
@@ -81,6 +81,8 @@ def request_frame(
     (['a', '1'], 2.0)
     """
     fields = tuple(fields)
+    for number, row in enumerate(rows):
+        _check_vectors_by_id(row, fields, f"{where}[{number}]")
     columns = []
     for field in first_field_by_column(fields).values():
         read = _reader(field, missing)
@@ -105,6 +107,7 @@ def values_of(
     {'user': '7', 'price': 2.0}
     """
     fields = tuple(fields)
+    _check_vectors_by_id(row, fields, where)
     return {
         field.column: _cell(row, field, _reader(field, missing), where, fields)
         for field in first_field_by_column(fields).values()
@@ -129,6 +132,21 @@ def _cell(
         return read(value)
     except (TypeError, ValueError) as e:
         raise RequestError(f"{place} must be {e}, found {_short(value)}", place) from None
+
+
+def _check_vectors_by_id(row: Mapping[str, Any], fields: Sequence[Field], where: str) -> None:
+    """Check that a row has an id, and no vector, for each field that finds vectors by id; else a RequestError."""
+    for field in fields:
+        if not isinstance(field, Vector) or field.vectors is None:
+            continue
+        for name in (field.column, field.name):
+            if isinstance(row.get(name), list):
+                place = f"{where}.{name}"
+                raise RequestError(
+                    f"field {field.name!r} finds vectors by the id in {field.column!r}: {place} must be no list, found "
+                    f"{_short(row[name])}; add the vector to the bundle's by Bundle.with_vectors",
+                    place,
+                )
 
 
 def _absent_field(
