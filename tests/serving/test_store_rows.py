@@ -347,3 +347,43 @@ def test_a_panic_while_a_row_is_read_affects_only_its_request(service, monkeypat
     good, bad = service.predict_all([[{"user": "u1", "paid": 1, "since": "x"}], [{"bad": 1}]])
     assert good[0].keys() == {"score", "prediction"}
     assert isinstance(bad, pl.exceptions.PanicException)
+
+
+ODD_NUMBERS = (Decimal("sNaN"), 10**400, "2026-13-45", b"1", {}, [[1]])
+
+
+@pytest.mark.parametrize("fault", [False, True], ids=["values", "fault"])
+def test_values_that_a_field_does_not_take_are_taken_as_null_but_no_fault_is(
+    service, fault, monkeypatch
+):
+    """A fault of the code that reads them is no damage of the store: the request is answered by 500."""
+
+    class Odd(TableStore):
+        kind = "odd"
+
+        async def get(self, ids, columns=None):
+            return [
+                {"user": name, "paid": ODD_NUMBERS[int(name[1:])], "since": "x"} for name in ids
+            ]
+
+    async def run():
+        store = Odd("user", pl.DataFrame({"user": ["u1"], "paid": [1], "since": ["x"]}))
+        stores = Stores(users=Lookup("users", store, timeout=120), on_failure="degrade")
+        async with talking(patient_app(service, stores)) as client:
+            calls = (
+                client.post("/v1/predict", json={"rows": [{"user": f"u{n}"}]})
+                for n in range(len(ODD_NUMBERS))
+            )
+            return await asyncio.gather(*calls)
+
+    def broken(*values, **marks):
+        raise AttributeError("a fault of the code")
+
+    if fault:
+        monkeypatch.setattr("fieldwise.serving.stores.enrich.values_of", broken)
+    for answer in asyncio.run(run()):
+        if fault:
+            assert answer.status_code == 500
+        else:
+            missing = [(m["columns"], m["reason"]) for m in answer.json()["degraded"]]
+            assert (answer.status_code, missing) == (200, [(["paid"], "damaged")])
