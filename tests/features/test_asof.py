@@ -315,6 +315,7 @@ def test_large_ids_and_large_numbers_stay_exact() -> None:
 def test_definitions_are_refused_in_one_sentence(subtests) -> None:
     cases = {
         "a feature needs a key": lambda: Count(key=()),
+        "key has different columns": lambda: Count(key=("user", "user")),
         "needs different windows": lambda: Count(key="user", windows=("1d", "1d")),
         "must be a number with a unit of s, m, h, d or w": lambda: Count(
             key="user", windows=("1y",)
@@ -335,13 +336,26 @@ def test_definitions_are_refused_in_one_sentence(subtests) -> None:
 def test_tables_are_refused_in_one_sentence(subtests) -> None:
     log = log_of(100).with_columns(early=pl.col("time") - 1, when=pl.lit("soon"))
     days = log.with_columns(time=pl.int_range(100))
+    lists = log.with_columns(tags=pl.concat_list("genre", "user"))
     cases = [
         (log, Count(key="usr"), "time", "'usr' is not; did you mean 'user'"),
         (log, Count(key="user"), "tme", "has no 'tme'; did you mean 'time'"),
         (log, Count(key="user", known="early"), "time", "nothing is known before it happens"),
         (log, Count(key="user", delay="20d"), "time", "a delay must be shorter than the log"),
-        (log, Mean(key="user", value="genre"), "time", "genre"),
+        (log, Mean(key="user", value="genre"), "time", "genre.*or take its last value"),
         (log, Mean(key="user", value="nothing"), "time", "'nothing' is not"),
+        (
+            lists,
+            Count(key="tags"),
+            "time",
+            "the key of the feature 'tags_count' needs one value in each",
+        ),
+        (
+            lists,
+            Last(key="user", value="tags"),
+            "time",
+            "the value of the feature 'user_tags_last' needs",
+        ),
         (log, Count(key="user", name="price"), "time", "there is one named 'price' already"),
         (log, Count(key="user"), "when", "soon"),
         (days, Count(key="user", windows=("1h",)), "time", "since 1970"),

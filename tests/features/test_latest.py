@@ -8,9 +8,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from features.click_log import USER_RATE, log, recipe_text
 from polars.testing import assert_frame_equal
 
-from fieldwise import Label, Numeric, Schema, simulate
+from fieldwise import Label, Numeric, Schema
 from fieldwise.cli import run
 from fieldwise.errors import ConfigError
 from fieldwise.features import Count, Distinct, Last, Rate, TimeSince, compute
@@ -35,10 +36,6 @@ SCHEMA = Schema(
     label=Label("liked"),
 )
 OF = LogFeatures(features=FEATURES, schema=SCHEMA)
-
-
-def log() -> pl.DataFrame:
-    return simulate(3_000, users=60, items=30)
 
 
 def iso(seconds: int) -> str:
@@ -166,27 +163,10 @@ def test_the_skew_of_what_a_server_logged() -> None:
         skew(log(), log(), OF)
 
 
-RECIPE = """
-data = { path = "log.csv" }
-split = { kind = "time" }
-model = { name = "fm", embedding_dim = 4 }
-training = { epochs = 1 }
-[schema]
-user = "user_id"
-item = "item_id"
-time = "timestamp"
-label = { column = "liked" }
-fields = [
-    { kind = "categorical", name = "gender", role = "user" },
-    { kind = "categorical", name = "item_id", role = "item" },
-    { kind = "numeric", name = "user_id_liked_rate", role = "user" },
-]
-[[features]]
-kind = "rate"
-key = "user_id"
-value = "liked"
-delay = "1h"
-"""
+RECIPE = recipe_text(
+    ["categorical gender user", "categorical item_id item", "numeric user_id_liked_rate user"],
+    [USER_RATE],
+)
 
 
 def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -202,6 +182,8 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         ["predict", "bundle", "--data", "rows.parquet", "--out", "scores.parquet"],
     ):
         assert run(command) == 0, (command, capsys.readouterr())
+    latest = "features latest log.csv --bundle bundle --id user_id --out users.parquet"
+    assert latest in capsys.readouterr().err, "train suggests it, for log.csv has no features"
     again = ["features", "backfill", *of_bundle, "rows.parquet"]
     assert run(again) == 2
     assert "--overwrite" in capsys.readouterr().err

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from features import click_log
+from features.click_log import recipe_text
 from polars.testing import assert_frame_equal
 
 from fieldwise import Recipe, prepare_recipe, simulate
@@ -63,7 +65,7 @@ def recipe(**changes: object) -> Recipe:
 
 
 def log() -> pl.DataFrame:
-    return simulate(3_000, users=60, items=30).with_row_index("row")
+    return click_log.log().with_row_index("row")
 
 
 def test_each_part_has_the_features_of_the_whole_log() -> None:
@@ -216,41 +218,11 @@ def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
         assert "\n" not in str(caught.value)
 
 
-RECIPE = """
-[data]
-path = "log.csv"
-[split]
-kind = "time"
-[model]
-name = "fm"
-embedding_dim = 4
-[training]
-epochs = 1
-[schema]
-user = "user_id"
-item = "item_id"
-time = "timestamp"
-label = { column = "liked" }
-fields = [
-    { kind = "categorical", name = "user_id", role = "user" },
-    { kind = "categorical", name = "item_id", role = "item" },
-    { kind = "numeric", name = "item_id_liked_rate_30d" },
-    { kind = "numeric", name = "price" },
+IDS = ["categorical user_id user", "categorical item_id item"]
+OF_ITEMS = [
+    '{ kind = "rate", key = "item_id", value = "liked", delay = "1h", windows = ["30d"] }',
+    '{ kind = "last", key = "item_id", value = "price", table = "prices.csv", time = "since", name = "price" }',
 ]
-[[features]]
-kind = "rate"
-key = "item_id"
-value = "liked"
-delay = "1h"
-windows = ["30d"]
-[[features]]
-kind = "last"
-key = "item_id"
-value = "price"
-table = "prices.csv"
-time = "since"
-name = "price"
-"""
 
 
 def test_the_commands_take_a_recipe_with_features(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -262,11 +234,9 @@ def test_the_commands_take_a_recipe_with_features(tmp_path: Path, monkeypatch, c
     table.select("item_id").unique(maintain_order=True).with_columns(
         since=start, price=pl.int_range(pl.len())
     ).write_csv("prices.csv")
-    Path("with.toml").write_text(RECIPE)
-    without = RECIPE[: RECIPE.index("[[features]]")]
-    for name in ("item_id_liked_rate_30d", "price"):
-        without = without.replace(f'    {{ kind = "numeric", name = "{name}" }},\n', "")
-    Path("without.toml").write_text(without)
+    made = ["numeric item_id_liked_rate_30d context", "numeric price context"]
+    Path("with.toml").write_text(recipe_text([*IDS, *made], OF_ITEMS))
+    Path("without.toml").write_text(recipe_text(IDS, []))
 
     for command in (
         ["describe", "with.toml"],

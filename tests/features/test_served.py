@@ -7,9 +7,11 @@ from pathlib import Path
 import httpx
 import polars as pl
 import pytest
+from features import click_log
+from features.click_log import USER_RATE, recipe_text
 from serving.commands import serving
 
-from fieldwise import Bundle, simulate
+from fieldwise import Bundle
 from fieldwise.cli import run
 from fieldwise.data.read.sliced_table import SlicedTable
 from fieldwise.features import compute
@@ -20,53 +22,27 @@ from fieldwise.serving.stores import load_table, open_store
 
 REQUESTS = 1_000
 HALF_DAY_S = 43_200
-RECIPE = """
-data = { path = "log.csv" }
-split = { kind = "time" }
-model = { name = "fm", embedding_dim = 4 }
-training = { epochs = 1 }
-[schema]
-user = "user_id"
-item = "item_id"
-time = "timestamp"
-label = { column = "liked" }
-fields = [
-    { kind = "categorical", name = "gender", role = "user" },
-    { kind = "categorical", name = "genres", role = "item" },
-    { kind = "numeric", name = "user_id_count_7d", role = "user" },
-    { kind = "numeric", name = "user_id_count_all", role = "user" },
-    { kind = "numeric", name = "user_id_liked_rate", role = "user" },
-    { kind = "categorical", name = "user_id_genres_last", role = "user" },
-    { kind = "numeric", name = "user_id_time_since", role = "user" },
-    { kind = "numeric", name = "item_id_count", role = "item" },
-    { kind = "numeric", name = "item_id_liked_rate_30d", role = "item" },
-]
-[[features]]
-kind = "count"
-key = "user_id"
-windows = ["7d", "all"]
-[[features]]
-kind = "rate"
-key = "user_id"
-value = "liked"
-delay = "1h"
-[[features]]
-kind = "last"
-key = "user_id"
-value = "genres"
-[[features]]
-kind = "time_since"
-key = "user_id"
-[[features]]
-kind = "count"
-key = "item_id"
-[[features]]
-kind = "rate"
-key = "item_id"
-value = "liked"
-delay = "1h"
-windows = ["30d"]
-"""
+RECIPE = recipe_text(
+    [
+        "categorical gender user",
+        "categorical genres item",
+        "numeric user_id_count_7d user",
+        "numeric user_id_count_all user",
+        "numeric user_id_liked_rate user",
+        "categorical user_id_genres_last user",
+        "numeric user_id_time_since user",
+        "numeric item_id_count item",
+        "numeric item_id_liked_rate_30d item",
+    ],
+    [
+        '{ kind = "count", key = "user_id", windows = ["7d", "all"] }',
+        USER_RATE,
+        '{ kind = "last", key = "user_id", value = "genres" }',
+        '{ kind = "time_since", key = "user_id" }',
+        '{ kind = "count", key = "item_id" }',
+        '{ kind = "rate", key = "item_id", value = "liked", delay = "1h", windows = ["30d"] }',
+    ],
+)
 
 
 def write(rows: pl.DataFrame, url: str, column: str) -> None:
@@ -78,9 +54,7 @@ def write(rows: pl.DataFrame, url: str, column: str) -> None:
 def test_a_thousand_requests_get_what_training_had(tmp_path, monkeypatch, capsys, server) -> None:
     monkeypatch.chdir(tmp_path)
     # rows with equal times, which do not see each other
-    log = simulate(3_000, users=60, items=30).with_columns(
-        pl.col("timestamp") // HALF_DAY_S * HALF_DAY_S
-    )
+    log = click_log.log().with_columns(pl.col("timestamp") // HALF_DAY_S * HALF_DAY_S)
     log.write_csv("log.csv")
     Path("recipe.toml").write_text(RECIPE)
     assert run(["train", "recipe.toml", "--out", "bundle"]) == 0, capsys.readouterr()

@@ -220,10 +220,19 @@ def suggest(what: str, *parts: object, needs: str | None = None) -> None:
 
 
 def log_words(bundle: "Bundle") -> list[str]:
-    """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users."""
-    data = bundle.about.recipe_settings.get("data", {})
+    """The `--log` of `serve` with the table that a bundle was trained on; nothing if it is gone or has no users.
+
+    Nor if the table lacks features that the recipe made.
+    """
+    settings = bundle.about.recipe_settings
+    data = settings.get("data", {})
     path = data.get("path")
-    if path is None or not Path(path).is_file() or not bundle.schema.has_both_sides:
+    if (
+        path is None
+        or "features" in settings
+        or not Path(path).is_file()
+        or not bundle.schema.has_both_sides
+    ):
         return []
     text = TextFormat(**{key: data[key] for key in TEXT_OPTIONS if key in data})
     return ["--log", path, *text.words()]

@@ -269,7 +269,9 @@ def _training_length(trained: "TrainingResult") -> str:
 
 def _suggest_next(recipe: Recipe, trained: "TrainingResult", folder: Path) -> None:
     """Suggest a server, if the model can recommend, and a report or an evaluation."""
-    if recipe.schema.has_both_sides:
+    if recipe.features:
+        _suggest_features(recipe, folder)
+    elif recipe.schema.has_both_sides:
         log: list[str] = []
         purpose = "start a server with a web page"
         data = recipe.data
@@ -280,3 +282,14 @@ def _suggest_next(recipe: Recipe, trained: "TrainingResult", folder: Path) -> No
         show.suggest(purpose, "serve", folder, *log, needs="uvicorn")
     if not show.suggest_report(trained.bundle, folder):
         show.suggest("evaluate on its test rows again", "evaluate", folder)
+
+
+def _suggest_features(recipe: Recipe, folder: Path) -> None:
+    """Suggest what a server needs first: the features of users and items."""
+    sides = {"users": recipe.schema.user, "items": recipe.schema.item}
+    for side, column in sides.items():
+        if recipe.data.path is None or all(one.keys != (column,) for one in recipe.features):
+            continue
+        words = [recipe.data.path, *recipe.data.text().words(), "--bundle", folder, "--id", column]
+        purpose = f"write the features of {side} for `fieldwise serve --{side}`"
+        show.suggest(purpose, "features", "latest", *words, "--out", f"{side}.parquet")

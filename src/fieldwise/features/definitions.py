@@ -70,6 +70,8 @@ class _Feature(ABC):
         convert_settings(self)
         if not self.keys or not all(self.keys):
             raise ConfigError(f"a feature needs a key, the name of a column, found {self.key!r}")
+        if len(set(self.keys)) != len(self.keys):
+            raise ConfigError(f"a feature's key has different columns, found {list(self.keys)}")
         if self.value == "":
             raise ConfigError(
                 f"the feature {self.label!r} needs a value, the name of a column, found ''"

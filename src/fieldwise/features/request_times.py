@@ -70,10 +70,10 @@ class RequestTimes:
     def _times(self, cells: list[Any]) -> np.ndarray:
         """Times as rows state them, in microseconds."""
         try:
-            column = pl.Series(self.time, cells)
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+            frame = pl.DataFrame({self.time: cells})
+            return TimedRows.of(frame, self.time, self.time_format, budget=NO_LIMIT).times
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError, DataError):
             raise DataError(
-                f"times of one request must be all texts or all numbers: {self.time!r} holds others"
+                "a request's time must be seconds since 1970 or a date in one of the log's formats, the same for all "
+                f"rows: column {self.time!r} holds {str(cells[0])[:60]!r}; correct it, or leave it out for the present"
             ) from None
-        frame = column.to_frame()
-        return TimedRows.of(frame, self.time, self.time_format, budget=NO_LIMIT).times

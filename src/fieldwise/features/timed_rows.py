@@ -69,10 +69,18 @@ class TimedRows:
         return cls(frame=frame, times=times, where=where, labels=labels or {}, trials=trials or {})
 
     def check(self, column: str, what: str) -> None:
-        """Check that the rows have a column; errors say `what` it is of which feature."""
-        if column not in self.frame.columns and column not in self.labels:
+        """Check that the rows have a column of single values; errors say `what` it is of which feature."""
+        if column in self.labels:
+            return
+        if column not in self.frame.columns:
             hint = nearest(column, [*self.frame.columns, *self.labels])
             raise ConfigError(f"{what} must be in {self.where}: {column!r} is not; {hint}")
+        dtype = self.frame.schema[column]
+        if dtype.is_nested() or dtype in (pl.Object, pl.Binary):
+            raise DataError(
+                f"{what} needs one value in each cell: column {column!r} of {self.where} is of type {dtype}; choose "
+                "another column"
+            )
 
     def number(self, column: str, what: str, *, budget: MemoryBudget) -> np.ndarray:
         """A column as numbers [N] float64, NaN where missing."""
@@ -136,7 +144,7 @@ def as_numbers(frame: pl.DataFrame, column: str, what: str, *, budget: MemoryBud
 
     def numbers(chunk: slice) -> np.ndarray:
         with counting_from(chunk.start):
-            return as_number(cells[chunk], what).to_numpy()
+            return as_number(cells[chunk], what, remedy="take its last value").to_numpy()
 
     return budget.fill(len(cells), np.float64, numbers)
 

@@ -58,12 +58,18 @@ def as_text(column: pl.Series) -> pl.Series:
 
 
 def as_number(
-    column: pl.Series, what: str, *, form: str | None = None, missing: Sequence[str] = MISSING_MARKS
+    column: pl.Series,
+    what: str,
+    *,
+    form: str | None = None,
+    missing: Sequence[str] = MISSING_MARKS,
+    remedy: str = "declare the field Categorical",
 ) -> pl.Series:
     """Values as float64, null where missing (null, NaN, empty text, a mark); errors name the column by `what`.
 
     Dates and times are seconds: since 1970, since midnight, or the duration. `form` is the format
-    of numbers in text, and `missing` has the marks of missing values.
+    of numbers in text, and `missing` has the marks of missing values. `remedy` is what to do with a
+    text that is no number.
 
     >>> as_number(pl.Series(["1", " 2.5 ", ""]), "column 'price'").to_list()
     [1.0, 2.5, None]
@@ -78,7 +84,7 @@ def as_number(
         if bad.any():
             row = int(bad.arg_max() or 0)
             ways = number_formats(column.cast(pl.String).str.strip_chars().replace("", None))
-            fix = "fix the cell, leave it empty, or declare the field Categorical"
+            fix = f"fix the cell, leave it empty, or {remedy}"
             if form is not None:
                 fix = f"fix the cell, leave it empty, or change the field's number_format {form!r}"
             elif ways:
