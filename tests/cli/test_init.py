@@ -184,7 +184,8 @@ def test_a_log_of_only_positives_has_a_recipe_with_negatives(done, tmp_path):
 
 
 def test_a_log_of_users_items_and_times_has_features_to_uncomment(done, tmp_path):
-    simulate(2_000, users=60, items=30).write_csv("log.csv")
+    # the log has weekdays already
+    simulate(2_000, users=60, items=30).drop("hour").write_csv("log.csv")
     done("init", "log.csv", "--label", "liked")
     baseline = load_recipe(tmp_path / "log.toml")
     assert baseline.features == ()
@@ -196,7 +197,8 @@ def test_a_log_of_users_items_and_times_has_features_to_uncomment(done, tmp_path
     schema.write_text(schema.read_text() + "\n" + "\n".join(proposal[words + 1 :]) + "\n")
 
     recipe = load_recipe(tmp_path / "with.toml")
-    assert [feature.kind for feature in recipe.features] == ["count", "time_since", "count", "rate"]
+    kinds = [feature.kind for feature in recipe.features]
+    assert kinds == ["count", "time_since", "count", "hour", "rate"]
     made = {name for feature in recipe.features for name in feature.columns}
     assert made <= set(recipe.schema.columns)
     train = prepare_recipe(recipe, tmp_path).train.frame

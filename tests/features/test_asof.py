@@ -373,6 +373,8 @@ def test_tables_are_refused_in_one_sentence(subtests) -> None:
 
 
 def test_an_empty_log_and_rows_without_a_key_have_nothing() -> None:
+    nothing = compute(log_of(100).head(0), asked(None, None)[4:5], time="time")
+    assert nothing.height == 0
     log = pl.DataFrame({"time": [START], "user": [None]}, schema_overrides={"user": pl.String})
     features = [Count(key="user"), TimeSince(key="user")]
     assert compute(log, features, time="time").select("user_count", "user_time_since").rows() == [

@@ -36,6 +36,7 @@ SCHEMA = Schema(
     label=Label("liked"),
 )
 OF = LogFeatures(features=FEATURES, schema=SCHEMA)
+COUNTS = LogFeatures(features=[Count(key="item_id")], schema=SCHEMA)
 
 
 def iso(seconds: int) -> str:
@@ -82,6 +83,12 @@ def test_what_cannot_be_computed_is_refused(subtests) -> None:
         settings = {"column": "user_id", **changes}
         with subtests.test(words), pytest.raises(ConfigError, match=words):
             latest_features(log(), OF, **settings)
+    with pytest.raises(ConfigError, match="the key of the latest features must be in the log"):
+        latest_features(log().drop("item_id"), COUNTS, "item_id")
+    with pytest.raises(ConfigError, match="features that are 400d late know nothing"):
+        late_features(backfilled(log(), OF), log(), OF, "400d")
+    with pytest.raises(ConfigError, match="a share of 0 of the keys has none"):
+        skew(backfilled(log(), OF), log(), OF, share=0)
 
 
 def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:

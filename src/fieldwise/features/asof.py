@@ -486,7 +486,8 @@ def _mean_before_day(
     known = events.times
     if feature.known is not None:
         known = events.known(feature.known, feature.label, budget=budget)
-    first_day = int(known.min(initial=int(rows.times.min()))) // DAY_US
+    earliest = min((int(times.min()) for times in (known, rows.times) if len(times)), default=0)
+    first_day = earliest // DAY_US
     days = int(known.max(initial=0)) // DAY_US - first_day + 1
     trials = events.trials.get(feature.value or "")
     counts = np.zeros(days + 1)

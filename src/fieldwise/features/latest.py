@@ -51,6 +51,7 @@ def latest_features(
             f"latest features need features of the key {column!r}, and the recipe has those of: {'; '.join(keys)}"
         )
     events = _events(log, of)
+    events.check(column, "the key of the latest features")
     moment = int(events.times.max()) + MICROSECOND if at is None else _moment(at)
     role: Role = "item" if column == of.schema.item else "user"
     fields = [field.column for field in of.schema.with_role(role) if field.column in log.columns]
@@ -88,11 +89,16 @@ def late_features(rows: pl.DataFrame, log: pl.DataFrame, of: LogFeatures, by: st
     on_time = of.rows(without, [], budget=NO_LIMIT)
     late = replace(on_time, times=on_time.times - microseconds(by, "--by"))
     events = _events(log, of)
-    columns = []
-    for feature in of.features:
-        # a server knows the time of a request
-        asked_rows = on_time if isinstance(feature, OfTime) else late
-        columns += feature_columns(asked_rows, events, [feature], budget=NO_LIMIT)
+    if late.times.max() <= events.times.min():
+        raise ConfigError(
+            f"features that are {by} late know nothing: all rows are within {by} of the log's first; give a "
+            "shorter time"
+        )
+    # a server knows the time of a request
+    of_times = [feature for feature in of.features if isinstance(feature, OfTime)]
+    of_events = [feature for feature in of.features if feature not in of_times]
+    columns = feature_columns(on_time, events, of_times, budget=NO_LIMIT)
+    columns += feature_columns(late, events, of_events, budget=NO_LIMIT)
     return without.with_columns(columns)
 
 
@@ -120,6 +126,10 @@ def skew(
     if keys:
         buckets = stable_hash(as_text(logged[keys[0]]).fill_null(""), SAMPLED_BUCKETS)
         logged = logged.filter(buckets < share * SAMPLED_BUCKETS)
+    if logged.is_empty():
+        raise ConfigError(
+            f"logged requests must have rows to compare: a share of {share:g} of the keys has none; raise --share"
+        )
     rows = of.rows(logged.drop(of.made, strict=False), [], budget=NO_LIMIT)
     columns = feature_columns(rows, _events(log, of), asked, budget=NO_LIMIT)
     figures = []

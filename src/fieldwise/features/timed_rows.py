@@ -73,7 +73,7 @@ class TimedRows:
         if column in self.labels:
             return
         if column not in self.frame.columns:
-            hint = nearest(column, [*self.frame.columns, *self.labels])
+            hint = nearest(column, {*self.frame.columns, *self.labels})
             raise ConfigError(f"{what} must be in {self.where}: {column!r} is not; {hint}")
         dtype = self.frame.schema[column]
         if dtype.is_nested() or dtype in (pl.Object, pl.Binary):
