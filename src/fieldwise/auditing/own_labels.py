@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import polars as pl
 
 from fieldwise.auditing.finding import Finding
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
@@ -33,6 +32,8 @@ MOST_ROWS = 200_000
 MOST_KEYS = 12
 MOST_VALUES_OF_PAIR = 200
 LEAST_ROWS_PER_KEY = 2.0
+LEAST_ROWS_OF_MIXED_KEY = 4
+LEAST_MIXED_KEYS = 10
 LEAST_TOLD = 0.95
 """Share of rows of keys with both labels whose number tells the own label."""
 REMEDY = "make the column again from labels known strictly before the row: of training rows out of fold, or of the past"
@@ -224,27 +225,19 @@ def _told_within(
     table: AuditedTable, key: str, column: str, codes: np.ndarray, values: np.ndarray
 ) -> Finding | None:
     """The finding that within the rows of one key a column has one value for each label."""
-    places = np.arange(len(codes))
-    cells = pl.DataFrame({"key": codes, "y": table.y, "cell": values, "place": places})
-    by_label = cells.group_by("key", "y").agg(
-        pl.col("cell").n_unique().alias("values"),
-        pl.col("cell").first(),
-        pl.len(),
-        pl.col("place").first(),
-    )
-    by_key = by_label.group_by("key").agg(
-        pl.len().alias("labels"),
-        pl.col("cell").n_unique().alias("different"),
-        (pl.col("values") == 1).all().alias("one_each"),
-        pl.col("len").sum().alias("rows"),
-        pl.col("place").first(),
-    )
-    mixed = by_key.filter((pl.col("labels") == 2) & (pl.col("rows") >= 4))
-    total = int(mixed.get_column("rows").sum())
-    if total < LEAST_ROWS or mixed.height < 10:
+    cells = np.nan_to_num(values, nan=-np.inf)
+    size = int(codes.max()) + 1
+    pairs = 2 * codes + (table.y > 0.5)
+    first = np.full(2 * size, np.nan)
+    first[pairs[::-1]] = cells[::-1]
+    rows = np.bincount(pairs, minlength=2 * size).reshape(size, 2)
+    others = np.bincount(pairs, weights=cells != first[pairs], minlength=2 * size)
+    is_mixed = (rows > 0).all(1) & (rows.sum(1) >= LEAST_ROWS_OF_MIXED_KEY)
+    is_told = is_mixed & (others.reshape(size, 2).sum(1) == 0) & (first[::2] != first[1::2])
+    total = int(rows[is_mixed].sum())
+    if total < LEAST_ROWS or is_mixed.sum() < LEAST_MIXED_KEYS:
         return None
-    told = mixed.filter(pl.col("one_each") & (pl.col("different") == 2))
-    share = float(told.get_column("rows").sum()) / total
+    share = float(rows[is_told].sum()) / total
     if share < LEAST_TOLD:
         return None
     return table.finding(
@@ -256,5 +249,5 @@ def _told_within(
         column=column,
         measure="share of rows of mixed keys",
         strength=Interval(value=share, low=share, high=share),
-        at=told.get_column("place").to_numpy(),
+        at=np.flatnonzero(is_told[codes]),
     )
