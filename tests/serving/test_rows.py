@@ -59,6 +59,8 @@ BAD = [
     ("tags", "a|\udfff", "valid Unicode text"),
     ("price", "cheap", "a finite number or null"),
     ("price", "1_0", "a finite number or null, found '1_0'"),
+    ("price", "1970-01-02", "of a date its seconds since 1970, here 86400"),
+    ("price", "1970-01-01T01:00+01:00", "of a date its seconds since 1970, here 0"),
     ("price", "\ud800", "valid Unicode text"),
     ("price", [1], "a number or null"),
     ("price", math.inf, "a finite number"),

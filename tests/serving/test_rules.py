@@ -196,7 +196,7 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
         (
             DataError,
             {"pinned": {1: "nobody"}},
-            "an item must be one of the catalogue's 30, found 'nobody'",
+            "a pinned item must be one of the catalogue's 30, found 'nobody' at place 1: pin another",
         ),
         (
             DataError,
@@ -205,7 +205,11 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
         ),
         (DataError, {"pinned": {2: "i3"}, "where": {"item": ["i4"]}}, "a pinned item must pass"),
         (DataError, {"pinned": {2: "i3"}, "candidates": ["i4"]}, "a pinned item must pass"),
-        (ConfigError, {"pinned": {9: "i3"}}, "a list of 5 has no place 9 for 'i3'"),
+        (
+            ConfigError,
+            {"pinned": {9: "i3"}},
+            "within the list of 5, found 'i3' at place 9: pin it at an earlier place",
+        ),
         (ConfigError, {"pinned": {1: "i3", 2: "i3"}}, "pinned at one place, found 'i3' at 2"),
         (
             ConfigError,
@@ -219,14 +223,17 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
                 plain.recommend(CONTEXT, k=5, **rules)
             body = json.loads(json.dumps({"context": CONTEXT, "k": 5, **rules}))
             answer = service.post("/v1/recommend", body)
+            error = answer.json()["error"]
             assert answer.status_code == 422
-            assert sentence in answer.json()["error"]["message"]
+            assert sentence in error["message"]
+            if "nobody" in sentence or "genre'" in sentence:
+                assert error["field"] == ("pinned" if "nobody" in sentence else "limits.genre")
     for rules, sentence in [
         (
             {"limits": {"genres": 0}},
             "a limit must be a whole number of at least 1, found 0 for 'genres'",
         ),
-        ({"pinned": {0: "i3"}}, "places are whole numbers, counted from 1, found an item at 0"),
+        ({"pinned": {0: "i3"}}, "a place must be a whole number of at least 1, found 0 for 'i3'"),
     ]:
         with subtests.test(sentence=sentence):
             with pytest.raises(ConfigError, match=sentence):

@@ -142,7 +142,8 @@ class _Written:
             yield f"limits and pinned items changed {changed}, in rows whose by_score is not rank"
         short_lists = sum(length < options.n for length in self.lengths)
         if short_lists:
-            yield f"{show.counted(short_lists, 'list')} of fewer than {options.n} items"
+            remedy = ": raise a limit, or ask for fewer" if options.limits else ""
+            yield f"{show.counted(short_lists, 'list')} of fewer than {options.n} items{remedy}"
         measures = (f"{m.title} {m.text(m.of(self.exposure))}" for m in LIST_MEASURES.values())
         yield f"the lists: {', '.join(measures)}"
         same = same_list_sentence([self.exposure])

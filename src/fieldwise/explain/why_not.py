@@ -15,6 +15,8 @@ Reason = Literal[
     "listed", "candidates", "seen", "excluded", "filtered", "prerank", "limit", "pinned", "score"
 ]
 SHOWN_TERMS = 3
+LEAST_SHOWN_LOSS = 0.005
+"""Smaller ones are 0.00 in a sentence."""
 
 
 class Term(NamedTuple):
@@ -143,7 +145,8 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
         )
     last = int(result.rows[is_ahead][by_score[is_ahead].argmax()])
     terms = _terms(ranker, request.values, row, last)
-    reasons = ", ".join(term.text for term in terms[:SHOWN_TERMS] if term.difference < 0)
+    losses = [term for term in terms if term.difference <= -LEAST_SHOWN_LOSS]
+    reasons = ", ".join(term.text for term in losses[:SHOWN_TERMS])
     words = f"{ranked}, behind the list's last item by score, {ranker.index.texts[last]!r}"
     return WhyNot(
         item, "score", f"{words}, mainly because of {reasons}" if reasons else words, place, terms

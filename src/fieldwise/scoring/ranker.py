@@ -390,8 +390,14 @@ class Ranker(Generic[M]):
 
     def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
         """The rules of lists, for `prepare`, with pinned items by id; errors as of `recommend`."""
-        rows = self.index.rows_of(_texts(pinned.values(), "pinned")).tolist()
-        places = dict(zip(pinned, rows, strict=True))
+        places = {}
+        for place, item in zip(pinned, _texts(pinned.values(), "pinned"), strict=True):
+            if item not in self.index.places:
+                raise DataError(
+                    f"a pinned item must be one of the {self.index.what}'s {len(self.index):,}, found {item[:60]!r} "
+                    f"at place {place}: pin another"
+                )
+            places[place] = self.index.places[item]
         return ListRules(items=self.index, filters=self.filters, limits=limits, pinned=places)
 
     def prepare(

@@ -57,16 +57,16 @@ class ListRules:
                 raise ConfigError(
                     f"a limit must be a whole number of at least 1, found {limit!r} for {column!r}"
                 )
-        for place in self.pinned:
+        for place, row in self.pinned.items():
             if not _is_count(place):
                 raise ConfigError(
-                    f"places are whole numbers, counted from 1, found an item at {place!r}"
+                    f"a place must be a whole number of at least 1, found {place!r} for {self._name(row)}"
                 )
         rows = list(self.pinned.values())
         for row, count in Counter(rows).items():
             if count > 1:
                 raise ConfigError(
-                    f"an item must be pinned at one place, found {self._name(row)} at {count}"
+                    f"an item must be pinned at one place, found {self._name(row)} at {count}: leave one of them"
                 )
         for (column, value), count in self._counts(rows).items():
             if count > self.limits[column]:
@@ -82,7 +82,10 @@ class ListRules:
         """Check that pinned items are within a list of k, and among the rows that pass a request's filters."""
         for place, row in self.pinned.items():
             if place > k:
-                raise ConfigError(f"a list of {k} has no place {place} for {self._name(row)}")
+                raise ConfigError(
+                    f"a pinned item must be within the list of {k}, found {self._name(row)} at place {place}: pin it "
+                    "at an earlier place, or ask for more items"
+                )
             if row not in rows:
                 raise DataError(
                     f"a pinned item must pass the filters, found {self._name(row)} at place {place}, which they "

@@ -15,6 +15,7 @@ from fieldwise.config import nearest
 from fieldwise.serving.bodies import (
     REQUESTS,
     Cell,
+    Count,
     ExplainRequest,
     Id,
     PredictRequest,
@@ -41,6 +42,8 @@ MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 UNNAMED_KEY = "[...]"
 """How msgspec writes a key of a mapping, such as a column."""
 
+CELL_FORMS: Mapping[str, Any] = {"where": list[Id], "limits": Count}
+"""Of an object's values, by the object's name."""
 B = TypeVar("B", PredictRequest, RecommendRequest, WhyNotRequest, ExplainRequest)
 
 
@@ -144,7 +147,7 @@ def _with_column(place: str, content: bytes) -> str:
             row = row[int(key) if key.isdigit() else key]
         for column, cell in row.items():
             try:
-                msgspec.convert(cell, list[Id] if before == "where" else Cell)
+                msgspec.convert(cell, CELL_FORMS.get(before, Cell))
             except ValidationError:
                 return f"{before}.{column[:60]}{after}"
     return place

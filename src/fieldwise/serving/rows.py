@@ -6,7 +6,7 @@ sequences. Every cell is checked, and errors name its place.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import partial
@@ -234,12 +234,23 @@ def _number(value: Any, form: NumberFormat | None, marks: Marks) -> float | None
     try:
         number = cell_number(value, form, marks)
     except (ValueError, OverflowError):
-        raise ValueError(f"{expected} or null") from None
+        date_hint = _seconds_of_date(value) if isinstance(value, str) else ""
+        raise ValueError(f"{expected} or null{date_hint}") from None
     if not math.isnan(number):
         return number
     if isinstance(value, float):
         raise ValueError(f"{expected} or null")
     return None
+
+
+def _seconds_of_date(text: str) -> str:
+    """What number models read for a date that was given as text, in brackets; empty for another text."""
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    seconds = cell_number(parsed, None, NO_MARKS)
+    return f" (of a date its seconds since 1970, here {seconds:.0f})"
 
 
 def _short(value: Any) -> str:

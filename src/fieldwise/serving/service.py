@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fieldwise.bundle.bundle import Bundle
-from fieldwise.errors import ConfigError, DataError
+from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.why_not import why_not
@@ -258,11 +258,16 @@ class Service:
                 f"k must be at most the {size:,} items of the {index.what}, found {k}", "k"
             )
         seen = index.known_rows(self._seen_items(body))
-        for column in body.where:
-            try:
-                ranker.filters.texts(column)
-            except DataError as e:
-                raise RequestError(str(e), f"where.{column}") from None
+        for name, columns in (("where", body.where), ("limits", body.limits)):
+            for column in columns:
+                try:
+                    ranker.filters.texts(column)
+                except DataError as e:
+                    raise RequestError(str(e), f"{name}.{column}") from None
+        try:
+            rules = ranker.rules(body.limits, body.pinned)
+        except FieldwiseError as e:
+            raise RequestError(str(e), "pinned") from None
 
         context = values_of(body.context, self.context_fields, "context", missing=self.missing)
         candidates = None
@@ -276,7 +281,7 @@ class Service:
             exclude=index.known_rows(body.exclude),
             seen=seen,
             where=body.where,
-            rules=ranker.rules(body.limits, body.pinned),
+            rules=rules,
         )
         return prepared, len(seen)
 
