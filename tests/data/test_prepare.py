@@ -291,6 +291,13 @@ def test_a_part_of_one_class_is_named() -> None:
         DataError, match=r"the train rows must hold both classes: all \d+ are negative"
     ):
         prepare(frame.with_columns(rating=pl.lit(1)), SCHEMA, split=BY_PART, seed=0)
+    positives = frame.with_columns(rating=pl.lit(5))
+    for sampling, remedy in [
+        (None, r"in a log of positives only, add \[negatives\]$"),
+        (ask("train"), r"or add '(valid|test)' to the parts of \[negatives\]$"),
+    ]:
+        with pytest.raises(DataError, match=remedy):
+            prepare(positives, SCHEMA, split=BY_PART, seed=0, negatives=sampling)
     regression = Schema(fields=SCHEMA.fields, label=Label("rating", task="regression"))
     assert set(
         prepare(frame.with_columns(rating=pl.lit(4)), regression, split=BY_PART, seed=0).test.main

@@ -387,7 +387,7 @@ class Preparation:
             complete[name] = part.of_one_class(schema, budget=budget)
         for name, part in complete.items():
             y = part.y if part.weight is None else part.y[part.weight > 0]
-            _check_classes(name, y, schema)
+            _check_classes(name, y, schema, self.negatives)
             counts[f"{name}_rows"] = part.frame.height
         return complete, counts
 
@@ -472,7 +472,9 @@ def _check_weights(weights: Mapping[str, np.ndarray]) -> None:
             )
 
 
-def _check_classes(part: str, y: np.ndarray, schema: Schema) -> None:
+def _check_classes(
+    part: str, y: np.ndarray, schema: Schema, negatives: NegativeSampling | None
+) -> None:
     """Check that a part's targets [N, T] hold both classes of each binary label."""
     for label, target in zip(schema.labels, y.T, strict=True):
         positives = int((target > 0.5).sum())
@@ -481,6 +483,8 @@ def _check_classes(part: str, y: np.ndarray, schema: Schema) -> None:
         if positives:
             only_class = "positive"
             remedy = "or, in a log of positives only, add [negatives]"
+            if negatives is not None:
+                remedy = f"or add {part!r} to the parts of [negatives]"
         else:
             only_class = "negative"
             remedy = "or add rows of the other class"
