@@ -36,6 +36,7 @@ def test_each_way_of_telling_the_label_is_found(subtests):
         ),
         (2.2 * Y + RNG.normal(size=ROWS), ("medium", "predicts-alone")),
         (np.where(Y & (some < 0.4), "refund", "none"), ("medium", "pure-values")),
+        (np.where(Y & (some < 0.4), PRICE, 0), ("medium", "pure-values")),
         # absent for a tenth of one class alone
         ([None if t and s < 0.4 else s for t, s in zip(Y, some, strict=True)], ("high", "absence")),
     ]:
@@ -101,3 +102,72 @@ def test_a_report_says_what_fails_and_is_plain_json():
         report.failing("awful")
     finding = Finding(kind="k", severity="low", what="w", remedy="r")
     assert AuditReport(findings=[finding], facts={}).failing("low") == [finding]
+
+
+def test_columns_without_a_value_say_nothing(subtests):
+    for name, column in [
+        ("numbers", pl.Series([None] * ROWS, dtype=pl.Float64)),
+        ("NaN", np.full(ROWS, np.nan)),
+        ("nulls", [None] * ROWS),
+        ("texts", [""] * ROWS),
+    ]:
+        with subtests.test(name):
+            assert found(column)[0] == set()
+
+
+def test_a_finding_on_cells_of_one_label_names_the_label(subtests):
+    for label, column, expected in [
+        (Y, np.where(Y & (PRICE < 30), None, PRICE), "is empty in"),
+        (Y, np.where(Y & (PRICE < 30), PRICE, None), "is filled in"),
+        (Y, np.where(Y & (PRICE < 30), "refund", "none"), "the label of each is positive"),
+        (
+            np.array(["no", "so", "yes"])[Y + (PRICE < 30)],
+            np.where(Y & (PRICE < 30), "q", "none"),
+            "each is 'yes'",
+        ),
+    ]:
+        with subtests.test(expected):
+            _, report = found(list(column), label)
+            assert any(expected in f.sentence for f in report.findings if f.column == "x")
+
+
+def test_cells_of_one_part_of_a_label_of_numbers_are_found(subtests):
+    price = RNG.normal(50, 9, ROWS)
+    is_high = price > np.quantile(price, 0.75)
+    tenth = np.argsort(np.argsort(price)) * 10 // ROWS
+    for name, column, expected in [
+        ("empty", np.where(is_high & (PRICE < 20), None, PRICE), ("medium", "absence")),
+        ("tenth", np.where(PRICE < 30, tenth.astype(str), "open"), ("high", "predicts-alone")),
+        ("top", np.where((tenth == 9) & (PRICE < 60), "vip", "no"), ("medium", "pure-values")),
+    ]:
+        with subtests.test(name):
+            assert expected in found(list(column), price)[0]
+
+
+def test_a_number_that_adds_much_to_all_others_is_found():
+    price = RNG.normal(50, 9, ROWS)
+    assert ("medium", "adds-most") in found(price + RNG.normal(0, 9, ROWS), price)[0]
+
+
+def test_a_column_that_is_the_label_where_it_is_filled_is_found(subtests):
+    price = RNG.normal(50, 9, ROWS)
+    score = Y * 3.0 + RNG.random(ROWS)
+    is_filled = RNG.random(ROWS) < 0.3
+    for name, column, label in [
+        ("numbers", np.where(is_filled, 0.19 * price, None), price),
+        ("labels", np.where(is_filled, score, None), Y),
+        ("zeros", np.where(is_filled, score, 0.0), Y),
+    ]:
+        with subtests.test(name):
+            assert ("high", "predicts-alone") in found(list(column), label)[0]
+    with subtests.test("noise"):
+        noise = np.where(is_filled, PRICE, None)
+        assert found(list(noise), price)[0] == set()
+
+
+def test_a_value_that_holds_much_of_a_rare_label_is_found():
+    is_rare = RNG.random(ROWS) < 0.06
+    column = np.where(
+        is_rare & (RNG.random(ROWS) < 0.6), "chargeback", RNG.choice(["ok", "late"], ROWS)
+    )
+    assert ("medium", "pure-values") in found(column, is_rare.astype(int))[0]

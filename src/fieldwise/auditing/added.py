@@ -14,14 +14,20 @@ from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.interval import normal_interval
 from fieldwise.evaluation.ranking import delong
 
+ADDS = "adds-most"
 MOST_ROWS = 40_000
 MOST_CANDIDATES = 3
 LEAST_ALONE = 0.78
 LEAST_ADDED = 0.05
+LEAST_OF_A_SIDE = 10
+"""Held-out rows on each side of the middle."""
 
 
 def columns_that_add_most(table: AuditedTable) -> list[Finding]:
-    """Findings on columns that predict well alone and add much to all the others (paired, DeLong)."""
+    """Findings on columns that predict well alone and add much to all the others (paired, DeLong).
+
+    Of a label of numbers the AUC is that of labels above their median.
+    """
     table = table.sample(MOST_ROWS)
     target = table.main_target
     if len(table.columns) < 3:
@@ -33,10 +39,12 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
     candidates = _strongest(table, columns)
     if not candidates:
         return []
-    whole = scores(table, table.columns, train, test)
     positive = target.values[test]
     if not target.is_binary:
         positive = positive > np.median(positive)
+    if min(positive.sum(), len(test) - positive.sum()) < LEAST_OF_A_SIDE:
+        return []
+    whole = scores(table, table.columns, train, test)
     findings = []
     for column, alone in candidates.items():
         others = [other for other in table.columns if other != column]
@@ -46,7 +54,7 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
             continue
         findings.append(
             table.finding(
-                "adds-most",
+                ADDS,
                 "medium",
                 f"column {column!r} alone has a separation of {alone:.4f}, and the others {result.second:.4f}: "
                 "it adds more than a usual column",

@@ -30,12 +30,14 @@ def numbers_of(cells: pl.Series, missing: Sequence[str] = MISSING_MARKS) -> pl.S
         numbers = cells.cast(pl.Float64).fill_nan(None)
     elif cells.dtype in (pl.String, pl.Categorical, pl.Enum):
         numbers, wrong = text_numbers(cells, None, missing)
-        if wrong.any() or numbers.null_count() == len(numbers):
+        if wrong.any():
             return None
     else:
         return None
     marks = marked_numbers(tuple(missing))
-    return numbers.replace(marks, None) if marks else numbers
+    if marks:
+        numbers = numbers.replace(marks, None)
+    return None if numbers.null_count() == len(numbers) else numbers
 
 
 def codes_of(cells: pl.Series) -> np.ndarray:

@@ -1,12 +1,13 @@
 """Columns that predict the label alone: by value, absence, precision, length or order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fieldwise.auditing.association import Reading, Scorer, Target, separations
 from fieldwise.auditing.finding import SEVERITIES, SHOWN_ROWS, Finding, Severity
-from fieldwise.auditing.readings import WAYS, place, readings
+from fieldwise.auditing.readings import WAYS, place, readings, usual_or_empty
 from fieldwise.auditing.table import AuditedTable
 
 MOST_ROWS = 100_000
@@ -24,11 +25,15 @@ LEAST_PERMUTATIONS = 39
 MOST_EVALUATIONS = 60_000
 """Readings times permutations."""
 SHOWN_CLASSES = 30
+LEAST_FILLED = 0.02
+LEAST_FILLED_HIGH = 0.1
+"""Of all rows, in filled cells that nearly are the label."""
 LEAST_OF_A_CLASS = 5
 KINDS = {
     "value": "predicts-alone",
     "order": "predicts-alone",
     "absence": "absence",
+    "usual": "predicts-alone",
     "decimals": "precision",
     "length": "length",
     "place": "row-order",
@@ -38,7 +43,8 @@ REMEDIES = {
     "absence": "find out who fills this cell and when: if only for one outcome, leave the column out",
     "precision": "the number was computed in different ways for different outcomes: round it alike, or leave it out",
     "length": "the text was written in different ways for different outcomes: leave it out, or keep its meaning alone",
-    "row-order": "shuffle the rows before any split, and never use a row number as a field",
+    "row-order": "if the rows are in order of time, split by time; else shuffle them before any split; never use a row "
+    "number as a field",
 }
 
 
@@ -54,6 +60,28 @@ def columns_alone(table: AuditedTable) -> list[Finding]:
 def columns_alone_quickly(table: AuditedTable) -> list[Finding]:
     """`columns_alone` with the normal tail of a column without meaning, in place of permutations."""
     return _findings(table.sample(MOST_ROWS), [], permute=False)
+
+
+def filled_cells_alone(table: AuditedTable) -> list[Finding]:
+    """Findings on columns that nearly are the label in the rows where they are filled.
+
+    Filled is what is neither empty nor the most frequent value, which often stands for none, as 0
+    does for an amount. Other rows hide from a measure over all rows how much these tell.
+    """
+    table = table.sample(MOST_ROWS)
+    findings = []
+    for column in table.columns:
+        is_filled = ~usual_or_empty(table.text(column)).to_numpy()
+        share = float(is_filled.mean())
+        if not LEAST_FILLED <= share <= 1 - LEAST_FILLED:
+            continue
+        filled = replace(table.take(np.flatnonzero(is_filled)), columns=(column,))
+        for found in _findings(filled, [], permute=False):
+            if found.severity == "high":
+                severity: Severity = "high" if share >= LEAST_FILLED_HIGH else "medium"
+                what = f"{found.what}, in the {len(filled):,} rows where it is filled ({share:.1%})"
+                findings.append(replace(found, severity=severity, what=what))
+    return findings
 
 
 def _findings(table: AuditedTable, all_readings: list[Reading], *, permute: bool) -> list[Finding]:
@@ -126,7 +154,11 @@ def _finding(
 ) -> Finding:
     """The finding that a reading of a column predicts the label alone."""
     kind = KINDS[reading.way]
-    how = "nearly perfectly" if severity == "high" else "very well"
+    how = "very well"
+    if severity == "high":
+        how = "nearly perfectly"
+    elif reading.way == "place":
+        how = "beyond chance: rows near each other have like labels"
     what = f"{WAYS[reading.way].format(repr(reading.column))} alone predicts the label {how}"
     value = float(values_K.mean())
     if value < values_K.max():

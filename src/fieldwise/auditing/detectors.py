@@ -3,8 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fieldwise.auditing.added import columns_that_add_most
-from fieldwise.auditing.columns import MOST_ROWS, columns_alone, columns_alone_quickly
+from fieldwise.auditing.added import ADDS, columns_that_add_most
+from fieldwise.auditing.columns import (
+    MOST_ROWS,
+    columns_alone,
+    columns_alone_quickly,
+    filled_cells_alone,
+)
 from fieldwise.auditing.drift import columns_that_tell_the_part
 from fieldwise.auditing.finding import AuditReport, Finding, worst_first
 from fieldwise.auditing.future import changed_copies, knows_later_labels, later_times
@@ -20,6 +25,7 @@ from fieldwise.auditing.table import AuditedTable
 Detector = Callable[[AuditedTable], list[Finding]]
 DETECTORS: tuple[Detector, ...] = (
     columns_alone,
+    filled_cells_alone,
     pure_values,
     copies_of_label,
     columns_that_add_most,
@@ -73,6 +79,7 @@ def audit_rows(table: AuditedTable, detectors: Sequence[Detector] = DETECTORS) -
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without values of one label in columns that are known to tell nearly all labels."""
-    telling = {f.column for f in findings if f.severity == "high" and f.kind != PURE}
-    return [f for f in findings if f.kind != PURE or f.column not in telling]
+    """The findings without weaker words on columns that are known to tell nearly all labels."""
+    weaker = (PURE, ADDS)
+    telling = {f.column for f in findings if f.severity == "high" and f.kind not in weaker}
+    return [f for f in findings if f.kind not in weaker or f.column not in telling]

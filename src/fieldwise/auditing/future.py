@@ -18,6 +18,8 @@ LEAST_LATE = 0.01
 LEAST_TELLING = 0.6
 """Separation of the label from which on a later time is no plan."""
 LEAST_KEYS = 50
+MOST_KEYS = 12
+"""Columns whose values are taken as keys."""
 LEAST_EXCESS = 0.1
 SURE = 4.0
 """Standard errors."""
@@ -94,17 +96,18 @@ def changed_copies(table: AuditedTable) -> list[Finding]:
 
 
 def knows_later_labels(table: AuditedTable) -> list[Finding]:
-    """Findings on numbers that follow a user's or item's later labels more than its earlier ones.
+    """Findings on numbers that follow the later labels of a user, an item or another key more than its earlier ones.
 
     What describes a user follows both alike, given the other; what was made from the past follows
     the past. The partial correlations with the mean label before and after the row are compared.
     """
-    if table.times is None or table.task == "classes":
+    if table.times is None:
         return []
     findings: dict[str, Finding] = {}
-    for key in table.ids:
-        for finding in _of_key(table, key):
-            findings.setdefault(finding.column or "", finding)
+    for one in table.of_one_target():
+        for key in one.repeating_columns()[:MOST_KEYS]:
+            for finding in _of_key(one, key):
+                findings.setdefault(finding.column or "", finding)
     return list(findings.values())
 
 
@@ -116,7 +119,7 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
         return
     y = table.y[rows].astype(np.float64)
     for column in table.columns:
-        if column in (*table.ids, table.time, *table.trusted) or table.describes(column, key):
+        if column in (*table.ids, table.time, *table.trusted, key) or table.describes(column, key):
             continue
         cells = table.numbers(column)
         if cells is None or cells.n_unique() < 3:

@@ -31,7 +31,6 @@ LEAST_ROWS = 100
 MOST_ROWS = 200_000
 MOST_KEYS = 12
 MOST_VALUES_OF_PAIR = 200
-LEAST_ROWS_PER_KEY = 2.0
 LEAST_ROWS_OF_MIXED_KEY = 4
 LEAST_MIXED_KEYS = 10
 LEAST_TOLD = 0.95
@@ -58,9 +57,16 @@ class _Labels:
 
 def own_labels(table: AuditedTable) -> list[Finding]:
     """Findings on columns of numbers made from the row's own label, or from later or test labels."""
-    if table.task == "classes" or len(table) < LEAST_ROWS:
+    if len(table) < LEAST_ROWS:
         return []
-    table = _whole_keys(table)
+    findings: dict[str, Finding] = {}
+    for one in _whole_keys(table).of_one_target():
+        findings = _own_labels(one) | findings
+    return list(findings.values())
+
+
+def _own_labels(table: AuditedTable) -> dict[str, Finding]:
+    """The findings by column, on one target."""
     columns = {}
     for column in table.columns:
         cells = table.numbers(column)
@@ -68,7 +74,7 @@ def own_labels(table: AuditedTable) -> list[Finding]:
         if not is_known and cells is not None and cells.n_unique() > 2:
             columns[column] = cells.fill_null(float("nan")).to_numpy()
     findings: dict[str, Finding] = {}
-    keys = {key: table.codes(key) for key in _keys(table, columns)}
+    keys = {key: table.codes(key) for key in table.repeating_columns()[:MOST_KEYS]}
     for key, codes in {**keys, **_pairs(keys)}.items():
         candidates = [*_labels_of(table, codes)]
         for column, values in columns.items():
@@ -79,7 +85,7 @@ def own_labels(table: AuditedTable) -> list[Finding]:
                 finding = _told_within(table, key, column, codes, values)
             if finding is not None:
                 findings[column] = finding
-    return list(findings.values())
+    return findings
 
 
 def _whole_keys(table: AuditedTable) -> AuditedTable:
@@ -91,19 +97,6 @@ def _whole_keys(table: AuditedTable) -> AuditedTable:
     rows_up_to = np.cumsum(np.bincount(codes)[order])
     chosen = order[: max(int(np.searchsorted(rows_up_to, MOST_ROWS)), 1)]
     return table.take(np.flatnonzero(np.isin(codes, chosen)))
-
-
-def _keys(table: AuditedTable, numbers: Sequence[str] | dict[str, np.ndarray]) -> list[str]:
-    """Users, items and columns of categories whose values repeat."""
-    keys = list(table.ids)
-    for column in table.frame.columns:
-        is_audited = column in table.columns and column not in keys and column != table.time
-        if not is_audited or (column in numbers and table.frame.schema[column].is_float()):
-            continue
-        distinct = table.frame.get_column(column).n_unique()
-        if 2 < distinct <= len(table) / LEAST_ROWS_PER_KEY:
-            keys.append(column)
-    return keys[:MOST_KEYS]
 
 
 def _pairs(keys: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -9,16 +9,22 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from scipy.stats import rankdata
 
+from fieldwise.auditing.association import Reading
 from fieldwise.auditing.cells import codes_of
 from fieldwise.auditing.columns import KINDS, REMEDIES
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.readings import WAYS, readings
+from fieldwise.auditing.readings import WAYS, readings, usual_or_empty
 from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.slices import share_interval
 
 PURE = "pure-values"
-LEAST_ROWS_OF_VALUE = 20
+LEAST_ROWS_OF_VALUE = 5
+LEAST_ROWS_OF_END = 20
+"""Of a value whose rows may be the end of a distribution, as those of a bin."""
+PARTS_OF_NUMBERS = (4, 10)
+"""Into how many parts of equal size labels of numbers are divided."""
 FAMILY_WISE = 0.01
 LEAST_SHARE = 0.05
 """Of all rows, in one value; smaller ones are the ends of a distribution."""
@@ -34,6 +40,7 @@ RARE_LABEL = 0.1
 LEAST_SHARE_OF_RARE_LABEL = 0.2
 """Of the rows of a rare label, in one value."""
 LEAST_COPIES = 0.1
+LEAST_COPIED_ROWS = 20
 SURE = 5.0
 """Standard deviations."""
 
@@ -43,6 +50,7 @@ class _Pure:
     """Values of a reading whose rows all have one label, each too often for chance."""
 
     way: str
+    is_exact: bool
     are_pure: np.ndarray
     are_largest: np.ndarray
     share_of_labels: float
@@ -62,32 +70,48 @@ class _Pure:
 
 def pure_values(table: AuditedTable) -> list[Finding]:
     """Findings on columns some of whose values have one label alone."""
-    labels = codes_of(pl.Series(table.y))
+    all_labels = _labels_of(table)
     findings = []
     for column in table.columns:
         if column in table.ids:
             continue
-        found = [
-            _pure_of(reading.way, reading.codes, labels, len(table.columns))
-            for reading in readings(table, column)
-            if reading.way != "order"
-        ]
-        known = [one for one in found if one is not None]
-        # An empty cell is a value too; that it is empty says more.
-        pure = max(known, key=lambda one: (one.rows, one.way != "value"), default=None)
-        if pure is not None and _covers(pure, len(table)):
-            findings.append(_finding(table, column, pure))
+        found = []
+        for reading in readings(table, column):
+            if reading.way == "order":
+                continue
+            for is_exact, labels in all_labels:
+                pure = _pure_of(reading, labels, len(table.columns), is_exact=is_exact)
+                if pure is not None and _covers(pure, len(table)):
+                    found.append(pure)
+        if found:
+            findings.append(_finding(table, column, max(found, key=_says_more)))
     return findings
 
 
-def _pure_of(way: str, codes: np.ndarray, labels: np.ndarray, columns: int) -> _Pure | None:
+def _labels_of(table: AuditedTable) -> list[tuple[bool, np.ndarray]]:
+    """The labels, and of numbers their quarters and tenths, as codes [N], and whether they are exact."""
+    exact = (True, codes_of(pl.Series(table.y)))
+    if table.task != "regression":
+        return [exact]
+    places = (rankdata(table.y) - 0.5) / len(table)
+    return [exact, *((False, (places * parts).astype(np.int64)) for parts in PARTS_OF_NUMBERS)]
+
+
+def _says_more(pure: _Pure) -> tuple[bool, int, bool]:
+    """The order of pure values of one column; an empty cell is a value too, but that it is empty says more."""
+    return pure.is_exact, pure.rows, pure.way == "absence"
+
+
+def _pure_of(reading: Reading, labels: np.ndarray, columns: int, *, is_exact: bool) -> _Pure | None:
     """The values of one reading with one label alone, beyond chance over all values and columns."""
+    codes = reading.codes
     rows = np.bincount(codes)
     first = np.zeros(len(rows), dtype=np.int64)
     first[codes[::-1]] = labels[::-1]
     differs = np.bincount(codes, weights=labels != first[codes], minlength=len(rows))
     rates = np.bincount(labels) / len(labels)
-    enough = rows >= LEAST_ROWS_OF_VALUE
+    is_end = is_exact and reading.way == "value"
+    enough = rows >= (LEAST_ROWS_OF_END if is_end else LEAST_ROWS_OF_VALUE)
     log_p = rows * np.log(np.maximum(rates[first], 1 / len(labels)))
     limit = np.log(FAMILY_WISE / max(int(enough.sum()) * columns, 1))
     pure = np.flatnonzero(enough & (differs == 0) & (log_p <= limit))
@@ -95,7 +119,8 @@ def _pure_of(way: str, codes: np.ndarray, labels: np.ndarray, columns: int) -> _
         return None
     largest = int(pure[np.argmax(rows[pure])])
     return _Pure(
-        way=way,
+        way=reading.way,
+        is_exact=is_exact,
         are_pure=np.isin(codes, pure),
         are_largest=codes == largest,
         share_of_labels=float(rates[np.unique(first[pure])].sum()),
@@ -110,7 +135,8 @@ def _covers(pure: _Pure, rows: int) -> bool:
     is_one_large = pure.largest >= least * rows
     are_most_labels = pure.share_of_labels >= 0.8 and pure.rows >= LEAST_SHARE_TOGETHER * rows
     is_rare = pure.rate <= RARE_LABEL
-    is_most_of_rare = is_rare and pure.largest >= LEAST_SHARE_OF_RARE_LABEL * pure.rate * rows
+    least_of_rare = max(LEAST_SHARE_OF_RARE_LABEL * pure.rate, LEAST_SHARE_EMPTY)
+    is_most_of_rare = is_rare and pure.largest >= least_of_rare * rows
     return is_one_large or are_most_labels or is_most_of_rare
 
 
@@ -118,20 +144,45 @@ def _finding(table: AuditedTable, column: str, pure: _Pure) -> Finding:
     share = pure.rows / len(table)
     severity: Severity = "medium"
     is_absence = pure.way == "absence" and share >= LEAST_SHARE
-    if is_absence or share >= MOST_ROWS_OF_VALUES:
+    if pure.is_exact and (is_absence or share >= MOST_ROWS_OF_VALUES):
         severity = "high"
-    subject = WAYS[pure.way].format(repr(column))
     return table.finding(
-        PURE if pure.way == "value" else KINDS[pure.way],
+        PURE if pure.way in ("value", "usual") else KINDS[pure.way],
         severity,
-        f"{subject} has values whose rows all have one label: {pure.rows:,} rows, of which {pure.largest:,} have "
-        "the same value",
+        _in_words(table, column, pure),
         REMEDIES["predicts-alone"],
         column=column,
         measure="share of rows",
         strength=share_interval(pure.are_pure),
         at=np.flatnonzero(pure.are_largest),
         p=float(np.exp(min(pure.log_p, 0.0))),
+    )
+
+
+def _in_words(table: AuditedTable, column: str, pure: _Pure) -> str:
+    """Which cells have one label alone."""
+    row = int(pure.are_largest.argmax())
+    label = repr(table.frame.get_column(table.label)[row])
+    if not pure.is_exact:
+        label = f"near {label}, in one part of all labels"
+    elif table.task == "binary":
+        label = "positive" if table.y[row] else "negative"
+    cells = table.text(column)
+    if pure.way == "absence":
+        state = "empty" if cells[row] is None else "filled"
+        return (
+            f"column {column!r} is {state} in {pure.rows:,} rows, and the label of each is {label}"
+        )
+    if pure.way == "usual":
+        state = "empty or has" if usual_or_empty(cells)[row] else "neither empty nor has"
+        return (
+            f"column {column!r} is {state} its most frequent value in {pure.rows:,} rows, and the label of each is "
+            f"{label}"
+        )
+    subject = WAYS[pure.way].format(repr(column))
+    return (
+        f"{subject} tells the label in {pure.rows:,} rows: {pure.largest:,} of them have one value, and the label of "
+        f"each is {label}"
     )
 
 
@@ -147,7 +198,7 @@ def copies_of_label(table: AuditedTable) -> list[Finding]:
         both = pl.DataFrame({"cell": numbers.cast(pl.Float32), "y": table.y.astype(np.float32)})
         both = both.with_row_index("place").drop_nulls()
         is_equal = (both.get_column("cell") == both.get_column("y")).to_numpy()
-        if is_equal.sum() < LEAST_ROWS_OF_VALUE:
+        if is_equal.sum() < LEAST_COPIED_ROWS:
             continue
         expected = _expected_equal(both)
         excess = float(is_equal.mean()) - expected

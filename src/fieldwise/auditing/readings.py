@@ -13,6 +13,10 @@ MOST_BINS = 200
 ROWS_PER_BIN = 10
 MOST_DECIMALS = 8
 """Numbers with more were computed, not written, and their decimals depend on their size."""
+LEAST_USUAL = 0.3
+"""Share of rows with the most frequent value, from which on it may say that there is none, as an empty cell does."""
+LEAST_UNUSUAL = 10
+"""Other values, of so many that none of them says much."""
 ROW_ORDER = ""
 """The column's name of the reading of a row's place in the table."""
 IN_ORDER = ("order", "absence")
@@ -21,6 +25,7 @@ WAYS = {
     "value": "column {}",
     "order": "column {}",
     "absence": "whether column {} is empty",
+    "usual": "whether column {} has another value than its most frequent one",
     "decimals": "how many decimals the numbers of column {} have",
     "length": "how long the texts of column {} are",
     "place": "the order of the rows",
@@ -68,8 +73,21 @@ def _codes(text: pl.Series, numbers: pl.Series | None) -> Iterator[tuple[str, np
         length = text.str.len_chars()
         if length.n_unique() < distinct:
             yield "length", codes_of(_present_alone(length, text))
+    is_usual = usual_or_empty(text)
+    if distinct > LEAST_UNUSUAL and is_usual.mean() >= LEAST_USUAL:  # type: ignore[operator]
+        yield "usual", is_usual.to_numpy().astype(np.int64)
     if 0 < text.null_count() < len(text):
         yield "absence", text.is_null().to_numpy().astype(np.int64)
+
+
+def usual_or_empty(text: pl.Series) -> pl.Series:
+    """Whether each cell is empty or the most frequent value of its column.
+
+    >>> usual_or_empty(pl.Series(["0", "0", None, "3.5"])).to_list()
+    [True, True, True, False]
+    """
+    usual = text.drop_nulls().mode().sort().head(1)
+    return text.is_in(usual.implode()) | text.is_null()
 
 
 def _bins(rows: int) -> int:

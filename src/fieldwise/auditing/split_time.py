@@ -31,7 +31,7 @@ def split_against_time(table: AuditedTable) -> list[Finding]:
         what = f"leave-last-out lets the past of one user see the future of others: {what}"
         remedy = "report a split by time beside it"
     if cost is not None:
-        what += "; a quick model loses by a cut by time what the figure says"
+        what += "; what a quick model loses when the test rows are the latest"
     return [
         table.finding(
             "split-against-time",

@@ -1,6 +1,6 @@
 """The rows that an audit looks at: raw, with their targets, parts and times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -38,6 +38,9 @@ _FEW_NUMBERS = 15
 SECONDS_A_DAY = 86400
 MOST_OF_KEYS = 0.95
 VALID_SHARE = 0.1
+LEAST_ROWS_PER_VALUE = 2.0
+MOST_TARGETS = 3
+"""The most classes whose labels are looked for in columns of numbers."""
 MOST_PREPARED_ROWS = 20_000
 """Of each part."""
 
@@ -130,6 +133,31 @@ class AuditedTable:
     def folds(self) -> np.ndarray:
         """A random fold of each row [N]."""
         return random_folds(len(self), self.seed)
+
+    def repeating_columns(self) -> list[str]:
+        """Users, items, and columns of names or whole numbers whose values repeat."""
+        found = list(self.ids)
+        for column in self.columns:
+            cells = self.frame.get_column(column)
+            if column in (*found, self.time) or cells.dtype.is_float():
+                continue
+            if 2 < cells.n_unique() <= len(self) / LEAST_ROWS_PER_VALUE:
+                found.append(column)
+        return found
+
+    def of_one_target(self) -> Iterator["AuditedTable"]:
+        """The table itself, or of several classes one with their numbers, else one for each of the largest classes."""
+        if self.task != "classes":
+            yield self
+            return
+        labels = self.frame.get_column(self.label)
+        if labels.dtype.is_numeric():
+            numbers = labels.cast(pl.Float64).to_numpy()
+            yield replace(self, y=numbers, task="regression")
+            return
+        rows = np.bincount(self.y.astype(np.int64))
+        for k in np.argsort(-rows, kind="stable")[:MOST_TARGETS].tolist():
+            yield replace(self, y=(self.y == k).astype(np.float64), task="binary")
 
     @property
     def measure(self) -> str:
@@ -346,6 +374,7 @@ def of_table(
     table = of_schema(first_class, schema, split, preparation=None, seed=seed)
     return replace(
         table,
+        frame=table.frame.with_columns(labelled.get_column(label)[table.rows]),
         y=classes[table.rows].astype(np.float64),
         rows=labelled.get_column(ROW).to_numpy()[table.rows],
         task="classes",

@@ -13,7 +13,7 @@ from fieldwise.storage.scratch import NO_LIMIT
 
 _PROBED_NUMBERS = 10_000
 _NEARLY_UNIQUE = 0.5
-_ROWS_IN_ORDER = 500
+_ROWS_IN_ORDER = 100
 """Rows whose order is no accident."""
 _TIME_WORDS = frozenset(
     ("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix")

@@ -396,7 +396,7 @@ def _target(column: pl.Series, label: Label) -> pl.Series:
         return as_number(column, f"label column {label.column!r}") > label.positive_above
 
     text = as_text(column)
-    if column.dtype in (pl.Boolean, pl.String):  # as written by JSON and pandas
+    if not column.dtype.is_numeric():  # as written by JSON and pandas
         text = text.str.to_lowercase().replace({"true": "1", "false": "0"})
     is_outside = ~text.is_in(["0", "1"])
     if is_outside.any():

@@ -1,0 +1,52 @@
+"""Means of labels are found for every kind of label, and those that a row may know are not."""
+
+import numpy as np
+import polars as pl
+
+import fieldwise
+
+RNG = np.random.default_rng(11)
+ROWS = 3000
+USERS = RNG.integers(0, 150, ROWS)
+RATINGS = np.clip(np.round(RNG.normal(3.4, 1.1, ROWS)), 1, 5).astype(int)
+
+
+def mean_by_user(values):
+    return np.bincount(USERS, values, 150)[USERS] / np.bincount(USERS, minlength=150)[USERS]
+
+
+def findings_on_x(column, labels):
+    frame = pl.DataFrame({"u": USERS, "x": column, "z": RNG.normal(size=ROWS), "label": labels})
+    report = fieldwise.audit(frame, "label")
+    return {(f.severity, f.kind) for f in report.findings if f.column == "x"}
+
+
+def test_a_mean_with_the_own_label_is_found_for_every_kind_of_label(subtests):
+    names = np.array(["shoes", "bags", "hats"])[RATINGS % 3]
+    for kind, labels, numbers in [
+        ("binary", (RATINGS > 3).astype(int), RATINGS > 3),
+        ("ratings", RATINGS, RATINGS),
+        ("numbers", RATINGS * 7.25 + 0.5, RATINGS * 7.25 + 0.5),
+        ("texts", names, names == "bags"),
+    ]:
+        with subtests.test(kind):
+            assert ("high", "own-label") in findings_on_x(mean_by_user(numbers), labels)
+
+
+def test_a_mean_of_other_labels_is_not_found():
+    others = RNG.permutation(RATINGS)
+    assert findings_on_x(mean_by_user(others), RATINGS) == set()
+
+
+def test_a_number_that_follows_later_labels_is_found_without_names_of_ids():
+    later = np.full(ROWS, np.nan)
+    for user in range(150):
+        rows = np.flatnonzero(user == USERS)
+        for place, row in enumerate(rows[:-1]):
+            later[row] = RATINGS[rows[place + 1 : place + 4]].mean()
+    times = np.sort(RNG.integers(1_600_000_000, 1_610_000_000, ROWS))
+    frame = pl.DataFrame(
+        {"b1": USERS, "b3": times, "x": later, "z": RNG.normal(size=ROWS), "y": RATINGS}
+    )
+    (finding,) = fieldwise.audit(frame, "y").failing("high")
+    assert (finding.kind, finding.column) == ("later-labels", "x")
