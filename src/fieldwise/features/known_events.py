@@ -71,9 +71,13 @@ class KnownEvents:
         late = self._too_late(window)
         if late is not None:
             value = np.where(late, 0, value)
-        sums = self._sum_before(value[self._by_known], self._known_end)
+        by_time = _running_by_key(value, self.base)
+        by_known = by_time
+        if self.known is not None:
+            by_known = _running_by_key(value[self._by_known], self.base)
+        sums = self._sum_before(by_known, self._known_end)
         if window is not None:
-            sums = sums - self._sum_before(value, self._left_before(window))
+            sums = sums - self._sum_before(by_time, self._left_before(window))
         return np.asarray(np.where(self.count(window) > 0, sums, 0.0))
 
     def mean(self, window: int | None, prior_rows: float, prior: float | None) -> np.ndarray:
@@ -194,11 +198,10 @@ class KnownEvents:
         assert self.value is not None, "the feature has a value"
         return self.value
 
-    def _sum_before(self, value: np.ndarray, end: np.ndarray) -> np.ndarray:
-        """The sum over each row's key of the values, in their order, up to a place [Q]."""
-        if not len(value):
+    def _sum_before(self, sums: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """The running sum [E] of each row's key up to a place [Q]."""
+        if not len(sums):
             return np.zeros(len(end))
-        sums = _running_by_key(value, self.base)
         return np.where(end > self._start, sums[np.maximum(end - 1, 0)], 0.0)
 
     def _since(self, moments: np.ndarray, window: int | None) -> np.ndarray:
@@ -231,6 +234,16 @@ def dense_numbers(values: np.ndarray) -> np.ndarray:
     return pl.Series(values).rank("dense").to_numpy().astype(np.int64) - 1
 
 
+def run_starts(values: np.ndarray) -> np.ndarray:
+    """For each value, where the equal ones next to it begin.
+
+    >>> run_starts(np.array([5, 5, 7, 7, 7])).tolist()
+    [0, 0, 2, 2, 2]
+    """
+    is_first = np.append(True, values[1:] != values[:-1])[: len(values)]
+    return np.asarray(np.maximum.accumulate(np.where(is_first, np.arange(len(values)), 0)))
+
+
 def _running(flags: np.ndarray) -> np.ndarray:
     """How many flags are set before each place [E + 1]."""
     return np.append(0, np.cumsum(flags))
@@ -244,8 +257,7 @@ def _running_by_key(value: np.ndarray, base: np.ndarray) -> np.ndarray:
     whole = np.abs(value)
     if (value == np.floor(value)).all() and whole.sum() < LARGEST_EXACT:
         sums = np.cumsum(value)
-        first = np.append(True, base[1:] != base[:-1])
-        before = (sums - value)[np.maximum.accumulate(np.where(first, np.arange(len(base)), 0))]
+        before = (sums - value)[run_starts(base)]
         return np.asarray(sums - before)
     rows = pl.DataFrame({"key": base, "value": value})
     return rows.select(pl.col("value").cum_sum().over("key")).to_series().to_numpy()

@@ -66,9 +66,9 @@ class Partitions:
             arranged[self.position[chunk]] = values[chunk]
         return arranged
 
-    def restore(self, arranged: np.ndarray) -> np.ndarray:
-        """The inverse of `arrange`."""
-        return self.budget.take(arranged, self.position)
+    def restore(self, arranged: np.ndarray, chunk: slice) -> np.ndarray:
+        """The inverse of `arrange`, for a chunk of the rows."""
+        return np.asarray(arranged[self.position[chunk]])
 
 
 def _hashed(keys: Sequence[np.ndarray], count: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Rows with times, and their columns as numbers: what features are computed from."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -25,6 +25,8 @@ from fieldwise.storage.scratch import MemoryBudget
 MICROSECOND = 10**6
 DAY_US = 86_400 * MICROSECOND
 PER_SECOND_OF_DAYS = 1 / 86_400
+CHUNK_ROWS = 1 << 18
+"""Arrays of a chunk are small enough for the allocator to use them again: new pages cost as much as the sums."""
 Decode = Callable[[np.ndarray], pl.Series]
 """A column of a chunk of its numbers."""
 
@@ -65,7 +67,7 @@ class TimedRows:
             raise ConfigError(
                 f"features need a column of times: {where} has no {time!r}; {nearest(time, frame.columns)}"
             )
-        times = _microseconds(frame, time, time_format, budget=budget)
+        times = _microseconds(frame, time, time_format, budget=in_chunks(budget))
         return cls(frame=frame, times=times, where=where, labels=labels or {}, trials=trials or {})
 
     def check(self, column: str, what: str) -> None:
@@ -149,6 +151,12 @@ def as_numbers(frame: pl.DataFrame, column: str, what: str, *, budget: MemoryBud
     return budget.fill(len(cells), np.float64, numbers)
 
 
+def in_chunks(budget: MemoryBudget) -> MemoryBudget:
+    """A budget with no larger chunks than features are computed by."""
+    chunk_rows = min(budget.chunk_rows or CHUNK_ROWS, CHUNK_ROWS)
+    return replace(budget, chunk_rows=chunk_rows)
+
+
 def is_whole(dtype: pl.DataType) -> bool:
     """Whether a column's cells are 64-bit whole numbers."""
     return dtype == pl.Boolean or (dtype.is_integer() and dtype not in (pl.UInt64, pl.Int128))
@@ -206,7 +214,7 @@ def _microseconds(
         if per_second > MICROSECOND:
             return values[chunk].astype(np.int64) // (int(per_second) // MICROSECOND)
         times_in_microseconds = values[chunk] * (MICROSECOND // int(per_second))
-        return np.round(times_in_microseconds).astype(np.int64)
+        return np.round(times_in_microseconds).astype(np.int64, copy=False)
 
     return budget.fill(frame.height, np.int64, converted)
 
