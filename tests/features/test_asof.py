@@ -243,6 +243,16 @@ def test_later_events_and_labels_change_nothing() -> None:
     assert_frame_equal(made.select(names), again.select(names))
 
 
+def test_the_prior_of_later_rows_has_all_events_that_were_known() -> None:
+    clicks = pl.DataFrame({"item": ["a", "b"], "click": [1, 0], "at": ["2026-01-01", "2026-01-01"]})
+    rows = pl.DataFrame({"item": ["c", "c"], "time": ["2026-01-02", "2026-01-09"]})
+    where = {"table": "clicks", "time": "at"}
+    rate = Rate(key="item", value="click", delay="1d", **where)
+    made = compute(rows, [rate], time="time", tables={"clicks": clicks})
+    # a day in UTC sees the events that were known before it began
+    assert made["item_click_rate"].to_list() == [None, 0.5]
+
+
 def test_duckdb_agrees() -> None:
     duckdb = pytest.importorskip("duckdb")
     log = log_of(5_000).with_row_index("number")
