@@ -90,7 +90,8 @@ def movies(data_dir: Path) -> LoggedRows:
 
     The rebuilt file knows some times of low ratings by bounds alone, so that exact times would tell
     the label. Here a rating's time is its session's first one and as many seconds as ratings of the
-    session precede it, by the file's exact order.
+    session precede it, by the file's exact order. Up to 27 ratings are of one second, and do not
+    see each other: a rating is known to its own user's rows after 30 more (`delay`).
     """
     order = pl.col("user_order")
     ratings = PUBLIC_SETS["movielens-1m"].read(data_dir).sort("user_id", "user_order")
@@ -169,6 +170,7 @@ def purchases(data_dir: Path) -> LoggedRows:
 
 
 RATED: dict[str, Any] = {"table": "ratings", "time": "time"}
+RATED_BY_USER: dict[str, Any] = {**RATED, "delay": "30s"}
 BOUGHT: dict[str, Any] = {"table": "purchases", "time": "time"}
 PROMOTED: dict[str, Any] = {
     "table": "promotions",
@@ -201,11 +203,13 @@ LOGS = (
                 Rate(key="movie_id", value="rating", delay="1h", **RATED),
                 Rate(key="movie_id", value="label", delay="1h", windows=("30d",), **RATED),
                 Age(key="movie_id", **RATED),
-                Rate(key="user_id", value="label", **RATED),
-                Rate(key="user_id", value="rating", windows=("1d", "all"), **RATED),
-                Last(key="user_id", value="rating", **RATED),
-                Rate(key=("user_id", "genres"), value="rating", prior_rows=2, **RATED),
-                Rate(key=("user_id", "release_year"), value="rating", prior_rows=2, **RATED),
+                Rate(key="user_id", value="label", **RATED_BY_USER),
+                Rate(key="user_id", value="rating", windows=("1d", "all"), **RATED_BY_USER),
+                Last(key="user_id", value="rating", **RATED_BY_USER),
+                Rate(key=("user_id", "genres"), value="rating", prior_rows=2, **RATED_BY_USER),
+                Rate(
+                    key=("user_id", "release_year"), value="rating", prior_rows=2, **RATED_BY_USER
+                ),
                 Rate(key=("gender", "age", "movie_id"), value="rating", delay="1h", **RATED),
             ),
         },

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.published.features import features_section
 from benchmarks.published.page import page
 from benchmarks.published.tables import Table, read_tables
 from benchmarks.published.trees import tree_runs
@@ -24,6 +25,7 @@ DRAWS = 3
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = ROOT / "docs" / "results.md"
+FEATURES = ROOT / "benchmarks" / "features_on_logs.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tables = read_tables()
     options = parser(tables).parse_args(arguments)
     if options.command == "write":
-        write_atomically(options.page, page(tables, load(options.json, PART)).encode())
+        text = page(tables, load(options.json, PART))
+        section = features_section(load(options.features, "logs")["logs"])
+        if section:
+            text = f"{text}\n{section}"
+        write_atomically(options.page, text.encode())
         return 0
     for name in dict.fromkeys(options.tables):
         if name not in tables:
@@ -52,6 +58,7 @@ def parser(tables: Mapping[str, Table]) -> argparse.ArgumentParser:
     runs.add_argument("--seeds", type=int, help="number of seeds instead of the table's")
     writes = commands.add_parser("write", help="write the page from the results")
     writes.add_argument("--page", type=Path, default=PAGE)
+    writes.add_argument("--features", type=Path, default=FEATURES, metavar="FILE")
     for command in (runs, writes):
         command.add_argument(
             "--json", type=Path, default=RESULTS, metavar="FILE", help="the results file"
