@@ -4,6 +4,7 @@ import json
 
 import pytest
 from benchmarks.published.__main__ import main
+from benchmarks.published.features import features_section
 from benchmarks.published.page import page
 from benchmarks.published.tables import Row, Table, read_tables
 from benchmarks.results import load, merge
@@ -117,3 +118,37 @@ def test_results_merge_and_write(results, tmp_path):
     path.write_text(json.dumps({"format": 1, "tables": {}}))
     assert main(["write", "--json", str(path), "--page", str(target)]) == 0
     assert target.read_text().startswith("# Results\n")
+
+
+def board(base: str, base_auc: float, other: str, other_auc: float) -> dict:
+    """A leaderboard of two recipes, of which the second is compared with the first."""
+    gain = {"value": other_auc - base_auc, "low": 0.01, "high": 0.03}
+    lines = [
+        {
+            "recipe": name,
+            "seeds": [0, 1],
+            "metrics": {"auc": {"value": auc}, "logloss": {"value": 0.4}},
+        }
+        for name, auc in ((other, other_auc), (base, base_auc))
+    ]
+    lines[0]["against"] = {"auc": {"estimate": gain}}
+    return {"base": base, "lines": lines}
+
+
+def test_the_section_of_features_compares_a_model_with_itself_and_with_the_trees():
+    found = {
+        "features": {"proposed": ["a"], "wide": ["a", "b"]},
+        "valid_auc": {"proposed": 0.7, "wide": 0.8},
+        "chosen": "wide",
+        "counts": {"train_rows": 6000, "valid_rows": 200, "test_rows": 100},
+        "gain": board("fm/without", 0.7, "fm/wide", 0.72),
+        "beside": board("lightgbm/wide", 0.71, "fm/wide", 0.72),
+        "environment": {"date": ["2026-11-28"], "commit": ["c0"], "machine": ["one"]},
+    }
+    text = features_section({"ml-1m/fm": found})
+    gain = "+0.0200 [+0.0100, +0.0300]"
+    beside = "+0.0100 [+0.0100, +0.0300]"
+    assert f"| FM | 0.7000 | 0.7200 | {gain} | 0.4000 | 0.4000 | {beside} | 2 |" in text
+    assert "0.7000 of 1 columns and 0.8000 of 2 columns, so that the wide one is taken" in text
+    assert "completejourney" not in text
+    assert features_section({}) == ""
