@@ -189,8 +189,8 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         ["predict", "bundle", "--data", "rows.parquet", "--out", "scores.parquet"],
     ):
         assert run(command) == 0, (command, capsys.readouterr())
-    latest = "features latest log.csv --bundle bundle --id user_id --out users.parquet"
-    assert latest in capsys.readouterr().err, "train suggests it, for log.csv has no features"
+    suggested = "log.csv --bundle bundle --id user_id --out users.parquet"
+    assert suggested in capsys.readouterr().err, "as log.csv has no features to serve"
     again = ["features", "backfill", *of_bundle, "rows.parquet"]
     assert run(again) == 2
     assert "--overwrite" in capsys.readouterr().err
