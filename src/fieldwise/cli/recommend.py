@@ -60,6 +60,7 @@ def run(options: RecommendOptions) -> None:
     """
     from fieldwise.data.read.table_writer import TableWriter
 
+    lists = options.lists.options
     check_output(
         options.out,
         overwrite=options.overwrite,
@@ -72,23 +73,22 @@ def run(options: RecommendOptions) -> None:
         resources.reports_for(options.progress, quiet=options.quiet) as reports,
     ):
         log = options.reading.table(options.log, model.schema.text_columns)
-        recommender = _recommender(model, log, options)
+        recommender = _recommender(model, log, options, lists)
         with writer:
             written = _write(recommender, writer, reports)
 
     show.say(written.sentence(options.out))
-    for sentence in written.sentences_of_lists(options.lists.options):
+    for sentence in written.sentences_of_lists(lists):
         show.say(sentence)
     label = model.schema.label
-    seen = options.lists.options.exclude_seen
-    excluded = seen_words(label if label.column in log.columns else None, seen)
+    excluded = seen_words(label if label.column in log.columns else None, lists.exclude_seen)
     if excluded:
         show.say(excluded)
     show.say_guarded(writer)
 
 
 def _recommender(
-    model: "Bundle", log: "pl.DataFrame", options: RecommendOptions
+    model: "Bundle", log: "pl.DataFrame", options: RecommendOptions, lists: ListOptions
 ) -> "BatchRecommender":
     """What makes the lists of the log's users."""
     from fieldwise.scoring.recommend import BatchRecommender, IdColumns
@@ -98,7 +98,7 @@ def _recommender(
         item=id_column("item", [model.schema], log.columns),
         title=options.title,
     )
-    return BatchRecommender(model, log, columns, options.users, options.lists.options)
+    return BatchRecommender(model, log, columns, options.users, lists)
 
 
 @dataclass
