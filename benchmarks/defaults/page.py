@@ -27,7 +27,7 @@ NETWORKS = tuple(name for name in COLUMNS if name in MODELS)
 
 HEAD = """# Results with default settings
 
-Written by `python -m benchmarks.defaults write`; do not edit. The page has twelve development tables, each prepared as
+Written by `python -m benchmarks.defaults write`; do not edit. There are twelve development tables, each prepared as
 a new user would: fields by `fieldwise init`, with corrections of the label, the user and item columns and the
 columns that are not fields (`benchmarks/defaults/tables.py` has every correction), and a recipe that names only a
 model. The figures are those of the rules at the commits in the last table, not of later ones: a rule that was
@@ -38,9 +38,9 @@ most of these tables ([experiments](defaults-experiments.md)), so the figures ar
 than on a new table. Book-Crossing and Frappe were used least for this choice.
 
 The baselines use the same rows and fields: the training rows' base rate as a constant; scikit-learn's
-`LogisticRegression` with one column per category or piece of a number, and C chosen from nine values by validation
-logloss; LightGBM and CatBoost as [models](trees.md), with their default parameters, categories as their own, and as
-many trees as the validation rows choose.
+`LogisticRegression` with one column per category or bin, and C chosen from nine values by validation logloss; LightGBM
+and CatBoost as [models](trees.md) with their default parameters, as many trees as the validation rows choose, and
+numbers in bins as their ranks.
 
 Counts include measured cells only; the last table has the number of seeds of each table. Tuned settings are better on
 several of these tables: [results](results.md). Figures of different tables cannot be compared.
@@ -69,7 +69,9 @@ python -m benchmarks.defaults write --tag now
 def page(results: Mapping[str, Any]) -> str:
     """The whole page."""
     tables = {name: results["tables"][name] for name in TABLES if name in results["tables"]}
-    return "\n".join([HEAD, body(tables), _provenance(tables)])
+    missing = [name for name in TABLES if name not in tables]
+    not_measured = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
+    return "\n".join([HEAD, *not_measured, body(tables), _provenance(tables)])
 
 
 def body(tables: Mapping[str, Any]) -> str:
