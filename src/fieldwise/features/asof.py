@@ -380,7 +380,7 @@ class _Partition:
         event_order = row_order
         time = row_time
         base = row_base
-        # a row's own place is where those of its key, and of its key and time, begin
+        # rows that are events need no search for where their key, and their key's equal times, begin
         found = {None: run_starts(base), 0: run_starts(base + time)}
         if not is_shared:
             time = clock.units(events_by_key.times[events])
