@@ -160,6 +160,9 @@ def test_a_column_that_is_the_label_where_it_is_filled_is_found(subtests):
     ]:
         with subtests.test(name):
             assert ("high", "predicts-alone") in found(list(column), label)[0]
+    with subtests.test("few values, of which none stands for none"):
+        odour = np.where(Y, np.where(is_filled, "foul", "none"), RNG.choice(["none", "mint"], ROWS))
+        assert ("high", "predicts-alone") not in found(odour, Y)[0]
     with subtests.test("noise"):
         noise = np.where(is_filled, PRICE, None)
         assert found(list(noise), price)[0] == set()

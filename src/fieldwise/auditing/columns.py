@@ -7,7 +7,7 @@ import numpy as np
 
 from fieldwise.auditing.association import Reading, Scorer, Target, separations
 from fieldwise.auditing.finding import SEVERITIES, SHOWN_ROWS, Finding, Severity
-from fieldwise.auditing.readings import WAYS, place, readings, usual_or_empty
+from fieldwise.auditing.readings import WAYS, place, readings, stands_for_none
 from fieldwise.auditing.table import AuditedTable
 
 MOST_ROWS = 100_000
@@ -65,13 +65,13 @@ def columns_alone_quickly(table: AuditedTable) -> list[Finding]:
 def filled_cells_alone(table: AuditedTable) -> list[Finding]:
     """Findings on columns that nearly are the label in the rows where they are filled.
 
-    Filled is what is neither empty nor the most frequent value, which often stands for none, as 0
-    does for an amount. Other rows hide from a measure over all rows how much these tell.
+    An amount of 0 in most rows counts as not filled. Such rows hide from a measure over all rows
+    how much the others tell.
     """
     table = table.sample(MOST_ROWS)
     findings = []
     for column in table.columns:
-        is_filled = ~usual_or_empty(table.text(column)).to_numpy()
+        is_filled = ~stands_for_none(table.text(column)).to_numpy()
         share = float(is_filled.mean())
         if not LEAST_FILLED <= share <= 1 - LEAST_FILLED:
             continue

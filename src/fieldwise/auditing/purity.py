@@ -15,7 +15,7 @@ from fieldwise.auditing.association import Reading
 from fieldwise.auditing.cells import codes_of
 from fieldwise.auditing.columns import KINDS, REMEDIES
 from fieldwise.auditing.finding import Finding, Severity
-from fieldwise.auditing.readings import WAYS, readings, usual_or_empty
+from fieldwise.auditing.readings import WAYS, readings, stands_for_none
 from fieldwise.auditing.table import AuditedTable
 from fieldwise.evaluation.slices import share_interval
 
@@ -174,7 +174,7 @@ def _in_words(table: AuditedTable, column: str, pure: _Pure) -> str:
             f"column {column!r} is {state} in {pure.rows:,} rows, and the label of each is {label}"
         )
     if pure.way == "usual":
-        state = "empty or has" if usual_or_empty(cells)[row] else "neither empty nor has"
+        state = "empty or has" if stands_for_none(cells)[row] else "neither empty nor has"
         return (
             f"column {column!r} is {state} its most frequent value in {pure.rows:,} rows, and the label of each is "
             f"{label}"

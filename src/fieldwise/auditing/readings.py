@@ -73,21 +73,26 @@ def _codes(text: pl.Series, numbers: pl.Series | None) -> Iterator[tuple[str, np
         length = text.str.len_chars()
         if length.n_unique() < distinct:
             yield "length", codes_of(_present_alone(length, text))
-    is_usual = usual_or_empty(text)
-    if distinct > LEAST_UNUSUAL and is_usual.mean() >= LEAST_USUAL:  # type: ignore[operator]
-        yield "usual", is_usual.to_numpy().astype(np.int64)
+    is_none = stands_for_none(text)
+    if is_none.sum() > text.null_count():
+        yield "usual", is_none.to_numpy().astype(np.int64)
     if 0 < text.null_count() < len(text):
         yield "absence", text.is_null().to_numpy().astype(np.int64)
 
 
-def usual_or_empty(text: pl.Series) -> pl.Series:
-    """Whether each cell is empty or the most frequent value of its column.
+def stands_for_none(text: pl.Series) -> pl.Series:
+    """Whether each cell is empty, or the most frequent of many values, which often says that there is none.
 
-    >>> usual_or_empty(pl.Series(["0", "0", None, "3.5"])).to_list()
+    >>> amounts = pl.Series(["0", None, *map(str, range(20)), *["0"] * 18])
+    >>> stands_for_none(amounts).head(4).to_list()
     [True, True, True, False]
     """
     usual = text.drop_nulls().mode().sort().head(1)
-    return text.is_in(usual.implode()) | text.is_null()
+    is_usual = text.is_in(usual.implode()).fill_null(False)
+    is_often = is_usual.sum() >= LEAST_USUAL * len(text)
+    if is_often and text.n_unique() > LEAST_UNUSUAL:
+        return is_usual | text.is_null()
+    return text.is_null()
 
 
 def _bins(rows: int) -> int:
