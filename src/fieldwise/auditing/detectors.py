@@ -75,11 +75,16 @@ def audit_rows(table: AuditedTable, detectors: Sequence[Detector] = DETECTORS) -
         facts["split"] = table.split.kind
     if len(table) > MOST_ROWS:
         facts["rows_sampled_for_columns"] = MOST_ROWS
-    return AuditReport(findings=worst_first(_without_repeats(findings)), facts=facts)
+    return AuditReport(findings=_without_repeats(findings), facts=facts)
 
 
 def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
-    """The findings without weaker words on columns that are known to tell nearly all labels."""
+    """The findings, the worst first, without others of the kind on a column or weaker words on a label-like one."""
     weaker = (PURE, ADDS)
     telling = {f.column for f in findings if f.severity == "high" and f.kind not in weaker}
-    return [f for f in findings if f.kind not in weaker or f.column not in telling]
+    kept: dict[tuple[str, str | int], Finding] = {}
+    for place, finding in enumerate(worst_first(findings)):
+        if finding.kind in weaker and finding.column in telling:
+            continue
+        kept.setdefault((finding.kind, finding.column or place), finding)
+    return list(kept.values())
