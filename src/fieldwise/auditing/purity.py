@@ -135,8 +135,8 @@ def _covers(pure: _Pure, rows: int) -> bool:
     is_one_large = pure.largest >= least * rows
     are_most_labels = pure.share_of_labels >= 0.8 and pure.rows >= LEAST_SHARE_TOGETHER * rows
     is_rare = pure.rate <= RARE_LABEL
-    least_of_rare = max(LEAST_SHARE_OF_RARE_LABEL * pure.rate, LEAST_SHARE_EMPTY)
-    is_most_of_rare = is_rare and pure.largest >= least_of_rare * rows
+    least_of_rare = max(LEAST_SHARE_OF_RARE_LABEL * pure.rate * rows, LEAST_ROWS_OF_END)
+    is_most_of_rare = is_rare and pure.largest >= least_of_rare
     return is_one_large or are_most_labels or is_most_of_rare
 
 
