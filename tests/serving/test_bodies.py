@@ -134,8 +134,8 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
             "contxt is not a field of this request: did you mean 'context'",
             "contxt",
         ),
-        (RecommendRequest, {"k": 0}, "k must be int >= 1", "k"),
-        (RecommendRequest, {"k": "3"}, "k must be int | null, found str", "k"),
+        (RecommendRequest, {"k": 0}, "k must be a whole number of at least 1", "k"),
+        (RecommendRequest, {"k": "3"}, "k must be a whole number or null, found str", "k"),
         (
             RecommendRequest,
             {"exclude_seen": "yes"},

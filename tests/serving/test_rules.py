@@ -226,8 +226,7 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
             error = answer.json()["error"]
             assert answer.status_code == 422
             assert sentence in error["message"]
-            if "nobody" in sentence or "genre'" in sentence:
-                assert error["field"] == ("pinned" if "nobody" in sentence else "limits.genre")
+            assert error["field"] == ("limits.genre" if "genre'" in sentence else "pinned")
     for rules, sentence in [
         (
             {"limits": {"genres": 0}},
@@ -241,4 +240,15 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
             body = json.loads(json.dumps({"context": CONTEXT, "k": 5, **rules}))
             answer = service.post("/v1/recommend", body)
             assert answer.status_code == 422
-            assert "must be int >= 1" in answer.json()["error"]["message"]
+            assert "a whole number of at least 1" in answer.json()["error"]["message"]
+    for pinned, field, sentence in [
+        ({"first": "i3"}, "pinned", "a whole number of at least 1, found 'first'"),
+        ({"1": "i4", "1.5": "i3"}, "pinned", "a whole number of at least 1, found '1.5'"),
+        ({"1": "i4", "2": ["i3"]}, "pinned.2", "must be text, a number, true or false, found arr"),
+    ]:
+        with subtests.test(pinned=pinned):
+            answer = service.post("/v1/recommend", {"context": CONTEXT, "pinned": pinned})
+            error = answer.json()["error"]
+            assert answer.status_code == 422
+            assert error["field"] == field
+            assert sentence in error["message"]

@@ -2,7 +2,7 @@
 
 Pre-ranking: IntTower scores items by stored heads; of a large catalogue, those in clusters near the
 user's heads. An item is a candidate if one of its heads is in a cluster near one of the user's
-heads. RankingRequest are then scored exactly, so only items outside these clusters are lost:
+heads. Candidates are then scored exactly, so only items outside these clusters are lost:
 `fieldwise evaluate --nprobe` measures the loss.
 
 Letters: N items, R of them candidates, K item heads, P size of a head; U users, L levels, H user
@@ -81,6 +81,11 @@ class RankingRequest:
     def rows_needed(self) -> int:
         """How many of the best items the list is made of."""
         return self.rules.rows_needed(len(self.rows), self.k)
+
+    def check_pinned(self) -> None:
+        """Check that pinned items are within the list and pass the filters; errors as of `Ranker.recommend`."""
+        if self.rules.pinned:
+            self.rules.check(self.k, np.setdiff1d(self.rows, self.exclude))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -386,6 +391,7 @@ class Ranker(Generic[M]):
             },
             rules=self.rules(limits, pinned),
         )
+        request.check_pinned()
         return self.complete([request])[0]
 
     def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
@@ -415,11 +421,11 @@ class Ranker(Generic[M]):
         """A request's candidates and encoded context, for `complete`.
 
         The arguments are those of `recommend`, with rows instead of ids, and `prerank` at least
-        `k`.
+        `k`. Pinned items are checked by `RankingRequest.check_pinned`.
 
         Errors:
             DataError: the context lacks a column or has an invalid value; a filter on a column that
-                items do not have; a pinned item that the filters exclude.
+                items do not have.
         """
         began = time.perf_counter()
         tower = None if self._pre_ranker is None else self._pre_ranker.scorer.context(context)
@@ -434,9 +440,6 @@ class Ranker(Generic[M]):
             if rows is not self._all:
                 passing = np.intersect1d(rows, passing, assume_unique=True)
             rows = passing
-        rules = rules or self.rules({}, {})
-        if rules.pinned:
-            rules.check(k, np.setdiff1d(rows, exclude))
         excluded = np.union1d(exclude, seen)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
@@ -449,7 +452,7 @@ class Ranker(Generic[M]):
             prerank=prerank,
             tower_context=tower,
             context=ranking,
-            rules=rules,
+            rules=rules or self.rules({}, {}),
             values=context,
             candidates=candidates,
             exclude=exclude,

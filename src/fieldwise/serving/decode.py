@@ -36,13 +36,16 @@ DECODERS: dict[type[Struct], msgspec.json.Decoder[Any]] = {
 
 NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: application/json"
 SCALAR_WORDS = "text, a number, true or false"
+WHOLE_NUMBER = "a whole number"
 EXCLUDE_SEEN_WORDS = "true, false, 'positive' or null"
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 UNNAMED_KEY = "[...]"
 """How msgspec writes a key of a mapping, such as a column."""
 
-CELL_FORMS: Mapping[str, Any] = {"where": list[Id], "limits": Count}
+KEY_OF = "key` in `"
+"""How msgspec writes that a key of a mapping is wrong, not its value."""
+CELL_FORMS: Mapping[str, Any] = {"where": list[Id], "limits": Count, "pinned": Id}
 """Of an object's values, by the object's name."""
 B = TypeVar("B", PredictRequest, RecommendRequest, WhyNotRequest, ExplainRequest)
 
@@ -117,7 +120,12 @@ def _check_lists(most: int, row: Mapping[str, Cell], place: str) -> None:
 def _form_error(error: str, content: bytes, form: type[Struct]) -> RequestError:
     """The error of a body that has another form, from that of msgspec."""
     text, _, path = error.partition(" - at `")
-    place = path.removeprefix("key` in `").removeprefix("$").removesuffix("`").removeprefix(".")
+    place = path.removeprefix(KEY_OF).removeprefix("$").removesuffix("`").removeprefix(".")
+    if path.startswith(KEY_OF):
+        return RequestError(
+            f"{place} must have items by their place, {WHOLE_NUMBER} of at least 1{_found_place(content)}",
+            place,
+        )
     if UNNAMED_KEY in place:
         place = _with_column(place, content)
 
@@ -134,6 +142,17 @@ def _form_error(error: str, content: bytes, form: type[Struct]) -> RequestError:
     text = _in_plain_words(text)
     separator = " " if text.startswith("must be") else ": "
     return RequestError(f"{place}{separator}{text}", place)
+
+
+def _found_place(content: bytes) -> str:
+    """The first key of `pinned` that is no place, as the end of a sentence; empty if the body cannot be read."""
+    with suppress(msgspec.MsgspecError, RecursionError):
+        for place in msgspec.json.decode(content)["pinned"]:
+            try:
+                msgspec.convert({place: None}, dict[Count, None], str_keys=True)
+            except ValidationError:
+                return f", found {place[:60]!r}"
+    return ""
 
 
 def _with_column(place: str, content: bytes) -> str:
@@ -161,5 +180,8 @@ def _in_plain_words(text: str) -> str:
     )
     text = text.replace("bool | int | float | str", SCALAR_WORDS)
     text = text.replace("bool | str | null", EXCLUDE_SEEN_WORDS)
+    text = text.replace("int >= 1", f"{WHOLE_NUMBER} of at least 1")
+    text = text.replace("must be int", f"must be {WHOLE_NUMBER}")
+    text = text.replace(" | null", " or null")
     # `exclude_seen` has the only enum
     return text.replace("Invalid enum value ", f"must be {EXCLUDE_SEEN_WORDS}, found ")

@@ -1,6 +1,7 @@
 """The service behind the server, without HTTP: predictions, recommendations, explanations, similar items."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from typing import Any, TypeVar
@@ -260,20 +261,16 @@ class Service:
         seen = index.known_rows(self._seen_items(body))
         for name, columns in (("where", body.where), ("limits", body.limits)):
             for column in columns:
-                try:
+                with _errors_about(f"{name}.{column}"):
                     ranker.filters.texts(column)
-                except DataError as e:
-                    raise RequestError(str(e), f"{name}.{column}") from None
-        try:
+        with _errors_about("pinned"):
             rules = ranker.rules(body.limits, body.pinned)
-        except FieldwiseError as e:
-            raise RequestError(str(e), "pinned") from None
 
         context = values_of(body.context, self.context_fields, "context", missing=self.missing)
         candidates = None
         if body.candidates is not None:
             candidates = self._rows_of(body.candidates, "candidates")
-        prepared = ranker.prepare(
+        request = ranker.prepare(
             context,
             k=k,
             prerank=max(k, body.prerank),
@@ -283,7 +280,9 @@ class Service:
             where=body.where,
             rules=rules,
         )
-        return prepared, len(seen)
+        with _errors_about("pinned"):
+            request.check_pinned()
+        return request, len(seen)
 
     def _seen_items(self, body: RecommendRequest) -> list[str]:
         """The ids of the items to exclude from a request because of its user's rows."""
@@ -430,11 +429,9 @@ class Service:
 
     def with_times(self, rows: list[dict[str, Any]], where: str = "rows") -> list[dict[str, Any]]:
         """Rows with the hours and weekdays of their times that they lack, as the bundles' recipes make them."""
-        try:
+        with _errors_about(where):
             for maker in self._request_times:
                 rows = maker.complete(rows)
-        except DataError as e:
-            raise RequestError(str(e), where) from None
         return rows
 
     def with_time(self, context: dict[str, Any]) -> dict[str, Any]:
@@ -501,6 +498,15 @@ def explanations(bundle: Bundle, frame: pl.DataFrame, *, pairs: bool) -> list[di
     """Explanations of rows; with `pairs`, pairs of fields are measured if the model has no pair terms."""
     explanation = explain(bundle, frame)
     return [explanation.row(number, pairs=pairs) for number in range(frame.height)]
+
+
+@contextmanager
+def _errors_about(field: str) -> Iterator[None]:
+    """Raise the errors of users in a block as RequestErrors about a field of the request."""
+    try:
+        yield
+    except FieldwiseError as e:
+        raise RequestError(str(e), field) from None
 
 
 def tried(call: Callable[[ArgumentT], AnswerT], argument: ArgumentT) -> AnswerT | BaseException:
