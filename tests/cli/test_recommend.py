@@ -56,3 +56,12 @@ def test_what_is_excluded_is_said_and_is_what_serve_excludes(
         assert ("excluded" in err) == bool(seen)
         expected = Bundle.load(bundle).recommend("log.csv", n=99, exclude_seen=seen)
         assert pl.read_parquet(tmp_path / out).equals(expected)
+
+
+def test_a_limit_is_of_a_column_of_the_items(fieldwise, bundle, log):
+    log.write_csv("log.csv")
+    for column in ("click", "user"):
+        given = ["--log", "log.csv", "--out", "limited.csv", "--limit", f"{column}=1"]
+        code, _, said = fieldwise("recommend", bundle, *given)
+        assert code == 2
+        assert f"limits must name a column of the items, found '{column}'" in said

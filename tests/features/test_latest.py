@@ -191,6 +191,15 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         assert run(command) == 0, (command, capsys.readouterr())
     suggested = "log.csv --bundle bundle --id user_id --out users.parquet"
     assert suggested in capsys.readouterr().err, "as log.csv has no features to serve"
+    for command in (
+        ["predict", "bundle", "--data", "log.csv", "--out", "raw.parquet"],
+        ["evaluate", "bundle", "--data", "log.csv"],
+        ["recommend", "bundle", "--log", "log.csv", "--out", "raw.parquet"],
+        ["serve", "bundle", "--log", "log.csv"],
+    ):
+        assert run(command) == 2, command
+        said = capsys.readouterr().err
+        assert "found no column 'user_id_liked_rate': write them with `fieldwise features b" in said
     again = ["features", "backfill", *of_bundle, "rows.parquet"]
     assert run(again) == 2
     assert "--overwrite" in capsys.readouterr().err

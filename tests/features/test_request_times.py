@@ -61,7 +61,7 @@ def test_late_features_have_the_hour_of_the_request() -> None:
 
 def test_requests_state_their_time_or_are_of_the_present(subtests) -> None:
     plain = [{"kind": "hour", "name": "h"}, {"kind": "weekday", "name": "day"}]
-    of_recipe = RequestTimes.of_recipe(plain, SCHEMA)
+    of_recipe = RequestTimes.of_recipe({"features": plain}, SCHEMA)
     first = {"timestamp": 1_700_000_000, "h": 7}
     rows = [first, {"timestamp": 1_700_000_000}, {"user_id": "u1"}]
     made = of_recipe.complete(rows)
@@ -71,7 +71,8 @@ def test_requests_state_their_time_or_are_of_the_present(subtests) -> None:
     assert made[2]["h"] in present
     text = of_recipe.complete([{"timestamp": "2026-11-28 21:00"}])
     assert text[0] == {"timestamp": "2026-11-28 21:00", "h": 21, "day": "Saturday"}
-    assert RequestTimes.of_recipe([{"kind": "count", "key": "user_id"}], SCHEMA) is None
+    counts = [{"kind": "count", "key": "user_id"}]
+    assert RequestTimes.of_recipe({"features": counts}, SCHEMA) is None
     for cells in (["soon"], [None], [[1]], [1_700_000_000, "2026-11-28"], [1], [float("nan")]):
         with subtests.test(str(cells)), pytest.raises(DataError, match="a request's time"):
             of_recipe.complete([{"timestamp": cell} for cell in cells])

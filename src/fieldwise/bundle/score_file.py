@@ -20,6 +20,7 @@ from fieldwise.data.read.text_format import TextFormat
 from fieldwise.data.reports import NO_REPORTS, Reports
 from fieldwise.distributed.engine import Engine, Task
 from fieldwise.errors import Argument, BundleError, ConfigError
+from fieldwise.features.definitions import check_has_features
 from fieldwise.ops.devices import Precision, device_of, in_precision
 from fieldwise.storage.arrays import arrow_bytes
 from fieldwise.storage.files import write_atomically
@@ -88,6 +89,7 @@ def score_file(
 
     keys = [key for key in bundle.schema.row_keys if key in table.empty.columns]
     output = _Output.of(bundle, keys, column, precision, logit=logit)
+    check_has_features(table.empty.columns, bundle.about.recipe_settings, bundle.schema.columns)
     check_table(table.empty, bundle.schema, budget=NO_LIMIT)
     columns_read = list(dict.fromkeys([*keys, *bundle.schema.columns]))
     keep_freed_arrays()

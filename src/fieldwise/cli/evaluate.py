@@ -198,8 +198,10 @@ def _labelled_rows(bundle: "Bundle", table: "pl.DataFrame") -> "LabelledRows":
     """The rows of a table with their labels, without those that the label's rule drops."""
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import labelled_rows
+    from fieldwise.features.definitions import check_has_features
     from fieldwise.storage.scratch import NO_LIMIT
 
+    check_has_features(table.columns, bundle.about.recipe_settings, bundle.schema.columns)
     check_table(table, bundle.schema, budget=NO_LIMIT)
     return labelled_rows(table, bundle.schema, budget=NO_LIMIT)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fieldwise.features.log_features import LogFeatures
     from fieldwise.runs.recipe import Recipe
 
+ON_TIME = "on time"
 HOUR_US = 3600 * 10**6
 INSTEAD = "train a recipe with [[features]]"
 
@@ -103,7 +104,7 @@ def check(options: CheckOptions) -> None:
         show.print_json({"features": figures.to_dicts()})
         return
     for row in figures.iter_rows(named=True):
-        largest = "" if row["largest"] is None else f", by up to {row['largest']:.6g}"
+        largest = f", by up to {row['largest']:.6g}" if row["largest"] else ""
         print(f"{row['feature']}: {row['unequal']:,} of {row['rows']:,} rows differ{largest}")
 
 
@@ -124,6 +125,7 @@ def delay(options: DelayOptions) -> None:
     """Score the test rows with features as they would have been some time before, without training."""
     from fieldwise.cli.resources import data_folder, load_bundle, rows_of_bundle
     from fieldwise.data.prepare.labels import labelled_rows
+    from fieldwise.evaluation.words import remarks
     from fieldwise.features.definitions import microseconds
     from fieldwise.features.latest import late_features
     from fieldwise.runs.raw_table import load_frame
@@ -145,7 +147,7 @@ def delay(options: DelayOptions) -> None:
     delays = ["0s", *options.by.split(",")]
     for by in delays:
         late = replace(rows, frame=late_features(rows.frame, log, features, by))
-        title = "on time" if by == "0s" else f"{by} late"
+        title = ON_TIME if by == "0s" else f"{by} late"
         metrics[title] = bundle.metrics(late, one_class=True)
     if options.picture is not None:
         hours = [microseconds(by, "--by") / HOUR_US for by in delays]
@@ -153,7 +155,9 @@ def delay(options: DelayOptions) -> None:
     if options.json:
         show.print_json({"bundle": str(options.bundle), "metrics": metrics})
         return
-    show.show_metrics(metrics)
+    show.show_metrics(metrics, remarks_on=())
+    for sentence in remarks(metrics[ON_TIME], "test rows"):
+        show.say(sentence)
 
 
 def _picture(hours: list[float], metrics: list[dict[str, float]], task: str) -> "Chart":

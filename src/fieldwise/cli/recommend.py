@@ -91,8 +91,10 @@ def _recommender(
     model: "Bundle", log: "pl.DataFrame", options: RecommendOptions, lists: ListOptions
 ) -> "BatchRecommender":
     """What makes the lists of the log's users."""
+    from fieldwise.features.definitions import check_has_features
     from fieldwise.scoring.recommend import BatchRecommender, IdColumns
 
+    check_has_features(log.columns, model.about.recipe_settings, model.schema.columns)
     columns = IdColumns(
         user=id_column("user", [model.schema], log.columns),
         item=id_column("item", [model.schema], log.columns),

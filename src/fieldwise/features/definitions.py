@@ -3,11 +3,12 @@
 import re
 import zoneinfo
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from fieldwise.config import convert_settings
-from fieldwise.errors import ConfigError
+from fieldwise.config import convert_settings, parse
+from fieldwise.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -355,3 +356,38 @@ OfTime = Hour | Weekday
 OfEvents = Count | Sum | Mean | Rate | Last | TimeSince | Age | Distinct
 """What depends on the events that were known before the row's time."""
 Feature = OfEvents | OfTime
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RecipeSettings:
+    """The part of a recipe's settings with features."""
+
+    features: tuple[Feature, ...] = ()
+
+
+def features_of(settings: Mapping[str, Any]) -> tuple[Feature, ...]:
+    """The features of a recipe's settings as plain values, such as those of a bundle.
+
+    >>> [feature.columns for feature in features_of({"features": [{"kind": "hour"}]})]
+    [('hour',)]
+    """
+    part = {"features": settings.get("features", ())}
+    return parse(_RecipeSettings, part, "recipe:").features
+
+
+def check_has_features(
+    columns: Collection[str], settings: Mapping[str, Any], needed: Collection[str]
+) -> None:
+    """Check that a log's columns have those of a recipe's features that a model needs.
+
+    Errors:
+        DataError: one is missing; it says how it is made.
+    """
+    for feature in features_of(settings):
+        for column in feature.columns:
+            if column in needed and column not in columns:
+                raise DataError(
+                    f"the rows must have the features of the bundle's recipe, found no column {column!r}: write them "
+                    "with `fieldwise features backfill`; for a server's users and items, with `fieldwise features "
+                    "latest`"
+                )

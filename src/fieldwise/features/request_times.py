@@ -8,19 +8,11 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from fieldwise.config import parse
 from fieldwise.errors import DataError
-from fieldwise.features.definitions import Feature, OfTime
+from fieldwise.features.definitions import OfTime, features_of
 from fieldwise.features.timed_rows import MICROSECOND, TimedRows
 from fieldwise.schema import Schema
 from fieldwise.storage.scratch import NO_LIMIT
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Recipe:
-    """The part of a recipe with features."""
-
-    features: tuple[Feature, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +28,9 @@ class RequestTimes:
     time_format: str | None
 
     @classmethod
-    def of_recipe(cls, settings: Sequence[Mapping[str, Any]], schema: Schema) -> Self | None:
-        """Those of a recipe's `features`; None if it has none."""
-        recipe = parse(_Recipe, {"features": settings}, "recipe:")
-        features = [feature for feature in recipe.features if isinstance(feature, OfTime)]
+    def of_recipe(cls, settings: Mapping[str, Any], schema: Schema) -> Self | None:
+        """Those of a recipe's settings; None if it has none."""
+        features = [feature for feature in features_of(settings) if isinstance(feature, OfTime)]
         if not features:
             return None
         assert schema.time is not None, "features need times"

@@ -82,7 +82,8 @@ def recommend(
         exclude_seen: which items of a user's rows to exclude: those of `positive` rows (of all
             without a binary label), all (True) or none (False). An item that was only shown to the
             user can be recommended.
-        limits: by column of the log, the largest number of a list's items with one value.
+        limits: by column of the log that is an item's (no label, user or context field), the
+            largest number of a list's items with one value.
         pinned: ids of items by their place in every list, from 1; not for a user who has seen it.
 
     Returns:
@@ -181,7 +182,9 @@ class BatchRecommender:
         people, their_rows = _people(log, user, users)
         items = latest_values(log, item, [schema], "item")
         item_columns = {*shown, *(field.column for field in schema.with_role("item"))}
-        catalogue = ItemTable(id_column=item, items=items)
+        # limits are of what belongs to items: not of a label or a user's column
+        of_others = schema.named.difference(item_columns, [item])
+        catalogue = ItemTable(id_column=item, items=items.drop(of_others, strict=False))
         self.ranker: Ranker[Any] = Ranker(model, catalogue, own=item_columns)
         self._rules = self.ranker.rules(options.limits, options.pinned)
         self._rules.check(options.n, np.arange(items.height))

@@ -18,8 +18,9 @@ from fieldwise.bundle.bundle import Bundle
 from fieldwise.data.read.load_table import whole_table
 from fieldwise.data.read.tables import as_table
 from fieldwise.errors import ConfigError, DataError, FieldwiseError
+from fieldwise.features.definitions import check_has_features
 from fieldwise.models.twotower import HeadsNetwork
-from fieldwise.schema.ids import id_column
+from fieldwise.schema.ids import FEATURES_TIME, FEATURES_TTL, id_column
 from fieldwise.scoring import seen_words
 from fieldwise.scoring.items import ItemIndex, checked_ids, item_table
 from fieldwise.scoring.ranker import Ranker
@@ -104,7 +105,8 @@ class ServiceLoader:
     def _read_catalogue(self, path: str) -> None:
         """Take the items to recommend from a table."""
         given = self._sources.item_id
-        self.catalogue = as_table(path, text_columns=self._text_columns(given))
+        table = as_table(path, text_columns=self._text_columns(given))
+        self.catalogue = table.drop(FEATURES_TIME, FEATURES_TTL, strict=False)
         self.item_id = id_column(
             "item", self._schemas, self.catalogue.columns, given, option="--item-id"
         )
@@ -115,6 +117,8 @@ class ServiceLoader:
         text_columns = self._text_columns(sources.user_id, sources.item_id)
         text = replace(sources.text, text_columns=tuple(text_columns))
         log = whole_table(path, text)
+        for bundle in self._loaded.values():
+            check_has_features(log.columns, bundle.about.recipe_settings, bundle.schema.columns)
         user = id_column("user", self._schemas, log.columns, sources.user_id, option="--user-id")
         item = id_column("item", self._schemas, log.columns, sources.item_id, option="--item-id")
         items, users = tables_of_log(log, self._schemas, item, user)

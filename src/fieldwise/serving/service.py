@@ -420,9 +420,7 @@ class Service:
         """For each bundle whose recipe has hours or weekdays of the rows, how they are made."""
         makers: list[RequestTimes] = []
         for bundle in self._bundles:
-            recipe = bundle.about.recipe
-            features = () if recipe is None else recipe.settings.get("features", ())
-            maker = RequestTimes.of_recipe(features, bundle.schema)
+            maker = RequestTimes.of_recipe(bundle.about.recipe_settings, bundle.schema)
             if maker is not None:
                 makers.append(maker)
         return makers
