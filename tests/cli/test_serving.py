@@ -164,7 +164,7 @@ def test_tables_without_a_header(fieldwise, trained, bundle, items, log):
     assert result["base"] == pytest.approx(Bundle.load(bundle).score(log.head(9)).mean(), rel=1e-5)
 
 
-def test_refused_options_of_index_and_prerank(fieldwise, trained, bundle, items, log):
+def test_refused_options_of_index_and_tower(fieldwise, trained, bundle, items, log):
     build = "index", trained, "--items", "items.csv", "--out", "ix"
     refused(fieldwise(*build, "--storage", "int4"), "did you mean 'int8'")
     refused(
