@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import fieldwise
-from fieldwise import Categorical, ColumnSplit, ConfigError, Label, Numeric, Schema
+from fieldwise import Categorical, ColumnSplit, ConfigError, Label, Numeric, Schema, SchemaError
 from fieldwise.auditing import AuditReport, Finding
 
 RNG = np.random.default_rng(5)
@@ -70,6 +70,41 @@ def test_several_classes_and_numbers(subtests):
         assert ("medium", "equals-label") in found(some, price)[0]
 
 
+@pytest.mark.parametrize(("filled", "is_found"), [(10, False), (40, True)])
+def test_few_filled_cells_count_by_how_many_columns_were_looked_at(filled, is_found):
+    """Cells that are in the label's order: ten have p = .018 by chance, in one of four columns .07."""
+    rows = 400
+    y = np.arange(rows) % 2
+    cells = [k + 1000 * y[k] if k < filled else None for k in range(rows)]
+    noise = {name: RNG.permutation(values[:rows]) for name, values in NOISE.items()}
+    order = RNG.permutation(rows)
+    report = fieldwise.audit(pl.DataFrame({**noise, "x": cells, "label": y})[order], "label")
+    kinds = {f.kind for f in report.failing("medium") if f.column == "x"}
+    assert ("predicts-alone" in kinds) == is_found
+
+
+def test_a_row_without_a_label_is_refused_whatever_the_label(subtests):
+    for label in [
+        ["yes", "no"],
+        ["red", "green", "blue"],
+        [0, 1],
+        [1, 2, 3],
+        [1.5, 2.5, 9.0, 7.25],
+    ]:
+        with subtests.test(label=label):
+            cells = [*(label * ROWS)[: ROWS - 1], None]
+            frame = pl.DataFrame({**NOISE, "label": cells})
+            with pytest.raises(SchemaError, match="none in 1 of 1000 rows, the first is row 999"):
+                fieldwise.audit(frame, "label")
+
+
+def test_rows_that_a_label_drops_are_counted():
+    frame = pl.DataFrame({**NOISE, "label": [2, *Y[1:]]})
+    schema = Schema(fields=(Numeric("a"), Categorical("b")), label=Label("label", drop_values=(2,)))
+    facts = fieldwise.audit(frame, schema=schema).facts
+    assert (facts["rows"], facts["rows_without_label"]) == (ROWS - 1, 1)
+
+
 def test_rows_sorted_by_the_label_are_said():
     order = np.argsort(Y, kind="stable")
     frame = pl.DataFrame({**NOISE, "label": Y})[order]
@@ -81,6 +116,8 @@ def test_a_schema_names_the_columns_that_are_audited():
     frame = pl.DataFrame({**NOISE, "refund": 9.0 * Y, "label": Y})
     schema = Schema(fields=(Numeric("a"), Categorical("b")), label=Label("label"))
     assert fieldwise.audit(frame, schema=schema).findings == []
+    with pytest.raises(ConfigError, match="a schema names the label"):
+        fieldwise.audit(frame, "refund", schema=schema)
 
 
 def test_a_recipe_is_audited_with_its_own_settings():

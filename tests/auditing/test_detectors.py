@@ -13,6 +13,7 @@ from fieldwise import ColumnSplit, RandomSplit
 from fieldwise.auditing.association import Target
 from fieldwise.auditing.cells import seconds_of
 from fieldwise.auditing.negatives import drawn_told_from_seen
+from fieldwise.auditing.split_rows import GROUPS
 from fieldwise.auditing.table import of_table
 
 RNG = np.random.default_rng(3)
@@ -125,6 +126,13 @@ def test_the_tail_of_scores_without_meaning():
     target = Target(y, binary=True)
     drawn = np.array([roc_auc_score(y, one) for one in scores])
     assert (drawn >= 0.68).mean() == pytest.approx(target.p_by_chance(0.68), abs=0.01)
+
+
+def test_names_of_groups():
+    for name in ["user_id", "visitorId", "household", "patient key", "id"]:
+        assert GROUPS.search(name), name
+    for name in ["paid", "grid", "humid", "valid", "price"]:
+        assert not GROUPS.search(name), name
 
 
 def noise(seed, rows=500):

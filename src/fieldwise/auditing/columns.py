@@ -77,10 +77,12 @@ def filled_cells_alone(table: AuditedTable) -> list[Finding]:
             continue
         filled = replace(table.take(np.flatnonzero(is_filled)), columns=(column,))
         for found in _findings(filled, [], permute=False):
-            if found.severity == "high":
-                severity: Severity = "high" if share >= LEAST_FILLED_HIGH else "medium"
-                what = f"{found.what}, in the {len(filled):,} rows where it is filled ({share:.1%})"
-                findings.append(replace(found, severity=severity, what=what))
+            p = (found.p or 0.0) * len(table.columns)
+            if found.severity != "high" or p > FAMILY_WISE:
+                continue
+            severity: Severity = "high" if share >= LEAST_FILLED_HIGH else "medium"
+            what = f"{found.what}, in the {len(filled):,} rows where it is filled ({share:.1%})"
+            findings.append(replace(found, severity=severity, what=what, p=p))
     return findings
 
 

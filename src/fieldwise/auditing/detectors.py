@@ -71,6 +71,8 @@ def audit_rows(table: AuditedTable, detectors: Sequence[Detector] = DETECTORS) -
         "label": table.label,
         "seed": table.seed,
     }
+    if table.dropped:
+        facts["rows_without_label"] = table.dropped
     if table.split is not None:
         facts["split"] = table.split.kind
     if len(table) > MOST_ROWS:

@@ -44,7 +44,7 @@ def audit(
 
     Errors:
         SchemaError, DataError: the table has no label, or it breaks a rule of the schema.
-        ConfigError: a setting that a recipe has is given too.
+        ConfigError: a setting that a recipe or a schema has is given too.
 
     >>> import polars as pl
     >>> paid = [0, 1, 1, 0, 1] * 40
@@ -64,6 +64,11 @@ def audit(
     frame = as_table(data, text_columns=texts)
     if schema is None:
         return audit_rows(of_table(frame, label, positive, split, seed=seed))
+    if label is not None or positive:
+        raise ConfigError(
+            f"a schema names the label and its rule, column {schema.label.column!r}, found a label or positive values "
+            "given too: change the schema, or omit them"
+        )
     check_columns(frame.columns, schema)
     return audit_rows(of_schema(frame, schema, split, preparation=None, seed=seed))
 

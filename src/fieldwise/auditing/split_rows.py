@@ -30,7 +30,7 @@ SESSIONS = re.compile(
 )
 GROUPS = re.compile(
     r"(?i)(^|[_\W])(id|key|uuid|user|customer|client|member|patient|person|subject|account|device|household|group)s?"
-    r"([_\W]?(id|no|number|key|code))?$|[a-z]Id$"
+    r"([_\W]?(id|no|number|key|code))?$|(?-i:[a-z]Id)$"
 )
 MOST_ROWS_OF_GROUP = 50
 """On average, of values by which rows may have been split."""

@@ -66,6 +66,7 @@ class AuditedTable:
         split: how the rows were split.
         trusted: columns made by this package from training rows alone.
         drawn_negatives: whether negatives were drawn.
+        dropped: how many rows the label's rule drops, which are not audited.
         missing: marks of missing numbers.
         seed: seed of everything random.
     """
@@ -84,6 +85,7 @@ class AuditedTable:
     split: SplitSettings | None = None
     trusted: tuple[str, ...] = ()
     drawn_negatives: bool = False
+    dropped: int = 0
     missing: tuple[str, ...] = MISSING_MARKS
     seed: int = 0
 
@@ -260,6 +262,7 @@ def of_schema(
     negatives = None if preparation is None else preparation.negatives
     numbered = with_event_label(frame, schema, negatives is not None).with_row_index(ROW)
     labelled = read_labels(numbered, schema.labels, missing=schema.missing, budget=NO_LIMIT)
+    dropped = labelled.dropped
     part = None
     trusted: tuple[str, ...] = ()
     if split is not None:
@@ -287,6 +290,7 @@ def of_schema(
         split=split,
         trusted=trusted,
         drawn_negatives=negatives is not None,
+        dropped=dropped,
         seed=seed,
     )
 
@@ -348,7 +352,7 @@ def of_table(
 ) -> AuditedTable:
     """The rows of a table without a schema: users, items and times are inferred, and every column is audited.
 
-    Of a label of several classes each class is looked at.
+    Of a label of several classes each class is looked at. A row without a label is refused.
     """
     if label is not None:
         check_column(frame, label, "the label's column")
@@ -365,18 +369,15 @@ def of_table(
         table = of_schema(rows, inferred.schema, split, preparation=None, seed=seed)
         return replace(table, columns=_other_columns(frame, table.label, split))
 
-    labelled = rows.with_row_index(ROW).drop_nulls(label)
-    classes = codes_of(labelled.get_column(label))
-    first_class = labelled.drop(ROW).with_columns(
-        pl.Series(label, (classes == classes[0]).astype(np.int8))
-    )
+    cells = rows.get_column(label)
+    is_first_class = (cells == cells.drop_nulls().first()).cast(pl.Int8)
+    first_class = rows.with_columns(is_first_class.alias(label))
     schema = infer_schema(first_class, label=label).schema
     table = of_schema(first_class, schema, split, preparation=None, seed=seed)
     return replace(
         table,
-        frame=table.frame.with_columns(labelled.get_column(label)[table.rows]),
-        y=classes[table.rows].astype(np.float64),
-        rows=labelled.get_column(ROW).to_numpy()[table.rows],
+        frame=table.frame.with_columns(cells[table.rows]),
+        y=codes_of(cells)[table.rows].astype(np.float64),
         task="classes",
         columns=_other_columns(frame, label, split),
     )

@@ -112,7 +112,7 @@ def build_task(
         note(f"{labelled.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
-    said = {finding.column for finding in findings}
+    said = {finding.column for finding in findings if finding.severity == "high"}
     for strong in strong_findings(of_prepared(prepared, schema, split)):
         if strong.column not in said:
             note(f"warning: {strong.sentence}; {strong.remedy}")

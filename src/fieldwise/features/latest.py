@@ -48,7 +48,8 @@ def latest_features(
     if not asked:
         keys = sorted({", ".join(feature.keys) for feature in of.features if feature.keys})
         raise ConfigError(
-            f"latest features need features of the key {column!r}, and the recipe has those of: {'; '.join(keys)}"
+            f"latest features need features of the key {column!r}, and the recipe has those of: "
+            f"{'; '.join(keys) or 'no key'}"
         )
     events = _events(log, of)
     events.check(column, "the key of the latest features")
