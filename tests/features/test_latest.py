@@ -195,6 +195,8 @@ def test_the_commands_write_what_a_server_reads(tmp_path: Path, monkeypatch, cap
         ["predict", "bundle", "--data", "log.csv", "--out", "raw.parquet"],
         ["evaluate", "bundle", "--data", "log.csv"],
         ["recommend", "bundle", "--log", "log.csv", "--out", "raw.parquet"],
+        ["explain", "bundle", "--data", "log.csv"],
+        ["explain", "bundle", "--data", "log.csv", "--why-not", "m0001", "--user", "u0001"],
         ["serve", "bundle", "--log", "log.csv"],
     ):
         assert run(command) == 2, command

@@ -141,7 +141,7 @@ def _evaluate_table(options: EvaluateOptions, data: Path) -> None:
             "--ranking excludes items that users liked in training rows, which --data does not have: omit one"
         )
     bundle = resources.load_bundle(options.bundle, options.device)
-    table = options.reading.table(data, bundle.schema.text_columns)
+    table = resources.scored_table(bundle, data, options.reading)
     with options.reading.lines(data):
         rows = _labelled_rows(bundle, table)
     metrics = _metrics(bundle, rows)
@@ -198,10 +198,8 @@ def _labelled_rows(bundle: "Bundle", table: "pl.DataFrame") -> "LabelledRows":
     """The rows of a table with their labels, without those that the label's rule drops."""
     from fieldwise.data.encode.encoder import check_table
     from fieldwise.data.prepare.labels import labelled_rows
-    from fieldwise.features.definitions import check_has_features
     from fieldwise.storage.scratch import NO_LIMIT
 
-    check_has_features(table.columns, bundle.about.recipe_settings, bundle.schema.columns)
     check_table(table, bundle.schema, budget=NO_LIMIT)
     return labelled_rows(table, bundle.schema, budget=NO_LIMIT)
 
@@ -290,7 +288,7 @@ def _frames(options: EvaluateOptions, bundle: "Bundle") -> "dict[str, pl.DataFra
             bundle, options.bundle, ["valid", "test"], remedy
         )
         return {"validation rows": valid, "test rows": test}
-    frame = options.reading.table(options.data, bundle.schema.text_columns)
+    frame = resources.scored_table(bundle, options.data, options.reading)
     if not frame.height:
         raise DataError(f"a calibration needs rows, but {options.data} has none")
     return {str(options.data): frame}

@@ -88,7 +88,7 @@ def _explain_rows(options: ExplainOptions, bundle: "Bundle") -> None:
 
     background = None
     if options.background is not None:
-        background = options.reading.table(options.background, bundle.schema.text_columns)
+        background = resources.scored_table(bundle, options.background, options.reading)
     subject = _subject(bundle, background, options)
     method = subject.usual_method
     if options.method:
@@ -134,7 +134,7 @@ def _log(bundle: "Bundle", options: ExplainOptions) -> "pl.DataFrame":
     from fieldwise.data.prepare.settings import PARTS
 
     if options.data is not None:
-        return options.reading.table(options.data, bundle.schema.text_columns)
+        return resources.scored_table(bundle, options.data, options.reading)
     prepared, _ = resources.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
     frames: list[pl.DataFrame] = [getattr(prepared, part).frame for part in PARTS]
     return pl.concat(frames)
@@ -149,7 +149,7 @@ def _subject(
     if options.data is None:
         _, (frame,) = resources.rows_of_bundle(bundle, options.bundle, ["test"], "give --data FILE")
     else:
-        frame = options.reading.table(options.data, bundle.schema.text_columns)
+        frame = resources.scored_table(bundle, options.data, options.reading)
     if background is not None:
         _check_background(bundle, background, f"--background {options.background}")
     if options.row is not None and options.row >= frame.height:

@@ -72,7 +72,7 @@ def run(options: RecommendOptions) -> None:
         options.reading.lines(options.log),
         resources.reports_for(options.progress, quiet=options.quiet) as reports,
     ):
-        log = options.reading.table(options.log, model.schema.text_columns)
+        log = resources.scored_table(model, options.log, options.reading)
         recommender = _recommender(model, log, options, lists)
         with writer:
             written = _write(recommender, writer, reports)
@@ -91,10 +91,8 @@ def _recommender(
     model: "Bundle", log: "pl.DataFrame", options: RecommendOptions, lists: ListOptions
 ) -> "BatchRecommender":
     """What makes the lists of the log's users."""
-    from fieldwise.features.definitions import check_has_features
     from fieldwise.scoring.recommend import BatchRecommender, IdColumns
 
-    check_has_features(log.columns, model.about.recipe_settings, model.schema.columns)
     columns = IdColumns(
         user=id_column("user", [model.schema], log.columns),
         item=id_column("item", [model.schema], log.columns),

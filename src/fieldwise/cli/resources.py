@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fieldwise.bundle.bundle import Bundle
+    from fieldwise.cli.options import Reading
     from fieldwise.data.prepare.prepared import Prepared
     from fieldwise.runs.recorded_runs import RunContext
     from fieldwise.training.callbacks import Callback
@@ -110,6 +111,15 @@ def rows_of_bundle(
     if not is_first_checked:
         say(UNCHECKED.format(PART_WORDS[parts[0]]))
     return prepared, frames
+
+
+def scored_table(bundle: "Bundle", table: Path, reading: "Reading") -> "pl.DataFrame":
+    """The rows of a table for a bundle to score, with the features of its recipe."""
+    from fieldwise.features.definitions import check_has_features
+
+    rows = reading.table(table, bundle.schema.text_columns)
+    check_has_features(rows.columns, bundle.about.recipe_settings, bundle.schema.columns)
+    return rows
 
 
 def table_files(*tables: Path | None) -> list[Path]:
