@@ -61,8 +61,8 @@ def test_every_command_with_an_output_is_tested_here():
         *UPDATES,
         *FEATURES,
     }
-    assert with_overwrite == (with_output - set(UPDATES)) | {"compare"}, (
-        "runs of its store are replaced with it"
+    assert with_overwrite == (with_output - set(UPDATES)) | {"compare", "features delay"}, (
+        "runs of a store, and a picture, are replaced with it"
     )
 
 

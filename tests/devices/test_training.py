@@ -123,8 +123,8 @@ def test_a_training_equals_the_cpus_and_goes_on_from_its_checkpoint(
         np.testing.assert_allclose(scores[0], scores[1], atol=1e-3)
 
     def kept():
-        place = CheckpointFolder(folder=tmp_path, note=lambda _: None)
-        return EveryStep(place=place, name="first", minutes=1e-9, about=dict)
+        unfinished = CheckpointFolder(folder=tmp_path, note=lambda _: None)
+        return EveryStep(unfinished=unfinished, name="first", minutes=1e-9, about=dict)
 
     with pytest.raises(Killed):
         trained(rows, case, name, kept(), KillsAt(4))

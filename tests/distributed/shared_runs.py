@@ -208,8 +208,8 @@ def double(_: int) -> dict[str, Any]:
 def resumed(stop: int, name: str, _: int) -> dict[str, Any]:
     """A training that begins, or goes on where an earlier one was, and is broken off."""
     checkpoint.MOST_WAITING, group = float("inf"), current_group()
-    place = CheckpointFolder(folder=Path(os.environ["CHECKPOINTS"]) / name)
-    kept = Checkpoints(place=place, name="first", minutes=1e-9, about=dict)
+    unfinished = CheckpointFolder(folder=Path(os.environ["CHECKPOINTS"]) / name)
+    kept = Checkpoints(unfinished=unfinished, name="first", minutes=1e-9, about=dict)
     mine = kept if group is None or group.rank == 0 else None
     return trained(MODELS["fm"], np.float64, mine, stop, **LAZY, average=0.9, clip_norm=0.5)
 

@@ -30,7 +30,7 @@ USERS = pl.DataFrame({"user": ["u1", "u2"], "history": ["i1|i2", None], "device"
 OPERATIONS = [
     ("POST", "/v1/predict"), ("POST", "/v1/recommend"), ("POST", "/v1/explain"), ("GET", "/v1/effects"),
     ("GET", "/v1/items/{id}/similar"), ("GET", "/v1/items"), ("GET", "/v1/users"), ("GET", "/v1/users/{id}"),
-    ("GET", "/v1/about"),
+    ("GET", "/v1/about"), ("POST", "/v1/why-not"),
 ]  # fmt: skip
 # so nothing could be wrong; benchmarks.chaos reads it, too
 NOTHING_TAKEN = ("/v1/about", "/v1/effects")

@@ -79,6 +79,11 @@ class Column:
         path: str | None = getattr(self, "vectors", None)
         return path
 
+    @property
+    def has_own_ids(self: Any) -> bool:
+        """Whether a cell is a category of the field's own vocabulary, and no id of a table of vectors."""
+        return self.cell == "category" and self.vector_file is None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Categorical(Column):

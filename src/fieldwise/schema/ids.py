@@ -233,7 +233,7 @@ def id_field(role: Who, schema: Schema) -> str | None:
     >>> id_field("user", Schema(fields=fields, label=Label("click")))
     'who'
     """
-    fields = {f.column: f.name for f in schema.with_role(role) if f.kind == "categorical"}
+    fields = {f.column: f.name for f in schema.with_role(role) if f.has_own_ids}
     column: str | None = getattr(schema, role)
     return fields.get(column or _resolve(role, [schema], fields, None, "") or "")
 

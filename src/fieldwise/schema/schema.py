@@ -125,10 +125,10 @@ class Schema:
             if f.shares is None:
                 continue
             other = by_name.get(f.shares)
-            if other is not None and other.kind == "categorical":
+            if other is not None and other.has_own_ids:
                 continue
             found = "no field of that name" if other is None else f"one of kind {other.kind!r}"
-            possible = [name for name, known in by_name.items() if known.kind == "categorical"]
+            possible = [name for name, known in by_name.items() if known.has_own_ids]
             remedy = nearest(f.shares, possible) if possible else "add one"
             raise SchemaError(
                 f"field {f.name!r}: shares must name a Categorical field of the schema, found "

@@ -29,7 +29,7 @@ from fieldwise.data.encode.portable import (
     vector_numbers,
 )
 from fieldwise.errors import DataError, Row
-from fieldwise.schema import Field, Vector
+from fieldwise.schema import Field
 from fieldwise.schema.fields import LONGEST_VECTOR
 from fieldwise.schema.number_format import MISSING_MARKS, NumberFormat
 from fieldwise.schema.schema import first_field_by_column
@@ -137,7 +137,7 @@ def _cell(
 def _check_vectors_by_id(row: Mapping[str, Any], fields: Sequence[Field], where: str) -> None:
     """Check that a row has an id, and no vector, for each field that finds vectors by id; else a RequestError."""
     for field in fields:
-        if not isinstance(field, Vector) or field.vectors is None:
+        if field.vector_file is None:
             continue
         for name in (field.column, field.name):
             if isinstance(row.get(name), list):
