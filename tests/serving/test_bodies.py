@@ -121,7 +121,12 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
             "candidates[1] must be text, a number, true or false, found",
             0,
         ),
-        (RecommendRequest, {"where": {"g": 1}}, "where.g must be array, found int", "where.g"),
+        (
+            RecommendRequest,
+            {"where": {"g": 1}},
+            "where.g must be a list, found a whole number",
+            "where.g",
+        ),
         (
             RecommendRequest,
             {"where": {"f": [1], "g": [1, []]}},
@@ -135,7 +140,7 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
             "contxt",
         ),
         (RecommendRequest, {"k": 0}, "k must be a whole number of at least 1", "k"),
-        (RecommendRequest, {"k": "3"}, "k must be a whole number or null, found str", "k"),
+        (RecommendRequest, {"k": "3"}, "k must be a whole number or null, found text", "k"),
         (
             RecommendRequest,
             {"exclude_seen": "yes"},
@@ -151,14 +156,19 @@ CELL = "must be text, a number, true or false, null or a list of these, found"
         (
             PredictRequest,
             {"rows": [{}, {"b": 1, "a": {}}]},
-            f"rows[1].a {CELL} object",
+            f"rows[1].a {CELL} an object",
             "rows[1].a",
         ),
-        (PredictRequest, {"rows": [1]}, "rows[0] must be object, found int", "rows[0]"),
-        (PredictRequest, {"rows": "x"}, "rows must be array, found str", "rows"),
-        (RecommendRequest, {"context": "x"}, "context must be object, found str", "context"),
-        (RecommendRequest, {"where": {"g": "g1"}}, "where.g must be array, found str", "where.g"),
-        (PredictRequest, {"rows": []}, "rows must be array of length >= 1", "rows"),
+        (
+            PredictRequest,
+            {"rows": [1]},
+            "rows[0] must be an object, found a whole number",
+            "rows[0]",
+        ),
+        (PredictRequest, {"rows": "x"}, "rows must be a list, found text", "rows"),
+        (RecommendRequest, {"context": "x"}, "context must be an object, found text", "context"),
+        (RecommendRequest, {"where": {"g": "g1"}}, "where.g must be a list, found text", "where.g"),
+        (PredictRequest, {"rows": []}, "rows must be a list that is not empty", "rows"),
         (PredictRequest, {}, "a body must have rows", "rows"),
         (PredictRequest, [], "a body must be a JSON object", "body"),
         (

@@ -244,7 +244,11 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
     for pinned, field, sentence in [
         ({"first": "i3"}, "pinned", "a whole number of at least 1, found 'first'"),
         ({"1": "i4", "1.5": "i3"}, "pinned", "a whole number of at least 1, found '1.5'"),
-        ({"1": "i4", "2": ["i3"]}, "pinned.2", "must be text, a number, true or false, found arr"),
+        (
+            {"1": "i4", "2": ["i3"]},
+            "pinned.2",
+            "must be text, a number, true or false, found a list",
+        ),
     ]:
         with subtests.test(pinned=pinned):
             answer = service.post("/v1/recommend", {"context": CONTEXT, "pinned": pinned})

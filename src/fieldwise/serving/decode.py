@@ -38,6 +38,33 @@ NO_OBJECT = "a body must be a JSON object, sent with the header Content-Type: ap
 SCALAR_WORDS = "text, a number, true or false"
 WHOLE_NUMBER = "a whole number"
 EXCLUDE_SEEN_WORDS = "true, false, 'positive' or null"
+EXPECTED = "Expected "
+EXPECTED_WORDS = {
+    "bool | int | float | str | array | null": f"{SCALAR_WORDS}, null or a list of these",
+    "bool | int | float | str | null": f"{SCALAR_WORDS}, or null",
+    "bool | int | float | str": SCALAR_WORDS,
+    "bool | str | null": EXCLUDE_SEEN_WORDS,
+    "bool": "true or false",
+    "int >= 1": f"{WHOLE_NUMBER} of at least 1",
+    "int": WHOLE_NUMBER,
+    "int | null": f"{WHOLE_NUMBER} or null",
+    "array of length >= 1": "a list that is not empty",
+    "array": "a list",
+    "array | null": "a list or null",
+    "object": "an object",
+}
+"""What msgspec expects, by how it writes it."""
+FOUND_WORDS = {
+    "str": "text",
+    "int": WHOLE_NUMBER,
+    "float": "a number with a fraction",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+"""What msgspec got, likewise."""
+INVALID_ENUM = "Invalid enum value "
+"""`exclude_seen` has the only enum."""
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
 UNNAMED_KEY = "[...]"
@@ -174,14 +201,13 @@ def _with_column(place: str, content: bytes) -> str:
 
 def _in_plain_words(text: str) -> str:
     """An error of msgspec in the words of JSON, as the end of a sentence."""
-    text = text.replace("`", "").replace("Expected ", "must be ").replace(", got ", ", found ")
-    text = text.replace(
-        "bool | int | float | str | array | null", f"{SCALAR_WORDS}, null or a list of these"
-    )
-    text = text.replace("bool | int | float | str", SCALAR_WORDS)
-    text = text.replace("bool | str | null", EXCLUDE_SEEN_WORDS)
-    text = text.replace("int >= 1", f"{WHOLE_NUMBER} of at least 1")
-    text = text.replace("must be int", f"must be {WHOLE_NUMBER}")
-    text = text.replace(" | null", " or null")
-    # `exclude_seen` has the only enum
-    return text.replace("Invalid enum value ", f"must be {EXCLUDE_SEEN_WORDS}, found ")
+    text = text.replace("`", "")
+    if text.startswith(INVALID_ENUM):
+        return f"must be {EXCLUDE_SEEN_WORDS}, found {text.removeprefix(INVALID_ENUM)}"
+    if not text.startswith(EXPECTED):
+        return text
+    expected, comma, found = text.removeprefix(EXPECTED).partition(", got ")
+    sentence = f"must be {EXPECTED_WORDS.get(expected, expected)}"
+    if comma:
+        sentence += f", found {FOUND_WORDS.get(found, found)}"
+    return sentence
