@@ -14,6 +14,7 @@ from fieldwise.evaluation import sigmoid
 
 @pytest.mark.parametrize("library", ["lightgbm", "catboost"])
 def test_a_search_keeps_its_time_and_scores_the_test_rows(tmp_path, monkeypatch, library):
+    pytest.importorskip(library, reason=f"pip install 'fieldwise[{library}]'")
     rng = np.random.default_rng(0)
     logit = {}
     arrays = {}
