@@ -16,7 +16,7 @@ MOST_DECIMALS = 8
 LEAST_USUAL = 0.3
 """Share of rows with the most frequent value, from which on it may say that there is none, as an empty cell does."""
 LEAST_UNUSUAL = 10
-"""Other values, of so many that none of them says much."""
+"""Number of other values from which on each is too rare to tell much by itself."""
 ROW_ORDER = ""
 """The column's name of the reading of a row's place in the table."""
 IN_ORDER = ("order", "absence")

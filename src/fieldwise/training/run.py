@@ -86,7 +86,7 @@ class TrainingRun(ABC):
         """Train the network in place; callbacks are called at the start and at the end."""
 
     def start(self, *, epochs: int, steps: int = 1) -> TrainingStart:
-        """What callbacks are given at the start of at most so many epochs of so many steps."""
+        """What callbacks are given at the start: at most `epochs` epochs, of `steps` steps each."""
         return TrainingStart(
             epochs=epochs,
             steps=steps,
@@ -115,7 +115,7 @@ class TrainingRun(ABC):
         learning_rate: float = 0.0,
         train_loss: float | None = None,
     ) -> Evaluation:
-        """An evaluation after so many epochs, at this moment."""
+        """The evaluation with these metrics, after `epoch` epochs; its time is now."""
         return Evaluation(
             epoch=float(epoch),
             learning_rate=learning_rate,

@@ -210,7 +210,7 @@ def _with_best(history: list[Evaluation], best: Evaluation) -> list[Evaluation]:
 
 
 def _is_evaluated(trees: int) -> bool:
-    """Whether an evaluation follows so many trees: every tenth tree up to 100, then every hundredth, and so on.
+    """Whether metrics are computed after this number of trees: 1, every tenth to 100, every hundredth to 1,000, ...
 
     >>> [trees for trees in range(1, 301) if _is_evaluated(trees)]
     [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200, 300]

@@ -14,6 +14,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.read.arrow_library import MOST_DIGITS, with_narrow_decimals
 from fieldwise.errors import DataError, MissingExtraError, first_line
 
+# what pyarrow raises for values that it cannot convert; NotImplementedError is one of them
 _ERRORS_OF_ARROW = (NotImplementedError, TypeError, ValueError)
 
 
