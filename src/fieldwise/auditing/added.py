@@ -53,16 +53,18 @@ def columns_that_add_most(table: AuditedTable) -> list[Finding]:
         if added.low < LEAST_ADDED:
             continue
         findings.append(
-            table.finding(
-                ADDS,
-                "medium",
-                f"column {column!r} alone has a separation of {alone:.4f}, and the others {result.second:.4f}: "
-                "it adds more than a usual column",
-                REMEDIES["predicts-alone"],
+            Finding(
+                kind=ADDS,
+                severity="medium",
+                what=(
+                    f"column {column!r} alone has a separation of {alone:.4f}, and the others {result.second:.4f}: "
+                    "it adds more than a usual column"
+                ),
+                remedy=REMEDIES["predicts-alone"],
                 column=column,
                 measure="AUC added to all others",
                 strength=added,
-                at=test,
+                rows=table.shown_rows(test),
                 p=min(result.p * len(columns), 1.0),
             )
         )

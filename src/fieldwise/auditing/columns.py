@@ -166,15 +166,15 @@ def _finding(
     if value < values_K.max():
         what += f", one class with an AUC of {values_K.max():.4f}"
     most_varied = max(table.targets, key=lambda target: target.values.var())
-    return table.finding(
-        kind,
-        severity,
-        what,
-        REMEDIES[kind],
+    return Finding(
+        kind=kind,
+        severity=severity,
+        what=what,
+        remedy=REMEDIES[kind],
         column=reading.column or None,
         measure=table.measure,
         strength=table.targets[0].interval(value),
-        at=telling_rows(reading, most_varied, table.folds),
+        rows=table.shown_rows(telling_rows(reading, most_varied, table.folds)),
         p=p,
     )
 

@@ -43,16 +43,18 @@ def columns_that_tell_the_part(table: AuditedTable) -> list[Finding]:
         is_weak = result.values[k] < least or result.p_family[k] > FAMILY_WISE
         if is_weak or reading.column in findings:
             continue
-        findings[reading.column] = used.finding(
-            "tells-the-part",
-            severity,
-            f"{WAYS[reading.way].format(repr(reading.column))} tells test rows from training rows",
-            "find out why it changes: a new scale or meaning, another way of filling gaps, or an id that grows; a "
-            "model cannot use what does not last",
+        findings[reading.column] = Finding(
+            kind="tells-the-part",
+            severity=severity,
+            what=f"{WAYS[reading.way].format(repr(reading.column))} tells test rows from training rows",
+            remedy=(
+                "find out why it changes: a new scale or meaning, another way of filling gaps, or an id that grows; a "
+                "model cannot use what does not last"
+            ),
             column=reading.column,
             measure="AUC",
             strength=target.interval(float(result.values[k])),
-            at=telling_rows(reading, target, used.folds),
+            rows=used.shown_rows(telling_rows(reading, target, used.folds)),
             p=float(result.p_family[k]),
         )
     return list(findings.values())

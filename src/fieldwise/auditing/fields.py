@@ -78,7 +78,9 @@ def _useless(table: AuditedTable, column: str, cell: str) -> Finding | None:
     distinct = text.n_unique()
     if distinct <= 1:
         what = f"column {column!r} is constant in the training rows, so there is nothing to learn from it"
-        return table.finding("constant", "low", what, "leave it out", column=column)
+        return Finding(
+            kind="constant", severity="low", what=what, remedy="leave it out", column=column
+        )
     what = ""
     if cell == "category" and distinct >= LEAST_DISTINCT_SHARE_OF_IDS * present:
         what = f"column {column!r} is an id: {distinct:,} different values in {present:,} training rows"
@@ -86,7 +88,7 @@ def _useless(table: AuditedTable, column: str, cell: str) -> Finding | None:
         what = f"column {column!r} is a row number"
     if not what or present < LEAST_ROWS:
         return None
-    return table.finding("id-like", "low", what, "leave it out", column=column)
+    return Finding(kind="id-like", severity="low", what=what, remedy="leave it out", column=column)
 
 
 def _counts_rows(numbers: pl.Series | None) -> bool:

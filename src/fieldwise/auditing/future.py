@@ -47,17 +47,21 @@ def later_times(table: AuditedTable) -> list[Finding]:
         told = table.with_column(LATER_BY, np.where(late, times - own, np.nan))
         tells = highest_separation(readings(told, LATER_BY), table.main_target, table.folds)
         findings.append(
-            table.finding(
-                "later-time",
-                "high" if tells >= LEAST_TELLING else "medium",
-                f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows, and how much later has a "
-                f"separation of {tells:.4f} for the label",
-                "leave the column out unless it was planned before, or take the row's time from the moment at which "
-                "the score is needed",
+            Finding(
+                kind="later-time",
+                severity="high" if tells >= LEAST_TELLING else "medium",
+                what=(
+                    f"column {column!r} is later than {table.time!r} in {int(late.sum()):,} rows, and how much later "
+                    f"has a separation of {tells:.4f} for the label"
+                ),
+                remedy=(
+                    "leave the column out unless it was planned before, or take the row's time from the moment at "
+                    "which the score is needed"
+                ),
                 column=column,
                 measure="share of rows",
                 strength=share_interval(late),
-                at=np.flatnonzero(late),
+                rows=table.shown_rows(np.flatnonzero(late)),
             )
         )
     return findings
@@ -81,15 +85,15 @@ def changed_copies(table: AuditedTable) -> list[Finding]:
         if changed.mean() < LEAST_LATE:
             continue
         findings.append(
-            table.finding(
-                "changed-copies",
-                "medium",
-                f"column {column!r} differs between copies of one event: later snapshots changed it",
-                "keep the first copy of each event, with the values as of its time",
+            Finding(
+                kind="changed-copies",
+                severity="medium",
+                what=f"column {column!r} differs between copies of one event: later snapshots changed it",
+                remedy="keep the first copy of each event, with the values as of its time",
                 column=column,
                 measure="share of events with copies",
                 strength=share_interval(changed),
-                at=events.get_column(PLACE).to_numpy()[changed],
+                rows=table.shown_rows(events.get_column(PLACE).to_numpy()[changed]),
             )
         )
     return findings
@@ -133,16 +137,18 @@ def _of_key(table: AuditedTable, key: str) -> Iterator[Finding]:
         error = (2 / keys) ** 0.5
         if excess < max(LEAST_EXCESS, SURE * error):
             continue
-        yield table.finding(
-            "later-labels",
-            "high",
-            f"column {column!r} follows the later labels of a {key!r} (partial correlation {with_future:.3f}) more "
-            f"than the earlier ones ({with_past:.3f})",
-            "make the column again from what was known before each row ([[features]] does that)",
+        yield Finding(
+            kind="later-labels",
+            severity="high",
+            what=(
+                f"column {column!r} follows the later labels of a {key!r} (partial correlation {with_future:.3f}) more "
+                f"than the earlier ones ({with_past:.3f})"
+            ),
+            remedy="make the column again from what was known before each row ([[features]] does that)",
             column=column,
             measure="difference",
             strength=normal_interval(excess, error, least=-1, most=1),
-            at=rows,
+            rows=table.shown_rows(rows),
         )
 
 

@@ -35,14 +35,14 @@ def contradicting_labels(table: AuditedTable) -> list[Finding]:
         return []
     places = np.flatnonzero(differs)
     return [
-        table.finding(
-            "contradictions",
-            "low",
-            f"{len(places):,} rows equal another row in all columns and differ in the label",
-            "know that no model can tell them apart, or add the column that does",
+        Finding(
+            kind="contradictions",
+            severity="low",
+            what=f"{len(places):,} rows equal another row in all columns and differ in the label",
+            remedy="know that no model can tell them apart, or add the column that does",
             measure="share of rows",
             strength=share_interval(differs),
-            at=places[np.argsort(hashes.to_numpy()[places], kind="stable")],
+            rows=table.shown_rows(places[np.argsort(hashes.to_numpy()[places], kind="stable")]),
         )
     ]
 
@@ -62,16 +62,18 @@ def groups_of_one_class(table: AuditedTable) -> list[Finding]:
     if of_one_class.mean() < MOST_ONE_CLASS:
         return []
     return [
-        used.finding(
-            "one-class-groups",
-            "low",
-            f"{int(is_one_class.sum()):,} of {int((rows > 0).sum()):,} values of {table.user!r} have rows of one label "
-            "alone: group AUC leaves them out, and a model that knows the user knows the label",
-            "report AUC beside group AUC, and say how many groups count",
+        Finding(
+            kind="one-class-groups",
+            severity="low",
+            what=(
+                f"{int(is_one_class.sum()):,} of {int((rows > 0).sum()):,} values of {table.user!r} have rows of one "
+                "label alone: group AUC leaves them out, and a model that knows the user knows the label"
+            ),
+            remedy="report AUC beside group AUC, and say how many groups count",
             column=table.user,
             measure="share of rows",
             strength=share_interval(of_one_class),
-            at=np.flatnonzero(of_one_class),
+            rows=used.shown_rows(np.flatnonzero(of_one_class)),
         )
     ]
 
@@ -97,12 +99,14 @@ def smallest_difference(table: AuditedTable) -> list[Finding]:
     if excess < LEAST_EXCESS:
         return []
     return [
-        table.finding(
-            "underpowered",
-            "low",
-            f"on {len(test):,} test rows an AUC must be higher by {excess:.4f} to be seen as higher in four of "
-            "five comparisons",
-            "use more test rows or several seeds before you call a smaller difference an improvement",
+        Finding(
+            kind="underpowered",
+            severity="low",
+            what=(
+                f"on {len(test):,} test rows an AUC must be higher by {excess:.4f} to be seen as higher in four of "
+                "five comparisons"
+            ),
+            remedy="use more test rows or several seeds before you call a smaller difference an improvement",
             measure="smallest difference of AUC",
             strength=Interval(value=excess, low=excess, high=excess),
         )

@@ -58,15 +58,17 @@ def drawn_told_from_seen(table: AuditedTable) -> list[Finding]:
     if told.low < LEAST_TOLD:
         return []
     return [
-        table.finding(
-            "drawn-told-from-seen",
-            "high" if told.low >= LEAST_TOLD_HIGH else "medium",
-            f"a quick model tells drawn negatives from what was seen by {', '.join(columns)}, which describe no user "
-            "and no item",
-            "give drawn negatives the context of the positive that they are drawn for",
+        Finding(
+            kind="drawn-told-from-seen",
+            severity="high" if told.low >= LEAST_TOLD_HIGH else "medium",
+            what=(
+                f"a quick model tells drawn negatives from what was seen by {', '.join(columns)}, which describe no "
+                "user and no item"
+            ),
+            remedy="give drawn negatives the context of the positive that they are drawn for",
             measure="AUC",
             strength=told,
-            at=test,
+            rows=table.shown_rows(test),
         )
     ]
 
@@ -96,17 +98,21 @@ def _tuples(table: AuditedTable, key: str, keys: np.ndarray, column: str) -> Fin
         return None
     severity: Severity = "high" if of_positives >= NEARLY_ALWAYS else "medium"
     rows = np.flatnonzero(held_negative & ~same)
-    return table.finding(
-        "drawn-negatives",
-        severity,
-        f"{of_positives:.1%} of the positives have the value of {column!r} that other positives of their {key!r} "
-        f"have, and {of_negatives:.1%} of the negatives: pairs that no positive has tell which rows were drawn",
-        f"give drawn negatives the value that {column!r} had for the drawn {key!r} ([negatives] item_columns), or "
-        "leave the column out",
+    return Finding(
+        kind="drawn-negatives",
+        severity=severity,
+        what=(
+            f"{of_positives:.1%} of the positives have the value of {column!r} that other positives of their {key!r} "
+            f"have, and {of_negatives:.1%} of the negatives: pairs that no positive has tell which rows were drawn"
+        ),
+        remedy=(
+            f"give drawn negatives the value that {column!r} had for the drawn {key!r} ([negatives] item_columns), or "
+            "leave the column out"
+        ),
         column=column,
         measure="AUC",
         strength=_auc(same, held_positive, held_negative),
-        at=rows,
+        rows=table.shown_rows(rows),
     )
 
 

@@ -178,15 +178,15 @@ def _by_equation(
     fit, labels, rows = max(others, key=lambda one: one[0])
     if fit < LEAST_FIT or (1 - honest) < BETTER_THAN_HONEST * (1 - fit):
         return None
-    return table.finding(
-        "own-label",
-        "high",
-        f"column {column!r} is made from labels of {labels.whose}, over the rows of one {key!r}",
-        REMEDY,
+    return Finding(
+        kind="own-label",
+        severity="high",
+        what=f"column {column!r} is made from labels of {labels.whose}, over the rows of one {key!r}",
+        remedy=REMEDY,
         column=column,
         measure="variance explained by that",
         strength=Interval(value=fit, low=fit, high=fit),
-        at=np.flatnonzero(rows),
+        rows=table.shown_rows(np.flatnonzero(rows)),
     )
 
 
@@ -233,14 +233,16 @@ def _told_within(
     share = float(rows[is_told].sum()) / total
     if share < LEAST_TOLD:
         return None
-    return table.finding(
-        "own-label",
-        "high",
-        f"within the rows of one {key!r}, column {column!r} has one value where the label is 0 and another where it "
-        "is 1",
-        REMEDY,
+    return Finding(
+        kind="own-label",
+        severity="high",
+        what=(
+            f"within the rows of one {key!r}, column {column!r} has one value where the label is 0 and another where "
+            "it is 1"
+        ),
+        remedy=REMEDY,
         column=column,
         measure="share of rows of mixed keys",
         strength=Interval(value=share, low=share, high=share),
-        at=np.flatnonzero(is_told[codes]),
+        rows=table.shown_rows(np.flatnonzero(is_told[codes])),
     )

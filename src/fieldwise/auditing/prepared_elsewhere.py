@@ -30,11 +30,11 @@ def learned_on_all_rows(table: AuditedTable) -> list[Finding]:
             continue
         sentence, severity = what
         findings.append(
-            table.finding(
-                "learned-on-all-rows",
-                severity,
-                f"column {column!r} {sentence}",
-                "learn scales, fillings and vocabularies on training rows alone, as this package's encoder does",
+            Finding(
+                kind="learned-on-all-rows",
+                severity=severity,
+                what=f"column {column!r} {sentence}",
+                remedy="learn scales, fillings and vocabularies on training rows alone, as this package's encoder does",
                 column=column,
             )
         )

@@ -146,15 +146,15 @@ def _finding(table: AuditedTable, column: str, pure: _Pure) -> Finding:
     is_absence = pure.way == "absence" and share >= LEAST_SHARE
     if pure.is_exact and (is_absence or share >= MOST_ROWS_OF_VALUES):
         severity = "high"
-    return table.finding(
-        PURE if pure.way in ("value", "usual") else KINDS[pure.way],
-        severity,
-        _in_words(table, column, pure),
-        REMEDIES["predicts-alone"],
+    return Finding(
+        kind=PURE if pure.way in ("value", "usual") else KINDS[pure.way],
+        severity=severity,
+        what=_in_words(table, column, pure),
+        remedy=REMEDIES["predicts-alone"],
         column=column,
         measure="share of rows",
         strength=share_interval(pure.are_pure),
-        at=np.flatnonzero(pure.are_largest),
+        rows=table.shown_rows(np.flatnonzero(pure.are_largest)),
         p=float(np.exp(min(pure.log_p, 0.0))),
     )
 
@@ -206,16 +206,18 @@ def copies_of_label(table: AuditedTable) -> list[Finding]:
         if excess < max(LEAST_COPIES, SURE * deviation):
             continue
         findings.append(
-            table.finding(
-                "equals-label",
-                "high" if excess >= MOST_COPIES else "medium",
-                f"column {column!r} equals the label in {int(is_equal.sum()):,} rows, where {expected:.1%} would by "
-                "chance",
-                REMEDIES["predicts-alone"],
+            Finding(
+                kind="equals-label",
+                severity="high" if excess >= MOST_COPIES else "medium",
+                what=(
+                    f"column {column!r} equals the label in {int(is_equal.sum()):,} rows, where {expected:.1%} would "
+                    "by chance"
+                ),
+                remedy=REMEDIES["predicts-alone"],
                 column=column,
                 measure="share of rows",
                 strength=share_interval(is_equal),
-                at=both.get_column("place").to_numpy()[is_equal],
+                rows=table.shown_rows(both.get_column("place").to_numpy()[is_equal]),
             )
         )
     return findings

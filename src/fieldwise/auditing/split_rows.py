@@ -139,29 +139,31 @@ def _equal(table: AuditedTable, test: np.ndarray, equal: np.ndarray, *, are_usua
         note = ", as rows of so few values do"
     elif equal.mean() >= LEAST_SHARE:
         severity = "high"
-    return table.finding(
-        "equal-rows",
-        severity,
-        f"{int(equal.sum()):,} of {len(test):,} test rows equal a training row in every column{note}",
-        APART,
+    return Finding(
+        kind="equal-rows",
+        severity=severity,
+        what=f"{int(equal.sum()):,} of {len(test):,} test rows equal a training row in every column{note}",
+        remedy=APART,
         measure="share of test rows",
         strength=share_interval(equal),
-        at=test[equal],
+        rows=table.shown_rows(test[equal]),
     )
 
 
 def _near_equal(
     table: AuditedTable, test: np.ndarray, near: np.ndarray, how: str, within: float
 ) -> Finding:
-    return table.finding(
-        "near-equal-rows",
-        "medium",
-        f"{int(near.sum()):,} of {len(test):,} test rows equal one of a half of the training rows {how}, and "
-        f"{within:.1%} of the other half do",
-        APART,
+    return Finding(
+        kind="near-equal-rows",
+        severity="medium",
+        what=(
+            f"{int(near.sum()):,} of {len(test):,} test rows equal one of a half of the training rows {how}, and "
+            f"{within:.1%} of the other half do"
+        ),
+        remedy=APART,
         measure="share of test rows",
         strength=share_interval(near),
-        at=test[near],
+        rows=table.shown_rows(test[near]),
     )
 
 
@@ -187,15 +189,15 @@ def groups_on_both_sides(table: AuditedTable) -> list[Finding]:
         if not both.any() or not (is_session or _was_split_by(table, codes)):
             continue
         findings.append(
-            table.finding(
-                "groups-apart",
-                "medium" if both.mean() >= LEAST_SHARE or not is_session else "low",
-                f"{int(both.sum()):,} test rows belong to a value of {column!r} that has training rows",
-                "split whole groups: the labels of rows of one session or user depend on each other",
+            Finding(
+                kind="groups-apart",
+                severity="medium" if both.mean() >= LEAST_SHARE or not is_session else "low",
+                what=f"{int(both.sum()):,} test rows belong to a value of {column!r} that has training rows",
+                remedy="split whole groups: the labels of rows of one session or user depend on each other",
                 column=column,
                 measure="share of test rows",
                 strength=share_interval(both),
-                at=test[both],
+                rows=table.shown_rows(test[both]),
             )
         )
     return findings
@@ -241,16 +243,18 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
             continue
         known = float(np.isin(codes[test], codes[train]).mean())
         findings.append(
-            table.finding(
-                "identity",
-                "low" if is_known else "medium",
-                f"which value of {column!r} a row has, as a name alone, predicts the test labels, and {known:.0%} of "
-                "the test rows have one of the training rows",
-                "split by this column if new values come in use; else know that the score is of known ones",
+            Finding(
+                kind="identity",
+                severity="low" if is_known else "medium",
+                what=(
+                    f"which value of {column!r} a row has, as a name alone, predicts the test labels, and {known:.0%} "
+                    "of the test rows have one of the training rows"
+                ),
+                remedy="split by this column if new values come in use; else know that the score is of known ones",
                 column=column,
                 measure=table.measure,
                 strength=interval,
-                at=test,
+                rows=table.shown_rows(test),
                 p=p,
             )
         )

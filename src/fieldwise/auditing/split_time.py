@@ -33,15 +33,15 @@ def split_against_time(table: AuditedTable) -> list[Finding]:
     if cost is not None:
         what += "; what a quick model loses when the test rows are the latest"
     return [
-        table.finding(
-            "split-against-time",
-            severity,
-            what,
-            remedy,
+        Finding(
+            kind="split-against-time",
+            severity=severity,
+            what=what,
+            remedy=remedy,
             column=table.time,
             measure="loss of AUC" if table.main_target.is_binary else "loss of .5 + rho/2",
             strength=cost,
-            at=test[later],
+            rows=table.shown_rows(test[later]),
         )
     ]
 

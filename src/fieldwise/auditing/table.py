@@ -10,7 +10,7 @@ import polars as pl
 
 from fieldwise.auditing.association import Target, random_folds
 from fieldwise.auditing.cells import codes_of, numbers_of, seconds_of
-from fieldwise.auditing.finding import SHOWN_ROWS, Finding, Severity
+from fieldwise.auditing.finding import SHOWN_ROWS
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
@@ -19,7 +19,6 @@ from fieldwise.data.prepare.settings import PARTS, ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
 from fieldwise.data.sampling import drawn_rows
 from fieldwise.errors import DataError
-from fieldwise.evaluation.interval import Interval
 from fieldwise.schema import Schema
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
@@ -92,32 +91,9 @@ class AuditedTable:
     def __len__(self) -> int:
         return len(self.y)
 
-    def finding(
-        self,
-        kind: str,
-        severity: Severity,
-        what: str,
-        remedy: str,
-        *,
-        column: str | None = None,
-        measure: str = "",
-        strength: Interval | None = None,
-        at: np.ndarray | None = None,
-        p: float | None = None,
-    ) -> Finding:
-        """A finding in these rows, of which the first at some places [M] are shown."""
-        rows = () if at is None else tuple(self.rows[at[:SHOWN_ROWS]].tolist())
-        return Finding(
-            kind=kind,
-            severity=severity,
-            column=column,
-            what=what,
-            measure=measure,
-            strength=strength,
-            rows=rows,
-            p=p,
-            remedy=remedy,
-        )
+    def shown_rows(self, positions: np.ndarray) -> tuple[int, ...]:
+        """The numbers in the table of the first rows of some positions [M], which a finding shows."""
+        return tuple(self.rows[positions[:SHOWN_ROWS]].tolist())
 
     @cached_property
     def targets(self) -> list[Target]:
