@@ -45,6 +45,19 @@ class Part(NamedTuple):
     y: np.ndarray
 
 
+class Training(NamedTuple):
+    """Rows to train on, and what ends the training: no better logloss of the validation rows, if any, trees, or time.
+
+    `categories` are the numbers of the columns that hold categories, and `deadline` is of `time.monotonic`.
+    """
+
+    train: Part
+    valid: Part | None
+    categories: list[int]
+    trees: int
+    deadline: float
+
+
 class Fitted(NamedTuple):
     """A trained model: its number of trees, the logloss of the validation rows, and a function of columns to logits."""
 
@@ -85,27 +98,25 @@ def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
     return float(np.exp(rng.uniform(np.log(low), np.log(high))))
 
 
-def fit_lightgbm(
-    settings: dict[str, Any],
-    train: Part,
-    valid: Part | None,
-    categories: list[int],
-    trees: int,
-    deadline: float,
-) -> Fitted:
-    """LightGBM until `PATIENCE`, `trees` or the deadline ends it."""
+def fit_lightgbm(settings: dict[str, Any], training: Training) -> Fitted:
+    """LightGBM until `PATIENCE` or the training's trees or deadline end it."""
     import lightgbm
 
     parameters = {"objective": "binary", "verbosity": -1, "num_threads": 1, "seed": 0, **settings}
+    train = training.train
+    valid = training.valid
     columns = lightgbm.Dataset(
-        train.x, train.y, categorical_feature=categories, params=dict(parameters)
+        train.x,
+        train.y,
+        categorical_feature=training.categories,
+        params=dict(parameters),
     )
     booster = lightgbm.Booster(parameters, columns)
     if valid is not None:
         booster.add_valid(lightgbm.Dataset(valid.x, valid.y, reference=columns), "valid")
-    best_trees = trees
+    best_trees = training.trees
     best_loss = np.inf
-    for tree in range(1, trees + 1):
+    for tree in range(1, training.trees + 1):
         cannot_split = booster.update()
         if valid is not None:
             loss = booster.eval_valid()[0][2]
@@ -114,7 +125,7 @@ def fit_lightgbm(
                 best_trees = tree
             if tree - best_trees >= PATIENCE:
                 break
-        if cannot_split or time.monotonic() > deadline:
+        if cannot_split or time.monotonic() > training.deadline:
             break
 
     def score(x: np.ndarray) -> np.ndarray:
@@ -123,34 +134,29 @@ def fit_lightgbm(
     return Fitted(best_trees, float(best_loss), score)
 
 
-def fit_catboost(
-    settings: dict[str, Any],
-    train: Part,
-    valid: Part | None,
-    categories: list[int],
-    trees: int,
-    deadline: float,
-) -> Fitted:
-    """CatBoost until `PATIENCE`, `trees` or the deadline ends it."""
+def fit_catboost(settings: dict[str, Any], training: Training) -> Fitted:
+    """CatBoost until `PATIENCE` or the training's trees or deadline end it."""
     import catboost
 
     def pool(x: np.ndarray, y: np.ndarray | None = None) -> Any:
         columns = {}
         for number in range(x.shape[1]):
             column = np.ascontiguousarray(x[:, number])
-            if number in categories:
+            if number in training.categories:
                 column = np.where(np.isnan(column), -1, column).astype(np.int32)
             columns[f"column_{number}"] = column
-        return catboost.Pool(pl.DataFrame(columns), y, cat_features=categories)
+        return catboost.Pool(pl.DataFrame(columns), y, cat_features=training.categories)
 
     class Clock:
         def after_iteration(self, _: Any) -> bool:
-            return time.monotonic() < deadline
+            return time.monotonic() < training.deadline
 
+    train = training.train
+    valid = training.valid
     model = catboost.CatBoost(
         {
             "loss_function": "Logloss",
-            "iterations": trees,
+            "iterations": training.trees,
             "thread_count": 1,
             "random_seed": 0,
             "allow_writing_files": False,
@@ -198,21 +204,24 @@ def tune(library: str, folder: Path, deadline: float) -> None:
     while best is None or time.monotonic() + seconds_of_best < deadline:
         settings = SETTINGS[library](rng) if trials else {}
         began = time.monotonic()
-        fitted = FITS[library](
-            settings,
-            parts["train"],
-            parts["valid"],
-            categories,
-            MOST_TREES,
-            deadline - seconds_of_best,
+        training = Training(
+            train=parts["train"],
+            valid=parts["valid"],
+            categories=categories,
+            trees=MOST_TREES,
+            deadline=deadline - seconds_of_best,
         )
+        fitted = FITS[library](settings, training)
         trials += 1
         if best is None or fitted.loss < best.loss:
             best = fitted
             best_settings = settings
             seconds_of_best = time.monotonic() - began
     both = Part(*map(np.concatenate, zip(parts["train"], parts["valid"], strict=True)))
-    again = FITS[library](best_settings, both, None, categories, best.trees, np.inf)
+    on_both = Training(
+        train=both, valid=None, categories=categories, trees=best.trees, deadline=np.inf
+    )
+    again = FITS[library](best_settings, on_both)
     about = {"trials": trials, "trees": best.trees, "settings": best_settings}
     write_atomically(folder / f"{library}.json", json.dumps(about).encode())
     np.save(folder / f"{library}.npy", again.score(parts["test"].x))
