@@ -95,6 +95,7 @@ def test_invalid_settings_are_one_sentence_with_their_path(subtests):
             {"name": "a", "inner": {"stepz": 1}},
             r"top\.inner has no setting 'stepz': did you mean 'steps'\?",
         ),
+        ({"name": "a", "steps": 1}, r"top has no setting 'steps': did you mean 'inner\.steps'\?"),
         ({"name": "a", "qqqq": 1}, r"top has no setting 'qqqq': known: anything, betas"),
         ({"name": "a", "derived": 1}, "top has no setting 'derived'"),
         ({"rate": 1.0}, "top needs the setting 'name', which is missing"),

@@ -168,13 +168,23 @@ def nearest(word: str, known: Iterable[str], suggestion: str | None = None) -> s
     return listing if suggestion is None else f"did you mean {suggestion!r}? {listing}"
 
 
-def unknown_setting(where: str, key: str, known: Iterable[str]) -> str:
-    """The sentence on a setting that does not exist, with the nearest known one.
+def unknown_setting(
+    where: str, key: str, known: Iterable[str], suggestion: str | None = None
+) -> str:
+    """The sentence on a setting that does not exist, with the nearest known one, or the `suggestion`.
 
     >>> unknown_setting("training", "optimiser", ["optimizer"])
     "training has no setting 'optimiser': did you mean 'optimizer'? known: optimizer"
     """
-    return f"{where.removesuffix(':')} has no setting {key!r}: {nearest(key, known)}"
+    return f"{where.removesuffix(':')} has no setting {key!r}: {nearest(key, known, suggestion)}"
+
+
+def _path_one_table_below(hints: Mapping[str, Any], key: str) -> str | None:
+    """The path of a setting that stands in a table below, such as `label.trials` of a schema."""
+    for name, hint in hints.items():
+        if dataclasses.is_dataclass(hint) and key in _hints(hint):
+            return f"{name}.{key}"
+    return None
 
 
 def _below(where: str, key: str) -> str:
@@ -202,7 +212,8 @@ def parse(
     fields = {f.name: f for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
     for key in data:
         if key not in fields:
-            raise error(unknown_setting(where, key, fields))
+            suggestion = _path_one_table_below(hints, key)
+            raise error(unknown_setting(where, key, fields, suggestion))
     for name, f in fields.items():
         required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
         if required and name not in data:

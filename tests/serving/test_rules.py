@@ -148,6 +148,10 @@ def test_all_ways_give_equal_lists(tmp_path, tower, ranker, exclude_seen):
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
     changed = everyone.filter(pl.col("by_score") != pl.col("rank"))["user"].n_unique()
     assert f"limits and pinned items changed {changed} list" in said
+    their_items = rows.filter(pl.col("user").is_in(["u1", "u2"]))
+    seen_pinned = their_items.filter(item="i7")["user"].n_unique() if exclude_seen else 0
+    assert (f"CHECK: {seen_pinned} list" in said) == (seen_pinned > 0)
+    assert ("without a pinned item" in said) == (seen_pinned > 0)
     assert "the lists: catalogue shown " in said
     assert "of fewer than 5 items" not in said
     assert pl.read_parquet(tmp_path / "out.parquet").equals(everyone)

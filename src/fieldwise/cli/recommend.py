@@ -111,6 +111,7 @@ class _Written:
     users_by_source: Counter[str] = field(default_factory=Counter)
     lengths: list[int] = field(default_factory=list)
     changed_lists: int = 0
+    lists_without_pinned: int = 0
 
     def add(self, lists: "ListsOfUsers") -> None:
         """Count some lists."""
@@ -140,6 +141,9 @@ class _Written:
         if options.limits or options.pinned:
             changed = show.counted(self.changed_lists, "list")
             yield f"limits and pinned items changed {changed}, in rows whose by_score is not rank"
+        if self.lists_without_pinned:
+            without = show.counted(self.lists_without_pinned, "list")
+            yield f"CHECK: {without} without a pinned item: it is excluded, as the user has seen it"
         short_lists = sum(length < options.n for length in self.lengths)
         if short_lists:
             remedy = ": raise a limit, or ask for fewer" if options.limits else ""
@@ -155,7 +159,8 @@ def _write(recommender: "BatchRecommender", writer: "TableWriter", reports: "Rep
     """Write all lists, some users at a time."""
     from fieldwise.evaluation.lists import Exposure
 
-    written = _Written(Exposure(recommender.popularity))
+    without_pinned = recommender.lists_without_pinned
+    written = _Written(Exposure(recommender.popularity), lists_without_pinned=without_pinned)
     for lists in recommender.blocks(reports):
         writer.add(lists.rows)
         written.add(lists)

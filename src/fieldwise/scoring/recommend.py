@@ -200,6 +200,12 @@ class BatchRecommender:
         self.seen = _seen(excluded_rows, people, items, item)
         self.popularity = item_popularity(log, items, item, schema)
 
+    @property
+    def lists_without_pinned(self) -> int:
+        """The number of users whose list lacks a pinned item, since it is excluded as seen."""
+        pinned = list(self._rules.pinned.values())
+        return sum(bool(np.isin(pinned, seen).any()) for seen in self.seen)
+
     def blocks(self, reports: Reports = NO_REPORTS) -> Iterator[ListsOfUsers]:
         """The lists of some users at a time; `reports` counts the pairs of users and items that are done."""
         items = self._shown.height
