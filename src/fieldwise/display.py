@@ -49,14 +49,14 @@ class Table:
         return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
-def counted(number: float, one: str, several: str | None = None) -> str:
+def counted(number: float, singular: str, plural: str | None = None) -> str:
     """A number with its noun.
 
     >>> counted(1, "epoch"), counted(0.25, "epoch"), counted(1200, "entry", "entries")
     ('1 epoch', '0.25 epochs', '1,200 entries')
     """
     shown = f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
-    return f"{shown} {one if number == 1 else several or f'{one}s'}"
+    return f"{shown} {singular if number == 1 else plural or f'{singular}s'}"
 
 
 def listed(texts: Sequence[str], rest: str = ", ...") -> str:

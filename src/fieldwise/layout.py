@@ -309,9 +309,11 @@ class Bags:
         lengths = self.offsets.index_select(0, numbers + 1) - first
         segments = torch.repeat_interleave(lengths)
         shift = first - lengths.cumsum(0) + lengths
-        at = torch.arange(len(segments), device=shift.device).add_(shift.index_select(0, segments))
-        weights = None if self.weights is None else self.weights.index_select(0, at)
-        result = Bags.of(self.ids.index_select(0, at), lengths, weights)
+        sources = torch.arange(len(segments), device=shift.device).add_(
+            shift.index_select(0, segments)
+        )
+        weights = None if self.weights is None else self.weights.index_select(0, sources)
+        result = Bags.of(self.ids.index_select(0, sources), lengths, weights)
         vars(result)["segments"] = segments  # known already
         return result
 

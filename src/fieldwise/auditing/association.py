@@ -119,12 +119,12 @@ class Scorer:
         scores = self._encoded(sums.reshape(self._shape), target.mean)
         used = self._counts.ravel() > 0
         counts = self._counts.ravel()[used]
-        distinct, place = np.unique(scores.ravel()[used], return_inverse=True)
-        rows = np.bincount(place, weights=counts, minlength=len(distinct))
+        distinct, inverse = np.unique(scores.ravel()[used], return_inverse=True)
+        rows = np.bincount(inverse, weights=counts, minlength=len(distinct))
         ranks = np.cumsum(rows) - (rows - 1) / 2
         middle = (counts.sum() + 1) / 2
         deviation = float(np.sqrt((rows * np.square(ranks - middle)).sum() / counts.sum()))
-        return target.separation(float(ranks[place] @ sums[used]), deviation)
+        return target.separation(float(ranks[inverse] @ sums[used]), deviation)
 
     def scores(self, values: np.ndarray, target: Target) -> np.ndarray:
         """The score of each row [N], higher where the target is."""

@@ -95,7 +95,7 @@ def _findings(table: AuditedTable, all_readings: list[Reading], *, permute: bool
     scorers = [Scorer(reading, table.folds) for reading in all_readings]
     present = [target for target in table.targets if target.mean > 0]
     targets = sorted(present, key=lambda target: -target.mean)[:SHOWN_CLASSES]
-    values_KC = np.array([[one.separation(t.values, t) for one in scorers] for t in targets])
+    values_KC = np.array([[scorer.separation(t.values, t) for scorer in scorers] for t in targets])
     severities = [
         _severity(table, reading, values_KC[:, c]) for c, reading in enumerate(all_readings)
     ]

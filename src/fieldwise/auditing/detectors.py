@@ -84,9 +84,9 @@ def _without_repeats(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, the worst first, without others of the kind on a column or weaker words on a label-like one."""
     weaker = (PURE, ADDS)
     telling = {f.column for f in findings if f.severity == "high" and f.kind not in weaker}
-    kept: dict[tuple[str, str | int], Finding] = {}
-    for place, finding in enumerate(worst_first(findings)):
+    results: dict[tuple[str, str | int], Finding] = {}
+    for position, finding in enumerate(worst_first(findings)):
         if finding.kind in weaker and finding.column in telling:
             continue
-        kept.setdefault((finding.kind, finding.column or place), finding)
-    return list(kept.values())
+        results.setdefault((finding.kind, finding.column or position), finding)
+    return list(results.values())

@@ -33,18 +33,18 @@ def later_times(table: AuditedTable) -> list[Finding]:
     A time after the row may be a plan that was known, such as a date of delivery. It is not if it
     is empty, or its distance differs, by the label.
     """
-    own = table.seconds
-    if own is None:
+    row_times = table.seconds
+    if row_times is None:
         return []
     findings = []
     for column in table.columns:
         times = None if column == table.time else seconds_of(table.frame.get_column(column))
         if times is None:
             continue
-        late = times > own
+        late = times > row_times
         if late.mean() < LEAST_LATE:
             continue
-        told = table.with_column(LATER_BY, np.where(late, times - own, np.nan))
+        told = table.with_column(LATER_BY, np.where(late, times - row_times, np.nan))
         tells = highest_separation(readings(told, LATER_BY), table.main_target, table.folds)
         findings.append(
             Finding(
@@ -108,9 +108,9 @@ def knows_later_labels(table: AuditedTable) -> list[Finding]:
     if table.times is None:
         return []
     findings: dict[str, Finding] = {}
-    for one in table.of_one_target():
-        for key in one.repeating_columns()[:MOST_KEYS]:
-            for finding in _of_key(one, key):
+    for target_table in table.of_one_target():
+        for key in target_table.repeating_columns()[:MOST_KEYS]:
+            for finding in _of_key(target_table, key):
                 findings.setdefault(finding.column or "", finding)
     return list(findings.values())
 

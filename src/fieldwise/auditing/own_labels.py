@@ -60,8 +60,8 @@ def own_labels(table: AuditedTable) -> list[Finding]:
     if len(table) < LEAST_ROWS:
         return []
     findings: dict[str, Finding] = {}
-    for one in _whole_keys(table).of_one_target():
-        findings = _own_labels(one) | findings
+    for target_table in _whole_keys(table).of_one_target():
+        findings = _own_labels(target_table) | findings
     return list(findings.values())
 
 

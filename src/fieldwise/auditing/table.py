@@ -105,7 +105,9 @@ class AuditedTable:
     @cached_property
     def main_target(self) -> Target:
         """The target, of several classes the one that is nearest to half of the rows."""
-        return min(self.targets, key=lambda one: abs(one.mean - 0.5) if one.is_binary else 0.0)
+        return min(
+            self.targets, key=lambda target: abs(target.mean - 0.5) if target.is_binary else 0.0
+        )
 
     @cached_property
     def folds(self) -> np.ndarray:

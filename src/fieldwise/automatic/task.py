@@ -112,9 +112,9 @@ def build_task(
         note(f"{labelled.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
-    said = {finding.column for finding in findings if finding.severity == "high"}
+    reported = {finding.column for finding in findings if finding.severity == "high"}
     for strong in strong_findings(of_prepared(prepared, schema, split)):
-        if strong.column not in said:
+        if strong.column not in reported:
             note(f"warning: {strong.sentence}; {strong.remedy}")
     if len(parts.test) < FEW_TEST_ROWS:
         note(

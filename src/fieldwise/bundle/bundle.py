@@ -501,12 +501,12 @@ class Bundle:
         expected = expected.reshape(result.shape)
         off = np.abs(result - expected) / np.maximum(1.0, np.abs(expected))
         if not np.all(off <= SCORE_TOLERANCE):
-            place = np.unravel_index(
+            worst = np.unravel_index(
                 int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape
             )
             raise BundleError(
-                f"a bundle must score as when it was saved: {folder} gives {result[place]:.6g} for sample row "
-                f"{place[0]}, saved was {expected[place]:.6g}; train and save it again with this version"
+                f"a bundle must score as when it was saved: {folder} gives {result[worst]:.6g} for sample row "
+                f"{worst[0]}, saved was {expected[worst]:.6g}; train and save it again with this version"
             )
         return bundle
 

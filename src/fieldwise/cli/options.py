@@ -142,10 +142,10 @@ class UserLists:
         """The ids of pinned items by place."""
         pinned: dict[int, str] = {}
         for text in self.pin or ():
-            place, _, item = text.partition("=")
-            if not item or not place.isdecimal() or int(place) in pinned:
+            position, _, item = text.partition("=")
+            if not item or not position.isdecimal() or int(position) in pinned:
                 raise ConfigError(f"--pin must be PLACE=ITEM, each place once, found {text!r}")
-            pinned[int(place)] = item
+            pinned[int(position)] = item
         return pinned
 
 

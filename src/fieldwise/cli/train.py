@@ -288,7 +288,9 @@ def _suggest_features(recipe: Recipe, folder: Path) -> None:
     """Suggest what a server needs first: the features of users and items."""
     sides = {"users": recipe.schema.user, "items": recipe.schema.item}
     for side, column in sides.items():
-        if recipe.data.path is None or all(one.keys != (column,) for one in recipe.features):
+        if recipe.data.path is None or all(
+            feature.keys != (column,) for feature in recipe.features
+        ):
             continue
         words = [recipe.data.path, *recipe.data.text().words(), "--bundle", folder, "--id", column]
         purpose = f"write the features of {side} for `fieldwise serve --{side}`"

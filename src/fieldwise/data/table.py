@@ -406,8 +406,8 @@ def _opened_vectors(saved: Artifact, layout: Layout) -> tuple[VectorColumn, ...]
         matrices = map_matrices(saved.path(MATRICES, verify=False))
     columns = []
     for f, field_rows in zip(fields, rows.T, strict=True):
-        own = matrices.get(f.name)
-        matrix = np.empty((0, f.width), np.float32) if own is None else own
+        stored = matrices.get(f.name)
+        matrix = np.empty((0, f.width), np.float32) if stored is None else stored
         columns.append(VectorColumn(np.ascontiguousarray(field_rows), matrix))
     return tuple(columns)
 

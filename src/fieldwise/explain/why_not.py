@@ -95,8 +95,8 @@ def _before_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> 
     request = result.request
     item = ranker.index.texts[row]
     if row in result.rows:
-        place = int(np.flatnonzero(result.rows == row)[0]) + 1
-        return WhyNot(item, "listed", f"at place {place}", place)
+        position = int(np.flatnonzero(result.rows == row)[0]) + 1
+        return WhyNot(item, "listed", f"at place {position}", position)
     if request.candidates is not None and row not in request.candidates:
         return WhyNot(item, "candidates", "the request has other candidates")
     if row in request.seen:
@@ -114,11 +114,11 @@ def _before_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> 
     if ranker.tower is None or row in result.preranked:
         return None
     tower = Ranker(None, ranker.index, tower=ranker.tower)
-    place = _place(tower, request, row)
-    words = f"lost in pre-ranking, at place {place:,} where the first {request.prerank:,} go on"
-    if place <= request.prerank:
-        words = f"lost in pre-ranking, at place {place:,}, as none of its heads is in the clusters searched"
-    return WhyNot(item, "prerank", words, place)
+    position = _place(tower, request, row)
+    words = f"lost in pre-ranking, at place {position:,} where the first {request.prerank:,} go on"
+    if position <= request.prerank:
+        words = f"lost in pre-ranking, at place {position:,}, as none of its heads is in the clusters searched"
+    return WhyNot(item, "prerank", words, position)
 
 
 def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyNot:
@@ -126,22 +126,22 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
     request = result.request
     rules = request.rules
     item = ranker.index.texts[row]
-    place = _place(ranker, request, row)
-    ranked = f"it is at place {place:,} by score"
+    position = _place(ranker, request, row)
+    ranked = f"it is at place {position:,} by score"
     if row in result.passed_over:
         for column, limit in rules.limits.items():
             for value in rules.values(column, row):
                 listed = sum(value in rules.values(column, other) for other in result.rows)
                 if listed >= limit:
                     words = f"{ranked}, but the limit of {limit} with {column} {value!r} is reached"
-                    return WhyNot(item, "limit", words, place)
+                    return WhyNot(item, "limit", words, position)
     by_score = np.arange(1, len(result.rows) + 1)
     if rules:
         by_score = result.by_score
-    is_ahead = by_score < place
-    if place <= request.k or not is_ahead.any():
+    is_ahead = by_score < position
+    if position <= request.k or not is_ahead.any():
         return WhyNot(
-            item, "pinned", f"{ranked}, and pinned items have the places before it", place
+            item, "pinned", f"{ranked}, and pinned items have the places before it", position
         )
     last = int(result.rows[is_ahead][by_score[is_ahead].argmax()])
     terms = _terms(ranker, request.values, row, last)
@@ -149,7 +149,11 @@ def _by_ranking(ranker: Ranker[Bundle], result: RankingResult, row: int) -> WhyN
     reasons = ", ".join(term.text for term in losses[:SHOWN_TERMS])
     words = f"{ranked}, behind the list's last item by score, {ranker.index.texts[last]!r}"
     return WhyNot(
-        item, "score", f"{words}, mainly because of {reasons}" if reasons else words, place, terms
+        item,
+        "score",
+        f"{words}, mainly because of {reasons}" if reasons else words,
+        position,
+        terms,
     )
 
 
@@ -169,10 +173,10 @@ def _terms(
     bundle = ranker.bundle or ranker.tower
     assert bundle is not None, "a ranker has one of them"
     fields = bundle.schema.fields
-    own = list(dict.fromkeys(field.column for field in fields if field.role == "item"))
-    others = dict.fromkeys(field.column for field in fields if field.role != "item")
-    items = ranker.index.items[[row, last]].select(own)
-    explanation = explain(bundle, items.join(context_row(context, others), how="cross"))
+    item_columns = list(dict.fromkeys(field.column for field in fields if field.role == "item"))
+    context_columns = dict.fromkeys(field.column for field in fields if field.role != "item")
+    items = ranker.index.items[[row, last]].select(item_columns)
+    explanation = explain(bundle, items.join(context_row(context, context_columns), how="cross"))
     values, other_values = explanation.subject.values.rows()
     differences = explanation.contributions[0] - explanation.contributions[1]
     terms = zip(explanation.subject.fields, values, other_values, differences.tolist(), strict=True)

@@ -53,9 +53,9 @@ class RequestTimes:
             times[stated] = self._times([rows[number][self.time] for number in stated])
         values = {feature.label: feature.values(times[lacking]) for feature in self.features}
         completed = [dict(row) for row in rows]
-        for place, number in enumerate(lacking):
-            made = {name: column[place] for name, column in values.items()}
-            completed[number] = made | completed[number]
+        for position, number in enumerate(lacking):
+            computed = {name: column[position] for name, column in values.items()}
+            completed[number] = computed | completed[number]
         return completed
 
     def _times(self, cells: list[Any]) -> np.ndarray:

@@ -182,8 +182,8 @@ class PiecewiseLinear(nn.Module):
         numbers = np.arange(max(map(len, rows)))
         pieces = [
             # A field with fewer pieces repeats its last one, which no position reaches again.
-            first + numbers.clip(max=len(own) - 1)
-            for first, own in zip(first_pieces, rows, strict=False)
+            first + numbers.clip(max=len(piece_rows) - 1)
+            for first, piece_rows in zip(first_pieces, rows, strict=False)
         ]
         self.positions = _indices(places)
         self.columns = _indices([layout.number_columns[singles[k]].start for k in places])

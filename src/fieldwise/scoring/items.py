@@ -35,7 +35,7 @@ MAX_CACHED_VALUES = 100
 NO_ROWS = np.empty(0, np.int64)
 
 
-def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> NDArray[np.int64]:
+def top_k_indices(score: ArrayLike, k: int, position: ArrayLike | None = None) -> NDArray[np.int64]:
     """The k best of N rows, best first: by score, and for equal scores in the catalogue's order.
 
     `recommend`, the server, both stages of a cascade, similar items and the ranking metrics use
@@ -46,14 +46,14 @@ def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> N
     Args:
         score: score of each row, [N].
         k: number of rows; all if there are fewer.
-        place: position of each row in the catalogue, [N]; the rows' own order if omitted.
+        position: position of each row in the catalogue, [N]; the rows' own order if omitted.
 
     Returns:
         Row numbers [min(k, N)].
 
     >>> top_k_indices([1.0, 3.0, float("nan"), 1.0, 3.0], 4).tolist()
     [1, 4, 0, 3]
-    >>> top_k_indices([1.0, 3.0, 1.0, 3.0], 3, place=[7, 6, 5, 4]).tolist()
+    >>> top_k_indices([1.0, 3.0, 1.0, 3.0], 3, position=[7, 6, 5, 4]).tolist()
     [3, 1, 2]
     """
     falling = -np.asarray(score)
@@ -62,7 +62,7 @@ def top_k_indices(score: ArrayLike, k: int, place: ArrayLike | None = None) -> N
         # a full sort of a large catalogue takes ten times as long
         last = np.partition(falling, k - 1)[k - 1]
         rows = rows if np.isnan(last) else np.flatnonzero(falling <= last)
-    tie = rows if place is None else np.asarray(place)[rows]
+    tie = rows if position is None else np.asarray(position)[rows]
     best: NDArray[np.int64] = rows[np.lexsort((tie, falling[rows]))[: max(k, 0)]]
     return best
 
@@ -170,11 +170,11 @@ class ItemIndex(ItemTable):
     generation: str = ""
     what: ClassVar[str] = "index"
 
-    def similar(self, place: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def similar(self, row: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k items nearest to one by position, the nearest first, and the mean over its heads of the best cosine."""
-        heads = self.directions.floats(slice(place, place + 1))[0]
+        heads = self.directions.floats(slice(row, row + 1))[0]
         scores = self.directions.scores(heads).numpy() / len(heads)
-        scores[place] = -np.inf
+        scores[row] = -np.inf
         best = top_k_indices(scores, min(k, len(self) - 1))
         return best, scores[best].astype(np.float64)
 
@@ -380,11 +380,13 @@ class ItemFilters:
                 cells = cells.explode("value", empty_as_null=True, keep_nulls=True)
                 cells = cells.unique(maintain_order=True)  # a list may have a value twice
             groups = cells.drop_nulls().group_by("value", maintain_order=True).agg("row")
-            places = {value: place for place, value in enumerate(groups["value"].to_list())}
-            self._columns[column] = places, groups["row"]
-        places, rows = self._columns[column]
-        known_places = {places[value] for value in values if value in places}
-        parts: list[np.ndarray] = [rows[place].to_numpy(writable=True) for place in known_places]
+            groups_by_value = {
+                value: group for group, value in enumerate(groups["value"].to_list())
+            }
+            self._columns[column] = groups_by_value, groups["row"]
+        groups_by_value, rows = self._columns[column]
+        known_groups = {groups_by_value[value] for value in values if value in groups_by_value}
+        parts: list[np.ndarray] = [rows[group].to_numpy(writable=True) for group in known_groups]
         if len(parts) == 1:
             return parts[0]
         return np.unique(np.concatenate([*parts, NO_ROWS]))  # a list may have several of the values

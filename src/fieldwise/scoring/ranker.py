@@ -397,13 +397,13 @@ class Ranker(Generic[M]):
     def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
         """The rules of lists, for `prepare`, with pinned items by id; errors as of `recommend`."""
         places = {}
-        for place, item in zip(pinned, _texts(pinned.values(), "pinned"), strict=True):
+        for position, item in zip(pinned, _texts(pinned.values(), "pinned"), strict=True):
             if item not in self.index.places:
                 raise DataError(
                     f"a pinned item must be one of the {self.index.what}'s {len(self.index):,}, found {item[:60]!r} "
-                    f"at place {place}: pin another"
+                    f"at place {position}: pin another"
                 )
-            places[place] = self.index.places[item]
+            places[position] = self.index.places[item]
         return ListRules(items=self.index, filters=self.filters, limits=limits, pinned=places)
 
     def prepare(
@@ -572,7 +572,7 @@ class Ranker(Generic[M]):
         )[:, 0]
         scores_by_context = np.split(scores, np.cumsum(lengths)[:-1])
         for context_rows, most, score in zip(rows, k, scores_by_context, strict=True):
-            best = top_k_indices(score, most, place=context_rows)
+            best = top_k_indices(score, most, position=context_rows)
             yield best, self.scorer.model.main_prediction(score[best])
 
     @cached_property

@@ -214,12 +214,14 @@ class BatchRecommender:
         for first in range(0, len(self._people), block_users):
             block = slice(first, min(first + block_users, len(self._people)))
             lists = self._lists(block)
-            prediction = np.concatenate([one.prediction for one in lists])
+            prediction = np.concatenate([user_list.prediction for user_list in lists])
             columns = {PREDICTION: pl.Series(prediction).fill_nan(None)}
             if self._rules:
-                columns[BY_SCORE] = pl.Series(np.concatenate([one.by_score for one in lists]))
+                columns[BY_SCORE] = pl.Series(
+                    np.concatenate([user_list.by_score for user_list in lists])
+                )
             by_model = self.context_rows[block] >= 0
-            best = [one.items for one in lists]
+            best = [user_list.items for user_list in lists]
             yield _as_rows(self._people[block], self._shown, by_model, best, columns)
             reports.add(len(lists) * items)
 

@@ -147,7 +147,9 @@ class ListRules:
             sentences.append(words)
         if len(arranged.passed_over):
             first = arranged.passed_over[:SHOWN_ITEMS]
-            names = ", ".join(f"{self._name(order[one])} (at {one + 1} by score)" for one in first)
+            names = ", ".join(
+                f"{self._name(order[position])} (at {position + 1} by score)" for position in first
+            )
             more = len(arranged.passed_over) - len(first)
             sentences.append(f"limits leave out {names}" + (f" and {more} more" if more else ""))
         if len(arranged.positions) < min(k, len(order)):

@@ -137,11 +137,11 @@ def check_most(most: int, number: int, name: str) -> None:
         raise RequestError(f"{name} must be at most {most:,}, found {number:,}", name)
 
 
-def _check_lists(most: int, row: Mapping[str, Cell], place: str) -> None:
+def _check_lists(most: int, row: Mapping[str, Cell], path: str) -> None:
     """Check the length of the lists in a row's cells."""
     for column, cell in row.items():
         if isinstance(cell, list):
-            check_most(most, len(cell), f"{place}.{column[:60]}")
+            check_most(most, len(cell), f"{path}.{column[:60]}")
 
 
 def _form_error(error: str, content: bytes, form: type[Struct]) -> RequestError:
@@ -174,17 +174,17 @@ def _form_error(error: str, content: bytes, form: type[Struct]) -> RequestError:
 def _found_place(content: bytes) -> str:
     """The first key of `pinned` that is no place, as the end of a sentence; empty if the body cannot be read."""
     with suppress(msgspec.MsgspecError, RecursionError):
-        for place in msgspec.json.decode(content)["pinned"]:
+        for key in msgspec.json.decode(content)["pinned"]:
             try:
-                msgspec.convert({place: None}, dict[Count, None], str_keys=True)
+                msgspec.convert({key: None}, dict[Count, None], str_keys=True)
             except ValidationError:
-                return f", found {place[:60]!r}"
+                return f", found {key[:60]!r}"
     return ""
 
 
-def _with_column(place: str, content: bytes) -> str:
-    """A place in a body with the first column whose cell has another form, which msgspec does not name."""
-    before, _, after = place.partition(UNNAMED_KEY)
+def _with_column(path: str, content: bytes) -> str:
+    """A path in a body with the first column whose cell has another form, which msgspec does not name."""
+    before, _, after = path.partition(UNNAMED_KEY)
     with suppress(
         msgspec.MsgspecError, ValueError, RecursionError, LookupError, TypeError, AttributeError
     ):
@@ -196,7 +196,7 @@ def _with_column(place: str, content: bytes) -> str:
                 msgspec.convert(cell, CELL_FORMS.get(before, Cell))
             except ValidationError:
                 return f"{before}.{column[:60]}{after}"
-    return place
+    return path
 
 
 def _in_plain_words(text: str) -> str:

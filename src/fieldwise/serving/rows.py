@@ -122,16 +122,16 @@ def _cell(
     fields: Sequence[Field],
 ) -> Any:
     """A cell, checked and converted by `read`; a RequestError if it is absent or invalid."""
-    place = f"{where}.{field.column}"
+    path = f"{where}.{field.column}"
     if field.column not in row:
-        raise _absent_field(row, field, place, fields)
+        raise _absent_field(row, field, path, fields)
     value = row[field.column]
     if value is None:
         return None
     try:
         return read(value)
     except (TypeError, ValueError) as e:
-        raise RequestError(f"{place} must be {e}, found {_short(value)}", place) from None
+        raise RequestError(f"{path} must be {e}, found {_short(value)}", path) from None
 
 
 def _check_vectors_by_id(row: Mapping[str, Any], fields: Sequence[Field], where: str) -> None:
@@ -141,16 +141,16 @@ def _check_vectors_by_id(row: Mapping[str, Any], fields: Sequence[Field], where:
             continue
         for name in (field.column, field.name):
             if isinstance(row.get(name), list):
-                place = f"{where}.{name}"
+                path = f"{where}.{name}"
                 raise RequestError(
-                    f"field {field.name!r} finds vectors by the id in {field.column!r}: {place} must be no list, found "
+                    f"field {field.name!r} finds vectors by the id in {field.column!r}: {path} must be no list, found "
                     f"{_short(row[name])}; add the vector to the bundle's by Bundle.with_vectors",
-                    place,
+                    path,
                 )
 
 
 def _absent_field(
-    row: Mapping[str, Any], field: Field, place: str, fields: Sequence[Field]
+    row: Mapping[str, Any], field: Field, path: str, fields: Sequence[Field]
 ) -> RequestError:
     # a name of another field is no wrong spelling of this one
     columns = {other.column for other in fields}
@@ -162,7 +162,7 @@ def _absent_field(
     similar = get_close_matches(field.column, names, 1)
     hint = f", found {_short(similar[0])}" if similar else ""
     return RequestError(
-        f"every field needs a value, or null if it is unknown: {place} is missing{hint}", place
+        f"every field needs a value, or null if it is unknown: {path} is missing{hint}", path
     )
 
 

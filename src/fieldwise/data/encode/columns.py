@@ -351,11 +351,11 @@ def coded(column: pl.Series) -> DictionaryColumn:
         # A lookup table is faster than hashing, up to about eight times the size of the rows.
         longest = max(len(column), min(8 * len(column), LARGEST_TABLE), 1024)
         if high - low <= longest and low >= -(2**63) and high < 2**63:
-            place = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
-            result = np.bincount(place, minlength=high - low + 2)[:-1] > 0
+            offset = (column.cast(pl.Int64) - low).fill_null(high - low + 1).to_numpy()
+            result = np.bincount(offset, minlength=high - low + 2)[:-1] > 0
             present = np.flatnonzero(result)
             ranks = np.append(np.cumsum(result, dtype=np.int32) - 1, np.int32(len(present)))
-            return DictionaryColumn(ranks.take(place), pl.Series(present + low).cast(pl.String))
+            return DictionaryColumn(ranks.take(offset), pl.Series(present + low).cast(pl.String))
     if kind.is_integer() or kind.is_float() or kind.is_temporal():
         # Each distinct value becomes text once; values with the same text (such as 0.0 and -0.0)
         # share its code.
