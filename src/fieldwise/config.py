@@ -182,7 +182,7 @@ def unknown_setting(
 def _path_one_table_below(hints: Mapping[str, Any], key: str) -> str | None:
     """The path of a setting that stands in a table below, such as `label.trials` of a schema."""
     for name, hint in hints.items():
-        if dataclasses.is_dataclass(hint) and key in _hints(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and key in _hints(hint):
             return f"{name}.{key}"
     return None
 
