@@ -27,6 +27,7 @@ from fieldwise import (
     simulate,
 )
 from fieldwise.data.infer.findings import THIS_COLUMN
+from fieldwise.data.infer.inference import Inference
 from fieldwise.data.prepare.labels import read_label
 from fieldwise.data.prepare.suggested_split import suggest_split
 from fieldwise.data.read.formats.libfm import read_libfm
@@ -527,6 +528,49 @@ def test_day_against_month_is_asked_or_written_down() -> None:
         "timestamp",
         "omitted: another time",
     )
+
+
+def kind_of(name: str, guess: Inference) -> str:
+    return {f.name: f.kind for f in guess.schema.fields}[name]
+
+
+def test_numbers_that_recur_in_alike_rows_are_no_codes() -> None:
+    """A survey's weights, which rows of one region and age share, tell of the label what region and age do."""
+    rng = np.random.default_rng(0)
+    rows = 12_000
+    region, age = rng.integers(0, 20, rows), rng.integers(18, 80, rows)
+    drawn_from = rng.lognormal(12, 0.6, (20, 80, 6)).astype(
+        int
+    )  # six weights for each region and age
+    weight = drawn_from[region, age, rng.integers(0, 6, rows)]
+    effect = rng.normal(0, 1.5, 20)[region] + (age - 49) / 15
+    label = rng.random(rows) < 1 / (1 + np.exp(-effect))
+    others = {"region": [f"r{k}" for k in region], "age": age}
+    guess = infer_schema(pl.DataFrame({**others, "x": weight, "label": label.astype(int)}))
+    assert kind_of("x", guess) == "numeric"
+    assert "crowd around a middle or one end" in guess.notes["x"]
+    assert 'write kind = "categorical"' in guess.doubts["x"]
+
+    gains = np.append(0, rng.choice(100_000, 99, replace=False))
+    own_effect = np.append(0, rng.normal(0, 3, 99))
+    kind = rng.integers(0, 100, rows) * (rng.random(rows) < 0.3)
+    label = rng.random(rows) < 1 / (1 + np.exp(-effect - own_effect[kind]))
+    guess = infer_schema(
+        pl.DataFrame({**others, "amount": gains[kind], "label": label.astype(int)})
+    )
+    assert kind_of("amount", guess) == "categorical"
+    assert "categories predict the label better, given the other columns" in guess.notes["amount"]
+
+
+def test_neighbours_are_alike_only_if_more_so_than_in_random_order() -> None:
+    """Codes of even frequencies are numbered at random; the counts of a count change step by step."""
+    rng = np.random.default_rng(0)
+    codes = rng.choice(21, 4_000, p=rng.dirichlet(np.full(21, 8.0)))
+    visits = rng.binomial(20, 0.4, 4_000)
+    guess = infer_schema(with_label(occupation=codes, x=visits))
+    assert kind_of("occupation", guess) == "categorical"
+    assert kind_of("x", guess) == "numeric"
+    assert "neighbouring numbers are about as frequent" in guess.notes["x"]
 
 
 def test_attributes_alone_are_no_ids() -> None:

@@ -3,8 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
-from fieldwise.data.infer.agreements import ENOUGH, LEAST_PAIRS
+from fieldwise.data.infer.agreements import LEAST_PAIRS
 from fieldwise.data.infer.profile import ColumnProfile
 from fieldwise.schema.ids import MOMENTARY, id_rank, kind_of_name, words_of
 
@@ -14,8 +15,12 @@ _STANDS_OUT = 1.6
 """The `collision_ratio` from which some values are used more than their neighbours."""
 _NEIGHBOURS = 3
 """Different numbers in a row, within which values are compared with a smooth density."""
+ROWS_PER_VALUE = 4
+"""With fewer rows a value, how often values repeat tells little."""
 _PRIOR_ROWS = 10.0
 """Rows with the mean of the target that are added to those of every group."""
+_SMOOTH = 2.33
+"""The `smoothness` from which counts do not change as in a random order: codes reach it once in 100 times."""
 _BINS = 32
 _BENT = 0.12
 """The greatest distance of numbers, in shares of their range, from evenly spread ones."""
@@ -50,21 +55,27 @@ def votes_of_name(column: ColumnProfile) -> list[Vote]:
     return votes
 
 
-def votes_of_numbers(values: np.ndarray, counts: np.ndarray) -> list[Vote]:
+def votes_of_numbers(values: np.ndarray, counts: np.ndarray, rows_per_value: float) -> list[Vote]:
     """What the different numbers, ascending, and their counts say.
 
-    Values that stand out among their neighbours, gaps, rounding, signs.
+    Values that stand out among their neighbours, gaps, rounding, signs. `rows_per_value` is of the
+    table, where `counts` may be of the users or items whose column it is.
     """
     votes = []
     ratio = collision_ratio(values, counts)
+    are_nearly_unique = counts.sum() < 1.6 * len(values) and ratio <= _STANDS_OUT
+    are_rare = rows_per_value < ROWS_PER_VALUE
     if values[0] < 0:
         votes.append(Vote(-2.5, "some are below 0"))
-    if ratio > 3:
+    # amounts may recur, such as those of one household; ids are spread evenly
+    if (are_nearly_unique or are_rare) and is_bent(values):
+        votes.append(Vote(-1.0, "they crowd around a middle or one end"))
+    elif ratio > 3:
         why = "some values are used much more than their neighbours, with gaps between them"
         votes.append(Vote(2.5, why))
     elif ratio > _STANDS_OUT:
         votes.append(Vote(1.0, "some values are used more than their neighbours"))
-    elif 0 < ratio < 1.35 and ratio != 1 and len(values) >= 6:
+    if 0 < ratio < 1.35 and ratio != 1 and len(values) >= 6 and smoothness(counts) > _SMOOTH:
         votes.append(Vote(-1.5, "neighbouring numbers are about as frequent"))
     if is_round(values):
         votes.append(Vote(-1.5, "many are round"))
@@ -75,9 +86,6 @@ def votes_of_numbers(values: np.ndarray, counts: np.ndarray) -> list[Vote]:
         is_most_frequent_low = int(np.argmax(counts)) <= len(values) // 2
         if values[0] in (0, 1) and possible <= 1.25 * len(values) and is_most_frequent_low:
             votes.append(Vote(-1.0, "they begin near 0 without gaps"))
-    are_nearly_unique = counts.sum() < 1.6 * len(values)
-    if are_nearly_unique and ratio <= _STANDS_OUT and is_bent(values):
-        votes.append(Vote(-1.0, "they crowd around a middle or one end"))
     return votes
 
 
@@ -135,33 +143,63 @@ def is_round(numbers: np.ndarray) -> bool:
     return bool(last.max() > 0.4 or last[0] + last[5] > 0.6)
 
 
-def bins_lead(numbers: np.ndarray, target: np.ndarray) -> float:
+def quantile_bins(numbers: np.ndarray) -> np.ndarray:
+    """The bin of each number [N], from 0, of 32 or fewer that hold about as many each."""
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
+    return np.searchsorted(edges, numbers)
+
+
+def shrunken_means(groups: np.ndarray, target: np.ndarray, fitted: int) -> np.ndarray:
+    """The mean target of each group in the first rows, `fitted` of them, drawn towards 0 as by ten rows of 0.
+
+    `groups` [N] are numbered from 0; one without a row there has 0.
+    """
+    number = int(groups.max()) + 1
+    count = np.bincount(groups[:fitted], minlength=number)
+    total = np.bincount(groups[:fitted], weights=target[:fitted], minlength=number)
+    return total / (count + _PRIOR_ROWS)
+
+
+def bins_lead(numbers: np.ndarray, target: np.ndarray, fitted: int) -> float:
     """How much better quantile bins predict a target on held-out rows than categories do, in standard errors.
 
-    Both predict by the shrunken mean of half of the rows, and are compared by squared error on the
-    other half.
+    Both predict by the shrunken means of the first rows, `fitted` of them, and are compared by
+    squared error on the others. The rows are in random order.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.integers(0, 400, 8000)
     >>> smooth, jagged = (rng.random(8000) < share for share in (x / 400, x * 37 % 101 / 101))
-    >>> bins_lead(x, smooth) > 2, bins_lead(x, jagged) < -2
+    >>> bins_lead(x, smooth, 4000) > 2, bins_lead(x, jagged, 4000) < -2
     (True, True)
     """
-    rows = np.random.default_rng(0).permutation(len(numbers))[: 2 * ENOUGH]
-    numbers = numbers[rows]
-    target = target[rows].astype(np.float64)
-    codes = np.unique(numbers, return_inverse=True)[1]
-    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1]))
-    bins = np.searchsorted(edges, numbers)
-    half = len(rows) // 2
+    target = target - target[:fitted].mean()
     errors = []
-    for group in (codes, bins):
-        groups = int(group.max()) + 1
-        first = group[:half]
-        count = np.bincount(first, minlength=groups)
-        total = np.bincount(first, weights=target[:half], minlength=groups)
-        mean = (total + _PRIOR_ROWS * float(target[:half].mean())) / (count + _PRIOR_ROWS)
-        errors.append((target[half:] - mean[group[half:]]) ** 2)
+    for groups in (np.unique(numbers, return_inverse=True)[1], quantile_bins(numbers)):
+        means = shrunken_means(groups, target, fitted)
+        errors.append((target - means[groups])[fitted:] ** 2)
     lead = errors[0] - errors[1]
     spread = float(lead.std())
     return float(lead.mean()) / spread * len(lead) ** 0.5 if spread > 0 else 0.0
+
+
+def smoothness(counts: np.ndarray) -> float:
+    """How smoothly the counts of ascending numbers change, in standard errors below those in random order.
+
+    Codes are numbered without regard to their frequency, so theirs are in random order, and the
+    result is about standard normal. It is the negative of the rank version of von Neumann's ratio
+    (Bartels, 1982).
+
+    >>> rng = np.random.default_rng(0)
+    >>> ages, codes = rng.normal(40, 9, 4000).astype(int), rng.choice(60, 4000, p=rng.dirichlet(np.ones(60)))
+    >>> of_ages, of_codes = (smoothness(np.unique(numbers, return_counts=True)[1]) for numbers in (ages, codes))
+    >>> of_ages > 4, abs(of_codes) < 2
+    (True, True)
+    """
+    n = len(counts)
+    ranks = pl.Series(counts).rank().to_numpy()
+    spread = float(np.square(ranks - ranks.mean()).sum())
+    if n < 4 or not spread:
+        return 0.0
+    ratio = float(np.square(np.diff(ranks)).sum()) / spread
+    variance = 4 * (n - 2) * (5 * n**2 - 2 * n - 9) / (5 * n * (n + 1) * (n - 1) ** 2)
+    return float((2 - ratio) / variance**0.5)

@@ -9,6 +9,7 @@ from fieldwise.data.encode.columns import as_list
 from fieldwise.data.encode.numbers import plain_floats
 from fieldwise.data.encode.portable import LARGEST_WHOLE
 from fieldwise.data.infer.code_or_quantity import (
+    ROWS_PER_VALUE,
     Vote,
     bins_lead,
     is_bent,
@@ -20,6 +21,7 @@ from fieldwise.data.infer.code_or_quantity import (
 from fieldwise.data.infer.entities import Entities
 from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.guess import IN_BINS, Guess, binned, is_history, omitted
+from fieldwise.data.infer.partial_residuals import PartialResidual, PartialResiduals
 from fieldwise.data.infer.profile import (
     SEPARATORS,
     ColumnProfile,
@@ -47,11 +49,11 @@ _LEAST_SHARE_WITH_SEPARATOR = 0.2
 _MOST_BAG_VALUES = 2_000
 _LOW_CARDINALITY = 50
 _FEW_VALUES = 10
-_ROWS_PER_VALUE = 4
-"""With fewer rows a value, how often values repeat tells little."""
 _MANY_ROWS = 30
 """Minimum rows from which cells that are all different count as running numbers or keys."""
 _MOST_TESTED = 50_000
+_SURE_LEAD = 3.0
+"""Standard errors from which one encoding predicts better than another."""
 _LEAST_PROSE_TEXTS = 20
 _LEAST_PROSE_WORDS = 5
 """Words of a text on average, from which it is prose."""
@@ -65,7 +67,7 @@ _LISTS = (
 
 
 class FieldGuesser:
-    """Infers the fields of a table, given its ids and its label's targets, which are NaN where a row is dropped.
+    """Infers the fields of a table, given its ids, and what its columns leave of the label, if it has one.
 
     `sampled` is the share of the whole table's rows that the columns have, if they are a random
     sample of them.
@@ -80,12 +82,12 @@ class FieldGuesser:
         self,
         columns: Columns,
         entities: Entities,
-        target: np.ndarray | None = None,
+        residuals: PartialResiduals | None = None,
         sampled: float = 1.0,
     ) -> None:
         self.columns = columns
         self.entities = entities
-        self._target = target
+        self._residuals = residuals
         self._sampled = sampled
         self._text_facts = text_facts(columns)
 
@@ -182,8 +184,8 @@ class FieldGuesser:
         """Whether whole numbers are codes (above 0) or quantities (below), by all that tells it.
 
         What counts: values that stand out among their neighbours, gaps, rounding, signs, functions
-        of the numbers, and whether categories or bins predict the label better on held-out rows.
-        The name is one vote.
+        of the numbers, and whether categories or bins predict better on held-out rows what the other
+        columns leave of the label. The name is one vote.
         """
         key = self.entities.key_of(column.name)
         tested = numbers
@@ -193,20 +195,20 @@ class FieldGuesser:
         if len(tested) > _MOST_TESTED:
             tested = tested.sample(_MOST_TESTED, seed=0)
         values, counts = np.unique(tested.to_numpy(), return_counts=True)
-        votes = votes_of_name(column) + votes_of_numbers(values, counts)
+        most_rows_per_value = len(numbers) / column.distinct_filled / self._sampled
+        votes = votes_of_name(column) + votes_of_numbers(values, counts, most_rows_per_value)
 
         ids = self.entities.ids.values()
         functions = len(self.entities.functions.get(column.name, set()).difference(ids))
         if functions and (key is None or len(values) < 0.8 * len(tested)):
             votes.append(Vote(1.5, f"{functions} columns are functions of it"))
-        if key is None and len(values) > _FEW_VALUES and self._target is not None:
-            has_both = column.is_present & ~np.isnan(self._target)
-            cells = column.cells.cast(pl.Float64).to_numpy()
-            lead = bins_lead(cells[has_both], self._target[has_both])
-            if lead > 3:
-                votes.append(Vote(-1.0, "bins predict the label better"))
-            elif lead < -3:
-                votes.append(Vote(1.5, "categories predict the label better"))
+        if key is None and len(values) > _FEW_VALUES and self._residuals is not None:
+            lead = _bins_lead(column, self._residuals.of(column.name))
+            if lead > _SURE_LEAD:
+                votes.append(Vote(-1.0, "bins predict the label better, given the other columns"))
+            elif lead < -_SURE_LEAD:
+                why = "categories predict the label better, given the other columns"
+                votes.append(Vote(1.5, why))
         return votes
 
     def _from_text(self, column: ColumnProfile, role: Role) -> Guess:
@@ -267,6 +269,15 @@ class FieldGuesser:
         return f"nearly every cell is different ({counts}), so there is nothing to learn from it"
 
 
+def _bins_lead(column: ColumnProfile, residual: PartialResidual) -> float:
+    """How much better bins predict a partial residual than categories do, on the rows that have a number."""
+    is_present = column.is_present[residual.rows]
+    rows = residual.rows[is_present]
+    numbers = column.cells.gather(rows).cast(pl.Float64).to_numpy()
+    fitted = int(is_present[: residual.fitted].sum())
+    return bins_lead(numbers, residual.values[is_present], fitted)
+
+
 def _from_one_value(column: ColumnProfile, role: Role) -> Guess:
     if column.filled == len(column.cells):
         return Guess(None, "it is constant")
@@ -318,7 +329,7 @@ def _whole_number_doubt(
     """What the user must check if little tells codes from quantities, or the name tells the contrary; or no text."""
     told = kind_of_name(name)
     is_against_name = bool(told) and is_category != (told == "code")
-    is_sure = abs(score) >= 2 or bool(told) or rows_per_value >= _ROWS_PER_VALUE
+    is_sure = abs(score) >= 2 or bool(told) or rows_per_value >= ROWS_PER_VALUE
     if abs(score) >= 1 and is_sure and not is_against_name:
         return ""
     taken, other = ("categories", "numeric") if is_category else ("numbers in bins", "categorical")

@@ -24,6 +24,7 @@ from fieldwise.data.infer.label_choice import (
 )
 from fieldwise.data.infer.leakage import known_after
 from fieldwise.data.infer.missing_marks import marks_as_null, marks_note, reads_marks
+from fieldwise.data.infer.partial_residuals import PartialResiduals
 from fieldwise.data.infer.profile import ColumnProfile, Columns, is_scalar, profile_columns
 from fieldwise.data.infer.time_column import TimeColumn, first_without_fault, time_columns
 from fieldwise.data.prepare.labels import read_label
@@ -178,7 +179,13 @@ def _infer(
     _find_unused(findings, rows.columns, roles, targets, is_label_given=label is not None)
     time = _find_times(findings, rows.columns, roles)
     sampled = rows.raw.height / max(1, sample.rows)
-    guesser = FieldGuesser(rows.columns, roles.entities, targets, sampled)
+    residuals = None
+    if targets is not None:
+        may_be_fields = {
+            name: column for name, column in rows.columns.items() if name not in findings.notes
+        }
+        residuals = PartialResiduals(may_be_fields, targets)
+    guesser = FieldGuesser(rows.columns, roles.entities, residuals, sampled)
     _find_fields(findings, guesser)
     return _inference(findings, rows, roles, time, given, sample.origin)
 
