@@ -375,8 +375,9 @@ def build_leaderboard(
     weight = label.log_weights(y, test.table.weight)
     measured = [metric]
     has_auc = binary and has_delong(y)
-    if has_auc and weight is not None:  # of which DeLong's variance knows nothing
-        has_auc = False
+    # DeLong's variance knows nothing of weights: the AUC is then resampled like the loss
+    has_test_of_auc = has_auc and weight is None
+    if has_auc and weight is not None:
         measured = [METRICS["auc"], metric]
     rows = {
         title: scored_rows(y, score, label.task, weight=weight) for title, score in scores.items()
@@ -399,15 +400,12 @@ def build_leaderboard(
     for trial in trials:
         title = trial.title
         metrics = _intervals(comparison.metrics(title))
-        if has_auc:
-            # Compared with equal scores, whose AUC is .5 for any rows.
-            pair = delong(y, scores[title], np.zeros(len(y)))
-            auc = normal_interval(pair.first, pair.standard_error, least=0.0, most=1.0)
-            metrics = {"auc": auc, **metrics}
+        if has_test_of_auc:
+            metrics = {"auc": _auc_interval(y, scores[title]), **metrics}
         against = {}
         for baseline in _baselines_of(trial, scores):
             gains = _intervals(comparison.gains(title, baseline))
-            if has_auc:
+            if has_test_of_auc:
                 pair = delong(y, scores[title], scores[baseline])
                 gains = {"auc": normal_interval(pair.difference, pair.standard_error), **gains}
             against[baseline] = gains
@@ -415,6 +413,13 @@ def build_leaderboard(
         is_chosen = trial is chosen
         lines.append(_line(trial, metrics, against, error, is_chosen=is_chosen))
     return tuple(sorted(lines, key=lambda line: line.metrics[metric.name].value))
+
+
+def _auc_interval(y: np.ndarray, score: np.ndarray) -> Interval:
+    """The AUC with its 95 % interval."""
+    # Compared with equal scores, whose AUC is .5 for any rows.
+    pair = delong(y, score, np.zeros(len(y)))
+    return normal_interval(pair.first, pair.standard_error, least=0.0, most=1.0)
 
 
 def _baselines_of(trial: Trial, titles: Collection[str]) -> list[str]:

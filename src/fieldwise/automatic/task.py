@@ -11,7 +11,7 @@ import polars as pl
 from fieldwise.auditing.detectors import strong_findings
 from fieldwise.auditing.fields import audit_fields, without
 from fieldwise.auditing.finding import Finding
-from fieldwise.auditing.table import of_prepared
+from fieldwise.auditing.table import AuditedTable, of_prepared
 from fieldwise.automatic.settings import AutoSettings, Note
 from fieldwise.config import to_plain
 from fieldwise.data.infer.inference import Inference
@@ -112,10 +112,7 @@ def build_task(
         note(f"{labelled.dropped:,} of {frame.height:,} rows dropped by the label's rule")
     for sentence in repeat_sentences(prepared.counts):
         note(f"warning: {sentence}")
-    reported = {finding.column for finding in findings if finding.severity == "high"}
-    for strong in strong_findings(of_prepared(prepared, schema, split)):
-        if strong.column not in reported:
-            note(f"warning: {strong.sentence}; {strong.remedy}")
+    _report_strong_findings(of_prepared(prepared, schema, split), findings, note)
     if len(parts.test) < FEW_TEST_ROWS:
         note(
             f"{len(parts.test):,} test rows are few: all test metrics are uncertain, as their intervals show"
@@ -130,6 +127,16 @@ def build_task(
         device=settings.device,
         inferred=inferred,
     )
+
+
+def _report_strong_findings(
+    prepared: AuditedTable, findings: Collection[Finding], note: Note
+) -> None:
+    """Report what the quick detectors find in the prepared rows, on columns without a high finding so far."""
+    reported = {finding.column for finding in findings if finding.severity == "high"}
+    for strong in strong_findings(prepared):
+        if strong.column not in reported:
+            note(f"warning: {strong.sentence}; {strong.remedy}")
 
 
 def _with_schema(

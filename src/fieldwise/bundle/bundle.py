@@ -31,7 +31,7 @@ import torch
 from polars.exceptions import PolarsError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
-from torch import nn
+from torch import Tensor, nn
 
 from fieldwise.bundle.about import About
 from fieldwise.config import nearest, parse, to_plain
@@ -469,14 +469,7 @@ class Bundle:
                 settings, encoder.layout, seed=0, labels=labels, in_mean=in_mean
             )
         tensors = load_tensors(bytes(content.pop("weights")))
-        for name, tensor in tensors.items():
-            # A sum takes no memory; if it overflows, each weight is looked at.
-            if not (tensor.sum().isfinite() or tensor.isfinite().all()):
-                count = int((~tensor.isfinite()).sum())
-                raise BUNDLE.damaged(
-                    folder,
-                    f"weights must be finite numbers, found {count:,} in {name} that are not",
-                )
+        _check_finite(tensors, folder)
         network.load_state_dict(tensors)
         network.to(device)
         samples = pl.read_ipc(io.BytesIO(content["samples"]))
@@ -492,23 +485,37 @@ class Bundle:
             About.from_plain(about["about"], "the bundle's about"),
             dict(kept.calibration),
         )
-        result = bundle.score(samples)
-        expected = np.asarray(about["sample_scores"], dtype=np.float64)
-        if (expected.size, expected.shape[:1]) != (result.size, result.shape[:1]):
-            needed = f"its {len(result)} sample rows need {result.size} scores"
-            raise BUNDLE.damaged(folder, f"{needed}, saved were {expected.size}")
-        # without rows, a list does not show the number of labels
-        expected = expected.reshape(result.shape)
-        off = np.abs(result - expected) / np.maximum(1.0, np.abs(expected))
-        if not np.all(off <= SCORE_TOLERANCE):
-            worst = np.unravel_index(
-                int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape
-            )
-            raise BundleError(
-                f"a bundle must score as when it was saved: {folder} gives {result[worst]:.6g} for sample row "
-                f"{worst[0]}, saved was {expected[worst]:.6g}; train and save it again with this version"
-            )
+        saved_scores = np.asarray(about["sample_scores"], dtype=np.float64)
+        _check_sample_scores(bundle.score(samples), saved_scores, folder)
         return bundle
+
+
+def _check_finite(tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Check that the saved weights are finite."""
+    for name, tensor in tensors.items():
+        # A sum takes no memory; if it overflows, each weight is looked at.
+        if not (tensor.sum().isfinite() or tensor.isfinite().all()):
+            count = int((~tensor.isfinite()).sum())
+            raise BUNDLE.damaged(
+                folder,
+                f"weights must be finite numbers, found {count:,} in {name} that are not",
+            )
+
+
+def _check_sample_scores(scores: np.ndarray, saved: np.ndarray, folder: Path) -> None:
+    """Check that a bundle scores its sample rows as when it was saved, both [N] or [N, T]."""
+    if (saved.size, saved.shape[:1]) != (scores.size, scores.shape[:1]):
+        needed = f"its {len(scores)} sample rows need {scores.size} scores"
+        raise BUNDLE.damaged(folder, f"{needed}, saved were {saved.size}")
+    # without rows, a list does not show the number of labels
+    saved = saved.reshape(scores.shape)
+    off = np.abs(scores - saved) / np.maximum(1.0, np.abs(saved))
+    if not np.all(off <= SCORE_TOLERANCE):
+        worst = np.unravel_index(int(np.nanargmax(np.where(np.isnan(off), np.inf, off))), off.shape)
+        raise BundleError(
+            f"a bundle must score as when it was saved: {folder} gives {scores[worst]:.6g} for sample row "
+            f"{worst[0]}, saved was {saved[worst]:.6g}; train and save it again with this version"
+        )
 
 
 def sample_rows(schema: Schema, frame: pl.DataFrame) -> pl.DataFrame:

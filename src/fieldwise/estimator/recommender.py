@@ -254,13 +254,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         else:
             X = estimator_table(X, self.schema)
             schema = with_label_rule(self.schema, X, y)
-        if self.valid_by == "time" and schema.time is None:
-            raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
-        rows = labelled(X, y, schema, sample_weight)
-        if self.schema is None and rows.dropped:
-            rule = "the inferred label rule (schema_.label): give a schema to change it"
-            warnings.warn(f"{rows.dropped:,} rows dropped by {rule}", stacklevel=2)
-        check_columns(rows.frame.columns, schema)
+        rows = self._labelled(X, y, schema, sample_weight)
         if eval_set is None:
             parts = self._held_out(rows, schema)
         else:
@@ -272,13 +266,7 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         complete, derived_counts = preparation.derived(parts, budget=NO_LIMIT)
         encoder, encoded, _ = preparation.encode(complete)
         counts = {"dropped_by_label": rows.dropped, **derived_counts}
-        for sentence in marks_sentences(missing_marks(rows.frame, schema, budget=NO_LIMIT)):
-            self._say(sentence)
-        for sentence in repeat_sentences(counts):
-            if schema.time is not None:  # without times, equal rows may be different events
-                warnings.warn(sentence, stacklevel=2)
-            else:
-                self._say(sentence)
+        self._report_rows(rows, schema, counts)
 
         trained = self._trained(schema, encoder, encoded["train"], encoded["valid"], callbacks)
         samples = sample_rows(schema, encoded["valid"].frame)
@@ -289,6 +277,27 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
         if trained.history.stopped == "interrupted":
             raise KeyboardInterrupt
         return self
+
+    def _labelled(self, X: TableLike, y: Any, schema: Schema, sample_weight: Any) -> LabelledRows:
+        """The rows to fit on, with their labels, checked; rows that an inferred rule drops are a warning."""
+        if self.valid_by == "time" and schema.time is None:
+            raise ConfigError("valid_by = 'time' needs the schema's time column, which is not set")
+        rows = labelled(X, y, schema, sample_weight)
+        if self.schema is None and rows.dropped:
+            rule = "the inferred label rule (schema_.label): give a schema to change it"
+            warnings.warn(f"{rows.dropped:,} rows dropped by {rule}", stacklevel=3)
+        check_columns(rows.frame.columns, schema)
+        return rows
+
+    def _report_rows(self, rows: LabelledRows, schema: Schema, counts: Mapping[str, int]) -> None:
+        """Say which marks of missing values the rows have; repeated events are a warning."""
+        for sentence in marks_sentences(missing_marks(rows.frame, schema, budget=NO_LIMIT)):
+            self._say(sentence)
+        for sentence in repeat_sentences(counts):
+            if schema.time is not None:  # without times, equal rows may be different events
+                warnings.warn(sentence, stacklevel=3)
+            else:
+                self._say(sentence)
 
     def _held_out(self, rows: LabelledRows, schema: Schema) -> dict[str, LabelledRows]:
         """Training rows, and those held out of them for early stopping: the latest, or drawn at random."""

@@ -371,11 +371,7 @@ class Ranker(Generic[M]):
                 pinned item, or a pinned one that the filters exclude; a filter or limit on a column
                 that items do not have.
         """
-        prerank = max(k, prerank) if self.tower is None else prerank
-        if k < 1:
-            raise ConfigError(f"k must be at least 1, found {k}")
-        if prerank < k:
-            raise ConfigError(f"prerank must be at least k, found k {k} and prerank {prerank}")
+        prerank = self._checked_prerank(k, prerank)
         rows = None
         if candidates is not None:
             rows = self.index.rows_of(_texts(candidates, "candidates"))
@@ -393,6 +389,16 @@ class Ranker(Generic[M]):
         )
         request.check_pinned()
         return self.complete([request])[0]
+
+    def _checked_prerank(self, k: int, prerank: int) -> int:
+        """How many items the ranking bundle ranks; a ConfigError if they or the list are too few."""
+        if k < 1:
+            raise ConfigError(f"k must be at least 1, found {k}")
+        if self.tower is None:
+            return max(k, prerank)
+        if prerank < k:
+            raise ConfigError(f"prerank must be at least k, found k {k} and prerank {prerank}")
+        return prerank
 
     def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
         """The rules of lists, for `prepare`, with pinned items by id; errors as of `recommend`."""
@@ -428,25 +434,17 @@ class Ranker(Generic[M]):
                 items do not have.
         """
         began = time.perf_counter()
-        tower = None if self._pre_ranker is None else self._pre_ranker.scorer.context(context)
-        ranking = None
-        if self._scorer is not None:
-            ranking = tower if self._alike and tower is not None else self._scorer.context(context)
+        tower, ranking = self._encoded_context(context)
         encoded = time.perf_counter()
-        rows = self._all if candidates is None else np.unique(candidates)
-        candidate_count = len(rows)
-        if where:  # requests with equal filters share one array
-            passing = self.filters.rows(where)
-            if rows is not self._all:
-                passing = np.intersect1d(rows, passing, assume_unique=True)
-            rows = passing
+        candidate_rows = self._all if candidates is None else np.unique(candidates)
+        rows = self._filtered(candidate_rows, where)
         excluded = np.union1d(exclude, seen)
         if rows is not self._all and len(excluded):
             excluded = np.flatnonzero(np.isin(rows, excluded, assume_unique=True))
         return RankingRequest(
             rows=rows,
             excluded=excluded,
-            counts={"candidates": candidate_count, "filtered": len(rows) - len(excluded)},
+            counts={"candidates": len(candidate_rows), "filtered": len(rows) - len(excluded)},
             seconds={"encode": encoded - began, "filter": time.perf_counter() - encoded},
             k=k,
             prerank=prerank,
@@ -459,6 +457,26 @@ class Ranker(Generic[M]):
             seen=seen,
             where=where,
         )
+
+    def _encoded_context(self, context: Mapping[str, Any]) -> tuple[Batch | None, Batch | None]:
+        """A context encoded for IntTower and for the bundle, once if both encode it the same way."""
+        tower = None
+        if self._pre_ranker is not None:
+            tower = self._pre_ranker.scorer.context(context)
+        if self._scorer is None:
+            return tower, None
+        if self._alike:
+            return tower, tower
+        return tower, self._scorer.context(context)
+
+    def _filtered(self, rows: np.ndarray, where: Mapping[str, Sequence[Any]]) -> np.ndarray:
+        """The candidates that pass the filters; requests with equal filters of all items share one array."""
+        if not where:
+            return rows
+        passing = self.filters.rows(where)
+        if rows is self._all:
+            return passing
+        return np.intersect1d(rows, passing, assume_unique=True)
 
     def complete(self, requests: Sequence[RankingRequest]) -> list[RankingResult]:
         """The best items of each request, pre-ranked and ranked.

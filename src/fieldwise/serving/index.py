@@ -111,8 +111,7 @@ def build_index(
         old = old_index(writer.folder, note)
         if old is not None and old.id_column != column:
             old = None
-        places = {} if old is None else old.places
-        old_rows = np.array([places.get(text, -1) for text in texts])
+        old_rows = _rows_in(old, texts)
         source = _copied_rows(bundle, old, storage, old_rows, table)
 
         write_heads(writer, _head_blocks(network, table, storage, old, source, texts), len(texts))
@@ -126,16 +125,27 @@ def build_index(
             items=len(texts),
         )
 
+    return open_index(folder, verify=False), _changes(old, old_rows, source)
+
+
+def _changes(old: ItemIndex | None, old_rows: np.ndarray, source: np.ndarray) -> Changes:
+    """What an update changed, from each item's row in the old index and the row that its heads are copied from."""
     known = int((old_rows >= 0).sum())
     unchanged = int((source >= 0).sum())
     items_before = 0 if old is None else len(old)
-    changes = Changes(
-        new=len(texts) - known,
+    return Changes(
+        new=len(old_rows) - known,
         changed=known - unchanged,
         removed=items_before - known,
         kept=unchanged,
     )
-    return open_index(folder, verify=False), changes
+
+
+def _rows_in(old: ItemIndex | None, texts: Sequence[str]) -> np.ndarray:
+    """The row of each id in the old index; -1 for an item that it does not have."""
+    if old is None:
+        return np.full(len(texts), -1)
+    return np.array([old.places.get(text, -1) for text in texts])
 
 
 def _copied_rows(

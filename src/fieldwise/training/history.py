@@ -1,6 +1,6 @@
 """The history of a training: its evaluations, the best of them, and what ended it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -156,11 +156,7 @@ def learning_curves(
 
     charts: dict[str, tuple[Chart, dict[str, list[float | None]]]] = {}
     for aspect in get_args(Aspect):
-        names = [
-            metric.name
-            for metric in METRICS.values()
-            if metric.aspect == aspect and metric.watched and metric.name in history[0]["metrics"]
-        ]
+        names = _watched_metrics(aspect, history[0]["metrics"])
         if not names:
             continue
         title = " and ".join(map(shown_name, names))
@@ -183,6 +179,15 @@ def learning_curves(
         )
         charts[title] = (chart, curves)
     return charts
+
+
+def _watched_metrics(aspect: Aspect, recorded: Collection[str]) -> list[str]:
+    """The recorded metrics of an aspect that early stopping may use."""
+    return [
+        metric.name
+        for metric in METRICS.values()
+        if metric.aspect == aspect and metric.watched and metric.name in recorded
+    ]
 
 
 def _lines(epochs: Sequence[float], curves: Mapping[str, list[float | None]]) -> list[Line]:

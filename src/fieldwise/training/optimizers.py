@@ -231,18 +231,7 @@ class RunOptimizer:
             self.dense = _dense_optimizer(self.parameters, settings)
             self.parts["dense"] = self.dense
         if lazy_tables:
-            tables = list[tuple[nn.Parameter, float, Tensor | None]]()
-            for table, l2_of_all in lazy_tables.items():
-                shares = None
-                if l2_of_all and occurrences is not None:
-                    shares = occurrences.reciprocal().to(table.dtype)
-                tables.append((table, l2[table], shares))
-            self.lazy = LazyTables(
-                tables,
-                settings.optimizer,
-                lr=settings.learning_rate,
-                accumulator=settings.adagrad_accumulator,
-            )
+            self.lazy = _lazy_optimizer(lazy_tables, l2, occurrences, settings)
             self.parts["lazy"] = self.lazy
 
     @property
@@ -323,6 +312,27 @@ def _choose_lazy_tables(
         if embedding.sparse:
             lazy_tables[table] = l2_of_all
     return lazy_tables
+
+
+def _lazy_optimizer(
+    lazy_tables: Mapping[nn.Parameter, bool],
+    l2: Mapping[nn.Parameter, float],
+    occurrences: Tensor | None,
+    settings: TrainingSettings,
+) -> LazyTables:
+    """The optimizer of large tables, of which `_choose_lazy_tables` says whether L2 counts all rows."""
+    tables = list[tuple[nn.Parameter, float, Tensor | None]]()
+    for table, l2_of_all in lazy_tables.items():
+        shares = None
+        if l2_of_all and occurrences is not None:
+            shares = occurrences.reciprocal().to(table.dtype)
+        tables.append((table, l2[table], shares))
+    return LazyTables(
+        tables,
+        settings.optimizer,
+        lr=settings.learning_rate,
+        accumulator=settings.adagrad_accumulator,
+    )
 
 
 def _dense_optimizer(
