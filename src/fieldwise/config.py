@@ -393,12 +393,10 @@ def toml_tables(text: str) -> dict[str, Any]:
         raise deep from None
     level: list[Any] = [result]
     for _ in range(MOST_LEVELS):
-        level = [
-            inner
-            for value in level
-            for inner in (value.values() if isinstance(value, dict) else value)
-        ]
-        level = [value for value in level if isinstance(value, (dict, list))]
+        cells: list[Any] = []
+        for value in level:
+            cells += value.values() if isinstance(value, dict) else value
+        level = [cell for cell in cells if isinstance(cell, (dict, list))]
     if level:
         raise deep
     return result

@@ -75,9 +75,14 @@ def number(value: float, sign: str = "") -> str:
     >>> number(0.83941), number(-0.00001), number(123456.0)
     ('0.8394', '0.0000', '123456')
     """
-    decimals = 4 if abs(value) < 100 else (2 if abs(value) < 10_000 else 0)
+    decimals = 0
+    if abs(value) < 10_000:
+        decimals = 2
+    if abs(value) < 100:
+        decimals = 4
     text = f"{value:{sign}.{decimals}f}"
-    return text.replace("-", sign, 1) if text.strip("-+0.") == "" and text.startswith("-") else text
+    is_zero = text.strip("-+0.") == ""
+    return text.replace("-", sign, 1) if is_zero else text
 
 
 def _cell(value: object) -> str:

@@ -88,14 +88,16 @@ def small_log(rows: int = 40, seed: int = 0) -> pl.DataFrame:
     ['user', 'history', 'item', 'genres', 'price', 'hour', 'click']
     """
     rng = np.random.default_rng(seed)
+
+    def names(prefix: str, count: int, size: int) -> list[str]:
+        return [f"{prefix}{k}" for k in rng.integers(0, count, size)]
+
     return pl.DataFrame(
         {
-            "user": [f"u{k}" for k in rng.integers(0, 6, rows)],
-            "history": [
-                "|".join(f"i{k}" for k in rng.integers(0, 5, n)) for n in rng.integers(0, 5, rows)
-            ],
-            "item": [f"i{k}" for k in rng.integers(0, 9, rows)],
-            "genres": [[f"g{k}" for k in rng.integers(0, 4, n)] for n in rng.integers(0, 4, rows)],
+            "user": names("u", 6, rows),
+            "history": ["|".join(names("i", 5, size)) for size in rng.integers(0, 5, rows)],
+            "item": names("i", 9, rows),
+            "genres": [names("g", 4, size) for size in rng.integers(0, 4, rows)],
             "price": rng.normal(size=rows),
             "hour": rng.integers(0, 24, rows),
             "click": rng.integers(0, 2, rows),
@@ -142,8 +144,8 @@ def random_batch(
     (torch.Size([5, 4]), torch.int32, torch.Size([5, 2]))
     """
     rng = np.random.default_rng(seed)
-    singles = [f for f in layout.fields if f.kind != "bag"]
-    bags = [f for f in layout.fields if f.kind == "bag"]
+    singles = layout.single_fields
+    bags = layout.bag_fields
     single_ids = [f.to_table(rng.integers(0, f.rows - len(f.piece_rows()), rows)) for f in singles]
     values = [rng.normal(size=rows) for f in layout.fields for _ in range(f.numbers)]
     bag_ids, segments, weights = _random_bags(bags, rows, rng)

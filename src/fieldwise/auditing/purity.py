@@ -90,11 +90,11 @@ def pure_values(table: AuditedTable) -> list[Finding]:
 
 def _labels_of(table: AuditedTable) -> list[tuple[bool, np.ndarray]]:
     """The labels, and of numbers their quarters and tenths, as codes [N], and whether they are exact."""
-    exact = (True, codes_of(pl.Series(table.y)))
-    if table.task != "regression":
-        return [exact]
-    places = (rankdata(table.y) - 0.5) / len(table)
-    return [exact, *((False, (places * parts).astype(np.int64)) for parts in PARTS_OF_NUMBERS)]
+    labels = [(True, codes_of(pl.Series(table.y)))]
+    if table.task == "regression":
+        quantiles = (rankdata(table.y) - 0.5) / len(table)
+        labels += [(False, (quantiles * parts).astype(np.int64)) for parts in PARTS_OF_NUMBERS]
+    return labels
 
 
 def _says_more(pure: _Pure) -> tuple[bool, int, bool]:

@@ -56,7 +56,8 @@ def latest_features(
     moment = int(events.times.max()) + MICROSECOND if at is None else _moment(at)
     role: Role = "item" if column == of.schema.item else "user"
     fields = [field.column for field in of.schema.with_role(role) if field.column in log.columns]
-    columns = dict.fromkeys([column, *([of.schema.time] if of.schema.time else []), *fields])
+    times = [of.schema.time] if of.schema.time else []
+    columns = dict.fromkeys([column, *times, *fields])
     latest = latest_values(log.select(list(columns)), column, [of.schema], role)
     latest = latest.select(list(dict.fromkeys([column, *fields])))
     rows = TimedRows(frame=latest, times=np.full(latest.height, moment))

@@ -42,20 +42,16 @@ class RequestTimes:
         Errors:
             DataError: times that are none, or of several types.
         """
-        lacking = [
-            number
-            for number, row in enumerate(rows)
-            if any(feature.label not in row for feature in self.features)
-        ]
-        stated = [number for number in lacking if self.time in rows[number]]
-        times = np.full(len(rows), round(time.time() * MICROSECOND))
-        if stated:
-            times[stated] = self._times([rows[number][self.time] for number in stated])
-        values = {feature.label: feature.values(times[lacking]) for feature in self.features}
         completed = [dict(row) for row in rows]
-        for position, number in enumerate(lacking):
-            computed = {name: column[position] for name, column in values.items()}
-            completed[number] = computed | completed[number]
+        labels = {feature.label for feature in self.features}
+        lacking = [row for row in completed if not labels <= row.keys()]
+        times = np.full(len(lacking), round(time.time() * MICROSECOND))
+        stated = [number for number, row in enumerate(lacking) if self.time in row]
+        if stated:
+            times[stated] = self._times([lacking[number][self.time] for number in stated])
+        for feature in self.features:
+            for row, value in zip(lacking, feature.values(times), strict=True):
+                row.setdefault(feature.label, value)
         return completed
 
     def _times(self, cells: list[Any]) -> np.ndarray:

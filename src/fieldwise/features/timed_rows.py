@@ -1,6 +1,6 @@
 """Rows with times, and their columns as numbers: what features are computed from."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -182,18 +182,26 @@ def shared_codes(
         if rows is events:
             return codes, codes
         return codes, whole_numbers(of_events, budget=budget)
-    tables = [of_rows] if rows is events else [of_rows, of_events]
+    if rows is events:
+        codes = _codes_of_texts([of_rows], budget=budget)
+        return codes, codes
     # as text, the cells of tables of other types are equal
-    texts = (
-        as_text(cells[chunk]).to_frame("key")
-        for cells in tables
-        for chunk in budget.chunk_slices(len(cells))
-    )
-    ranks, _ = rank_texts(join_rows(texts, budget=budget).to_series(), budget=budget)
-    codes = budget.fill(
+    codes = _codes_of_texts([of_rows, of_events], budget=budget)
+    return codes[: len(of_rows)], codes[len(of_rows) :]
+
+
+def _codes_of_texts(columns: Sequence[pl.Series], *, budget: MemoryBudget) -> np.ndarray:
+    """The ranks of the texts of columns, one after another [N] int64, `MISSING` where missing."""
+
+    def texts() -> Iterator[pl.DataFrame]:
+        for cells in columns:
+            for chunk in budget.chunk_slices(len(cells)):
+                yield as_text(cells[chunk]).to_frame("key")
+
+    ranks, _ = rank_texts(join_rows(texts(), budget=budget).to_series(), budget=budget)
+    return budget.fill(
         len(ranks), np.int64, lambda chunk: np.where(ranks[chunk] > 0, ranks[chunk], MISSING)
     )
-    return codes[: len(of_rows)], codes if rows is events else codes[len(of_rows) :]
 
 
 def _with_nulls(values: np.ndarray) -> pl.Series:

@@ -76,19 +76,12 @@ class Split:
     @cached_property
     def bags(self) -> tuple[Tensor, Tensor]:
         """For each bag of the layout its side (0 the context, 1 the candidates) and its place among that side's [G]."""
-        sides = enumerate((self.context, self.candidates))
-        bags_of_sides = [
-            (k, [side.positions[i] for i in side.layout.positions(kind="bag")]) for k, side in sides
-        ]
-        results = sorted(
-            (position, k, position_in_side)
-            for k, bags in bags_of_sides
-            for position_in_side, position in enumerate(bags)
-        )
-        _, side, position_in_side = (
-            torch.tensor(results, dtype=torch.int64).reshape(-1, 3).unbind(1)
-        )
-        return side, position_in_side
+        bags = []
+        for number, side in enumerate((self.context, self.candidates)):
+            for position_in_side, i in enumerate(side.layout.positions(kind="bag")):
+                bags.append((side.positions[i], number, position_in_side))
+        table = torch.tensor(sorted(bags), dtype=torch.int64).reshape(-1, 3)
+        return table[:, 1], table[:, 2]
 
     @classmethod
     def at(cls, layout: Layout, context: Iterable[int]) -> "Split":
@@ -110,19 +103,19 @@ class Split:
     def of(cls, layout: Layout, context: Iterable[int]) -> "Split":
         """`at` for valid positions; a side may have no field."""
         chosen = set(context)
-        sides = (
-            tuple(i for i in range(layout.num_fields) if (i in chosen) == inside)
-            for inside in (True, False)
-        )
-        return cls(
-            layout,
-            *(Side(places, Layout(tuple(layout.fields[i] for i in places))) for places in sides),
-        )
+        others = set(range(layout.num_fields)) - chosen
+        return cls(layout, _side(layout, chosen), _side(layout, others))
 
     @classmethod
     def by_role(cls, layout: Layout) -> "Split":
         """A split with fields of role item in the candidates, and those of roles user and context in the context."""
         return cls.at(layout, (i for i, f in enumerate(layout.fields) if f.role != "item"))
+
+
+def _side(layout: Layout, positions: Iterable[int]) -> Side:
+    """The fields of a layout at some positions, in its order."""
+    in_order = tuple(sorted(positions))
+    return Side(in_order, Layout(tuple(layout.fields[i] for i in in_order)))
 
 
 class Part:

@@ -188,13 +188,16 @@ class ItemIndex(ItemTable):
             normalized = torch.nn.functional.normalize(stored.floats(), dim=2)
             arrays = {}
             for name, tensor in StoredItems.of(normalized, stored.storage).tensors().items():
-                arrays[name] = (tensor.view(torch.int16) if is_bfloat16 else tensor).numpy()
+                if is_bfloat16:
+                    tensor = tensor.view(torch.int16)
+                arrays[name] = tensor.numpy()
             return arrays
 
         tensors = {}
         for name, array in self.arrays("directions", stored.tensors(), make).items():
-            tensor = torch.from_numpy(array)
-            tensors[name] = tensor.view(torch.bfloat16) if is_bfloat16 else tensor
+            tensors[name] = torch.from_numpy(array)
+            if is_bfloat16:
+                tensors[name] = tensors[name].view(torch.bfloat16)
         return StoredItems.from_tensors(tensors)
 
 

@@ -12,6 +12,7 @@ its genres, which mean pooling of a bag can represent exactly.
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import product
 from numbers import Integral
 from pathlib import Path
 
@@ -133,12 +134,11 @@ def film_titles(count: int, rng: np.random.Generator) -> list[str]:
     adjectives = words["adjectives"].split()
     nouns = words["nouns"].split()
     places = words["places"].split()
-    stock = [f"The {adjective} {noun}" for adjective in adjectives for noun in nouns]
-    stock += [f"The {noun} of {place}" for noun in nouns for place in places]
-    stock += [f"{adjective} {place}" for adjective in adjectives for place in places]
-    stock += [
-        f"Goodbye, {adjective} {noun}" for adjective in adjectives[::2] for noun in nouns[::2]
-    ]
+    stock = [f"The {adjective} {noun}" for adjective, noun in product(adjectives, nouns)]
+    stock += [f"The {noun} of {place}" for noun, place in product(nouns, places)]
+    stock += [f"{adjective} {place}" for adjective, place in product(adjectives, places)]
+    half = product(adjectives[::2], nouns[::2])
+    stock += [f"Goodbye, {adjective} {noun}" for adjective, noun in half]
     order = rng.permutation(len(stock))
     titles = []
     for k in range(count):
