@@ -209,6 +209,21 @@ class Layout:
             f.kind == "vector" or (f.kind == "bag" and f.pooling == "max") for f in self.fields
         )
 
+    @property
+    def single_positions(self) -> list[int]:
+        """Positions of the fields with one id, number or vector: all but the bags."""
+        return [i for i, f in enumerate(self.fields) if f.kind != "bag"]
+
+    @property
+    def single_fields(self) -> list[FieldLayout]:
+        """Those fields, in the order of a batch's `ids`."""
+        return [self.fields[i] for i in self.single_positions]
+
+    @property
+    def bag_fields(self) -> list[FieldLayout]:
+        """The fields with several ids."""
+        return [f for f in self.fields if f.kind == "bag"]
+
     def positions(self, *, kind: str | None = None, role: str | None = None) -> list[int]:
         """Positions of the fields of a kind and of a role (of all kinds, all roles, if omitted)."""
         wanted = enumerate(self.fields)
@@ -233,7 +248,7 @@ def check_batch(batch: object, layout: Layout) -> None:
         )
     if batch.ids.dtype == torch.int32 or torch.compiler.is_compiling() or batch.ids.is_meta:
         return
-    singles = [f for f in layout.fields if f.kind != "bag"]
+    singles = layout.single_fields
     if batch.ids.ndim != 2 or batch.ids.shape[1] != len(singles):
         raise DataError(
             f"a batch's ids must be [rows, {len(singles)}], a column for each of {', '.join(f.name for f in singles)}, "

@@ -53,7 +53,7 @@ def unknown_id_doubts(bundle: Bundle, frame: pl.DataFrame) -> list[str]:
 
 def _vocabulary(bundle: Bundle, column: str | None) -> Vocabulary | None:
     """The values that the bundle has learned of a column's categories, if it has learned any."""
-    for field, fitted in zip(bundle.encoder.fields, bundle.encoder.fitted, strict=True):
+    for field, fitted in bundle.encoder.fitted_fields:
         if field.column == column and field.cell == "category" and isinstance(fitted, Vocabulary):
             return fitted
     return None

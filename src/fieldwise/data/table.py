@@ -328,7 +328,7 @@ class EncodedTable:
     @cached_property
     def _pooled_by_mean(self) -> Tensor:
         """Which bags are pooled by mean [G]."""
-        return torch.tensor([f.pooling == "mean" for f in self.layout.fields if f.kind == "bag"])
+        return torch.tensor([f.pooling == "mean" for f in self.layout.bag_fields])
 
     def _bags(self, rows: slice | Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The ids in bags of some rows, the bag of each id, and its weight."""

@@ -157,11 +157,10 @@ class Mixer:
             for both in zip(table.vectors, background.vectors, strict=True)
         ]
         self.bags = Bags.joined([table.bags, background.bags])
-        fields = table.layout.fields
-        self.singles = [i for i, f in enumerate(fields) if f.kind != "bag"]
-        self.numbers = [i for i, f in enumerate(fields) if f.kind == "value"]
-        self.vector_fields = [i for i, f in enumerate(fields) if f.kind == "vector"]
-        self.bag_fields = [i for i, f in enumerate(fields) if f.kind == "bag"]
+        self.singles = table.layout.single_positions
+        self.numbers = table.layout.positions(kind="value")
+        self.vector_fields = table.layout.positions(kind="vector")
+        self.bag_fields = table.layout.positions(kind="bag")
 
     def score(self, rows: np.ndarray, others: np.ndarray, taken_MF: np.ndarray) -> np.ndarray:
         """The logits [M] of rows [M] of the table with the fields `taken_MF` from rows [M] of the background."""

@@ -42,7 +42,7 @@ def field_values(encoder: Encoder, frame: pl.DataFrame) -> pl.DataFrame:
     values.
     """
     columns = []
-    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+    for field, fitted in encoder.fitted_fields:
         column = frame.get_column(field.column)
         vocabulary = fitted if isinstance(fitted, Vocabulary) else None
         if field.cell == "list":

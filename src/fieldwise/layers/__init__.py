@@ -21,6 +21,7 @@ from fieldwise.layers.embedding import (
     FieldEmbedding,
     FirstOrder,
     SubsetEmbedding,
+    index_buffer,
     kept_rows,
     row_blocks,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "SENet",
     "SubsetEmbedding",
     "hidden_layers",
+    "index_buffer",
     "kept_rows",
     "linear",
     "row_blocks",

@@ -27,6 +27,11 @@ LEAST_LENGTH = 1e-12
 """By which a vector of zeros is divided."""
 
 
+def index_buffer(numbers: Sequence[int] | np.ndarray) -> nn.Buffer:
+    """Positions or rows as a buffer, int64, that a state does not hold."""
+    return nn.Buffer(torch.as_tensor(numbers, dtype=torch.int64), persistent=False)
+
+
 class BagPooling(nn.Module):
     """One vector per bag: the maximum of its values' vectors, or their sum with the batch's weights (mean, sum).
 
@@ -147,7 +152,7 @@ class VectorProjections(nn.Module):
         self.names = [f.name for f in fields]
         self.columns = [layout.number_columns[singles[k]] for k in places]
         self.projections = nn.ModuleList(projection(f) for f in fields)
-        self.positions = nn.Buffer(torch.tensor(places, dtype=torch.int64), persistent=False)
+        self.positions = index_buffer(places)
 
     def forward(self, batch: Batch) -> Tensor:
         projected = [
@@ -185,20 +190,16 @@ class PiecewiseLinear(nn.Module):
             first + numbers.clip(max=len(piece_rows) - 1)
             for first, piece_rows in zip(first_pieces, rows, strict=False)
         ]
-        self.positions = _indices(places)
-        self.columns = _indices([layout.number_columns[singles[k]].start for k in places])
-        self.rows = _indices(np.concatenate(rows))
-        self.pieces = _indices(np.stack(pieces))
-        self.numbers = _indices(numbers)
+        self.positions = index_buffer(places)
+        self.columns = index_buffer([layout.number_columns[singles[k]].start for k in places])
+        self.rows = index_buffer(np.concatenate(rows))
+        self.pieces = index_buffer(np.stack(pieces))
+        self.numbers = index_buffer(numbers)
 
     def forward(self, v_QD: Tensor, batch: Batch) -> Tensor:
         t_BC = batch.values.index_select(1, self.columns)
         shares_BCK = (t_BC.unsqueeze(2) - self.numbers).clamp(0.0, 1.0)
         return torch.einsum("bck,ckd->bcd", shares_BCK.to(v_QD.dtype), v_QD[self.pieces])
-
-
-def _indices(numbers: Sequence[int] | np.ndarray) -> nn.Buffer:
-    return nn.Buffer(torch.as_tensor(numbers, dtype=torch.int64), persistent=False)
 
 
 def _add_at(x_BSD: Tensor, positions: Tensor, terms_BCD: Tensor) -> Tensor:
@@ -264,7 +265,7 @@ class FieldEmbedding(nn.Module):
         self.by_field = by_field
         self.sparse = False
         bags = layout.positions(kind="bag")
-        singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+        singles = layout.single_positions
         factors = layout.factors
         value_positions = [s for s, i in enumerate(singles) if i in factors]
         self.num_bags = len(bags)
@@ -272,10 +273,8 @@ class FieldEmbedding(nn.Module):
         self.pooling = BagPooling([layout.fields[i].pooling == "max" for i in bags])
         order = sorted(range(len(singles) + len(bags)), key=(singles + bags).__getitem__)
         self.reorders = order != sorted(order)
-        self.value_positions = nn.Buffer(
-            torch.tensor(value_positions, dtype=torch.int64), persistent=False
-        )
-        self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
+        self.value_positions = index_buffer(value_positions)
+        self.order = index_buffer(order)
         self.vectors: VectorProjections | None = None
         if layout.positions(kind="vector"):
             make = projection or partial(VectorProjection, dim=dim, std=std)
@@ -284,9 +283,7 @@ class FieldEmbedding(nn.Module):
         if any(f.piecewise for f in layout.fields):
             self.curves = PiecewiseLinear(layout, singles)
         value_columns = [layout.number_columns[i].start for i in factors]
-        self.value_columns = nn.Buffer(
-            torch.tensor(value_columns, dtype=torch.int64), persistent=False
-        )
+        self.value_columns = index_buffer(value_columns)
 
     def of_fields(self, layout: Layout) -> "FieldEmbedding":
         """An embedding of some of the fields, with the same table and projections."""
@@ -393,7 +390,7 @@ class SubsetEmbedding(nn.Module):
             own_rows[f.all_rows()] = torch.arange(end, end + f.rows, dtype=torch.int32)
             end += f.rows
         bags = layout.positions(kind="bag")
-        singles = [i for i in range(len(fields)) if i not in bags]
+        singles = layout.single_positions
         own_singles = [i for i in chosen if i in singles]
         self.has_singles = bool(own_singles)
         self.num_bags = len(bags) if set(bags) & set(chosen) else 0
@@ -409,15 +406,13 @@ class SubsetEmbedding(nn.Module):
         if any(fields[i].piecewise for i in own_singles):
             self.curves = PiecewiseLinear(layout, own_singles)
         value_columns = [layout.number_columns[i].start for i in layout.factors]
-        self.value_columns = nn.Buffer(
-            torch.tensor(value_columns, dtype=torch.int64), persistent=False
-        )
+        self.value_columns = index_buffer(value_columns)
         values = [s for s, i in enumerate(singles) if i in layout.factors]
         order = [(own_singles + bags).index(i) for i in chosen]
         self.own_rows = nn.Buffer(own_rows, persistent=False)
-        self.columns = nn.Buffer(torch.tensor(columns, dtype=torch.int64), persistent=False)
-        self.value_positions = nn.Buffer(torch.tensor(values, dtype=torch.int64), persistent=False)
-        self.order = nn.Buffer(torch.tensor(order, dtype=torch.int64), persistent=False)
+        self.columns = index_buffer(columns)
+        self.value_positions = index_buffer(values)
+        self.order = index_buffer(order)
 
     def forward(self, batch: Batch) -> Tensor:
         parts = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import linear
+from fieldwise.layers import index_buffer, linear
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.registry import register_model
@@ -118,7 +118,7 @@ class COLDNetwork(nn.Module):
         self.names = [layout.fields[i].name for i in positions]
         self.se_block = se_block
         self.mlp = settings.make_mlp(size)
-        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
+        self.positions = index_buffer(positions)
 
     def forward(self, batch: Batch) -> Tensor:
         x_BFD = self._kept(batch)

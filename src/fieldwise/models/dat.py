@@ -127,7 +127,7 @@ class IdField(nn.Module):
         field = layout.fields[position]
         self.offset = field.offset
         self.rows = field.rows
-        self.column = sum(f.kind != "bag" for f in layout.fields[:position])
+        self.column = layout.single_positions.index(position)
         local = torch.from_numpy(layout.local_rows()) if field.extents else None
         self.local_rows = None if local is None else nn.Buffer(local, persistent=False)
 

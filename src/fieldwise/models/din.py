@@ -187,7 +187,7 @@ class DINNetwork(nn.Module):
         )
         self.mlp = nn.Sequential(*layers, linear(chosen.hidden[-1], 1))
         bags = layout.positions(kind="bag")
-        singles = [f.name for f in layout.fields if f.kind != "bag"]
+        singles = [f.name for f in layout.single_fields]
         self.num_bags = len(bags)
         names = [f.name for f in layout.fields]
         self.candidates = [names.index(str(layout.fields[i].shares)) for i in self.interests]

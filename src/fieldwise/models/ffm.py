@@ -6,10 +6,9 @@ Letters: B batch, F fields, P = F(F-1)/2 pairs, D embedding size, R rows of the 
 import itertools
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
-from fieldwise.layers import FieldEmbedding, FirstOrder
+from fieldwise.layers import FieldEmbedding, FirstOrder, index_buffer
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.registry import register_model
 from fieldwise.models.settings import DataDefaults, EmbeddingSettings, Positive, Size
@@ -79,8 +78,8 @@ class FFMNetwork(nn.Module):
         pairs = list(itertools.combinations(range(layout.num_fields), 2))
         left = [_place(owners, i, j) for i, j in pairs]
         right = [_place(owners, j, i) for i, j in pairs]
-        self.left = nn.Buffer(torch.tensor(left, dtype=torch.int64), persistent=False)
-        self.right = nn.Buffer(torch.tensor(right, dtype=torch.int64), persistent=False)
+        self.left = index_buffer(left)
+        self.right = index_buffer(right)
 
     def forward(self, batch: Batch) -> Tensor:
         # All F * (F - 1) vectors of a row are on one axis, of which each pair takes two.

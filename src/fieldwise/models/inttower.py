@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fieldwise.errors import ConfigError
-from fieldwise.layers import MLP, FEBlock, LightSE
+from fieldwise.layers import MLP, FEBlock, LightSE, index_buffer
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.registry import register_model
@@ -171,17 +171,13 @@ class RawNumbers(nn.Module):
 
     def __init__(self, positions: list[int], layout: Layout) -> None:
         super().__init__()
-        singles = [i for i, f in enumerate(layout.fields) if f.kind != "bag"]
+        singles = layout.single_positions
         fields = [layout.fields[i] for i in positions]
         # A field of one row has none for missing numbers.
         missing_rows = [f.row(0) if f.rows > 1 else NO_ROW for f in fields]
-        self.id_columns = nn.Buffer(
-            torch.tensor([singles.index(i) for i in positions]), persistent=False
-        )
-        self.value_columns = nn.Buffer(
-            torch.tensor([layout.number_columns[i].start for i in positions]), persistent=False
-        )
-        self.missing_rows = nn.Buffer(torch.tensor(missing_rows), persistent=False)
+        self.id_columns = index_buffer([singles.index(i) for i in positions])
+        self.value_columns = index_buffer([layout.number_columns[i].start for i in positions])
+        self.missing_rows = index_buffer(missing_rows)
 
     def forward(self, batch: Batch) -> Tensor:
         is_missing_BN = batch.ids.index_select(1, self.id_columns) == self.missing_rows
@@ -229,7 +225,7 @@ class LevelTower(nn.Module):
         if settings.init_std is not None:
             for layer in self.mlp.linear_layers():
                 nn.init.normal_(layer.weight, std=settings.init_std)
-        self.positions = nn.Buffer(torch.tensor(embedded, dtype=torch.int64), persistent=False)
+        self.positions = index_buffer(embedded)
         self.raw_numbers = RawNumbers(raw, layout) if raw else None
         # numbers, without the fields' vectors: integrated gradients ask
         self.reads_rows = bool(raw)

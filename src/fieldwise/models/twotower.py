@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from fieldwise.distributed.process_group import all_gather_rows, all_reduce, span_of_rows
 from fieldwise.errors import ConfigError
-from fieldwise.layers import hidden_layers, linear
+from fieldwise.layers import hidden_layers, index_buffer, linear
 from fieldwise.layers.activations import Activation, make_activation
 from fieldwise.layout import Batch
 from fieldwise.models.settings import EmbeddingSettings, Positive, Rate, Size, Sizes
@@ -113,7 +113,7 @@ class Tower(nn.Module):
         )
         self.output = linear(hidden[-1], settings.output_dim)
         self.activation = make(settings.output_dim) if settings.output_activation else None
-        self.positions = nn.Buffer(torch.tensor(positions, dtype=torch.int64), persistent=False)
+        self.positions = index_buffer(positions)
 
     def forward(self, x_BAD: Tensor, joined: Tensor | None = None) -> Tensor:
         x = x_BAD.index_select(1, self.positions).flatten(1)

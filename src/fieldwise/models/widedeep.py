@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fieldwise.config import nearest
 from fieldwise.errors import ConfigError
-from fieldwise.layers import FirstOrder
+from fieldwise.layers import FirstOrder, index_buffer
 from fieldwise.layers.activations import Activation
 from fieldwise.layout import Batch, Layout
 from fieldwise.models.registry import register_model
@@ -131,7 +131,7 @@ class CrossProducts(nn.Module):
                 raise ConfigError(
                     f"crosses must name single-valued categorical fields, found {name!r}, {kind}: remove it"
                 )
-        columns = [f.name for f in layout.fields if f.kind != "bag"]
+        columns = [f.name for f in layout.single_fields]
         left = []
         right = []
         stride = []
@@ -148,12 +148,10 @@ class CrossProducts(nn.Module):
             self.row_blocks.append((a.rows, b.rows))
             total += a.rows * b.rows
         self.weight = nn.Parameter(torch.zeros(total, 1))
-        places = (
-            torch.tensor(numbers, dtype=torch.int64) for numbers in (left, right, stride, start)
-        )
-        self.left, self.right, self.stride, self.start = (
-            nn.Buffer(positions, persistent=False) for positions in places
-        )
+        self.left = index_buffer(left)
+        self.right = index_buffer(right)
+        self.stride = index_buffer(stride)
+        self.start = index_buffer(start)
         self.local_rows = nn.Buffer(torch.from_numpy(layout.local_rows()), persistent=False)
 
     def forward(self, batch: Batch) -> Tensor:

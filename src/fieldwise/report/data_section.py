@@ -92,7 +92,7 @@ def _fields_table(prepared: Prepared) -> Table:
     encoder = prepared.encoder
     unseen_shares = prepared.unseen.get("test", {})
     rows = []
-    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+    for field, fitted in encoder.fitted_fields:
         title = field.name
         if field.column != field.name:
             title = f"{field.name} (column {field.column})"

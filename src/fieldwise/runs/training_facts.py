@@ -130,8 +130,7 @@ def _entries_by_field(
     values = train.values[rows]
     positions = np.arange(len(rows))
     value_column = 0
-    single_fields = [field for field in train.layout.fields if field.kind != "bag"]
-    for column, field in enumerate(single_fields):
+    for column, field in enumerate(train.layout.single_fields):
         x = np.ones(len(rows))
         if field.kind == "value":
             numbers = values[:, value_column].astype(np.float64)
@@ -143,7 +142,7 @@ def _entries_by_field(
                 x = numbers
         yield ids[:, column], positions, x, x * x
 
-    bag_fields = [field for field in train.layout.fields if field.kind == "bag"]
+    bag_fields = train.layout.bag_fields
     for number, field in enumerate(bag_fields):
         bag = train.bags.take(torch.from_numpy(rows * len(bag_fields) + number))
         bag_positions = bag.segments.numpy()

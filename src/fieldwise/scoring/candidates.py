@@ -443,7 +443,7 @@ def _score(network: nn.Module, pairs: Pairs) -> Tensor:
         user = network.user(cast(Batch, Pairs(split, contexts, candidates.rows(slice(0, 1)), None)))
         # without bags of user and context: a long history is not repeated for each candidate
         context = contexts.batch
-        of_items = [f.role == "item" for f in split.context.layout.fields if f.kind == "bag"]
+        of_items = [f.role == "item" for f in split.context.layout.bag_fields]
         read = torch.tensor(of_items, dtype=torch.bool, device=context.bag_segments.device)[
             context.bag_segments
         ]

@@ -129,7 +129,9 @@ def recommend(
     rows = as_table(log, text_columns=(*model.schema.text_columns, *id_columns))
     batch = BatchRecommender(model, rows, given, users if user is None else [user], options)
     result = pl.concat(lists.rows for lists in batch.blocks())
-    return as_given(result if user is None else result.drop(result.columns[0], RANK), log)
+    if user is not None:
+        result = result.drop(result.columns[0], RANK)
+    return as_given(result, log)
 
 
 class ListsOfUsers(NamedTuple):
@@ -342,7 +344,7 @@ def _is_known(model: Model, users: pl.Series) -> np.ndarray:
     """Whether the model has learned each user; all are known to a model that has learned no ids of users."""
     texts = as_text(users)
     is_known = np.ones(len(users), bool)
-    for field, fitted in zip(model.encoder.fields, model.encoder.fitted, strict=True):
+    for field, fitted in model.encoder.fitted_fields:
         if field.column == users.name and isinstance(fitted, Vocabulary):
             is_known &= fitted.ids(texts) != UNKNOWN
     return is_known

@@ -5,7 +5,7 @@ import json
 import math
 import mmap
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -118,26 +118,30 @@ def write_tensors(file: Written, tensors: Mapping[str, Tensor]) -> None:
 
 def tensor_chunks(tensors: Mapping[str, Tensor]) -> Iterator[Any]:
     """The bytes of `write_tensors`, in chunks."""
-    header = {}
-    start = 0
-    places = list(KINDS)
-    in_order = sorted(tensors.items(), key=lambda entry: (places.index(entry[1].dtype), entry[0]))
-    for name, tensor in in_order:
-        end = start + tensor.numel() * tensor.element_size()
-        header[name] = {
-            "dtype": KINDS[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-        start = end
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % ALIGNED)
-    yield len(text).to_bytes(8, "little") + text
+    kinds = list(KINDS)
+    in_order = sorted(tensors.items(), key=lambda entry: (kinds.index(entry[1].dtype), entry[0]))
+    yield _header(
+        (name, KINDS[tensor.dtype], tensor.shape, tensor.numel() * tensor.element_size())
+        for name, tensor in in_order
+    )
     for _, tensor in in_order:
         octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
         yield from (
             octets[begin : begin + CHUNK_BYTES] for begin in range(0, len(octets), CHUNK_BYTES)
         )
+
+
+def _header(entries: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
+    """The header of a safetensors file: of each tensor in order its name, type, shape and bytes."""
+    header = {}
+    start = 0
+    for name, dtype, shape, size in entries:
+        end = start + size
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGNED)
+    return len(text).to_bytes(8, "little") + text
 
 
 def write_matrices(file: Written, matrices: Mapping[str, np.ndarray]) -> None:
@@ -147,20 +151,12 @@ def write_matrices(file: Written, matrices: Mapping[str, np.ndarray]) -> None:
 
 def write_matrix_parts(file: Written, matrices: Mapping[str, Sequence[np.ndarray]]) -> None:
     """`write_matrices` of matrices that are each given as consecutive parts of their rows."""
-    header = {}
-    start = 0
+    entries = []
     for name, parts in matrices.items():
-        rows = sum(map(len, parts))
-        end = start + sum(part.nbytes for part in parts)
-        header[name] = {
-            "dtype": MATRIX_TYPES[parts[0].dtype.name],
-            "shape": [rows, parts[0].shape[1]],
-            "data_offsets": [start, end],
-        }
-        start = end
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % ALIGNED)
-    file.write(len(text).to_bytes(ALIGNED, "little") + text)
+        dtype = MATRIX_TYPES[parts[0].dtype.name]
+        shape = (sum(map(len, parts)), parts[0].shape[1])
+        entries.append((name, dtype, shape, sum(part.nbytes for part in parts)))
+    file.write(_header(entries))
     for part in chain(*matrices.values()):
         for first in range(0, len(part), MATRIX_ROWS_AT_ONCE):
             write_values(file, part[first : first + MATRIX_ROWS_AT_ONCE])

@@ -138,7 +138,7 @@ def in_batch_softmax(
 
 def _id_column(layout: Layout, role: str) -> int:
     """The column of a table's `ids` with the categorical field of a role that has the most values."""
-    single_valued = [field for field in layout.fields if field.kind != "bag"]
+    single_valued = layout.single_fields
     columns = [k for k, f in enumerate(single_valued) if f.kind == "id" and f.role == role]
     if not columns:
         raise ConfigError(

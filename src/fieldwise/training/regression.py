@@ -64,7 +64,7 @@ def design_matrix(table: EncodedTable) -> Any:
     [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
     """
     num_rows, num_singles = table.ids.shape
-    singles = [f for f in table.layout.fields if f.kind != "bag"]
+    singles = table.layout.single_fields
     factors = np.ones((num_rows, num_singles))
     factors[:, [f.kind == "value" for f in singles]] = table.values
     factors[:, [f.piecewise for f in singles]] = 1.0
@@ -80,8 +80,7 @@ def design_matrix(table: EncodedTable) -> Any:
             columns.append(knots)
             values.append(shares)
     if table.bags_per_row:
-        bag_fields = [f for f in table.layout.fields if f.kind == "bag"]
-        is_mean = torch.tensor([f.pooling == "mean" for f in bag_fields])
+        is_mean = torch.tensor([f.pooling == "mean" for f in table.layout.bag_fields])
         rows.append(table.bags.segments.numpy() // table.bags_per_row)
         columns.append(table.bags.ids.numpy())
         values.append(table.bags.shares(is_mean).numpy())

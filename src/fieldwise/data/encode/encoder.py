@@ -158,7 +158,7 @@ class Encoder:
 
     def _check_shared_values(self, train: pl.DataFrame, *, budget: MemoryBudget) -> None:
         """Check that each list that shares another field's rows holds one of its values in some training row."""
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
+        for f, fitted in self.fitted_fields:
             if f.cell != "list" or f.shares is None:
                 continue
             first_known_id = UNKNOWN + 1 if isinstance(fitted, Vocabulary) else MISSING + 1
@@ -209,8 +209,7 @@ class Encoder:
             counted = count_column(f, column_of(table, f), budget=NO_LIMIT)
             return kind_of(f).grow(f, fitted, (chunk.values for chunk in counted))
 
-        pairs = zip(self.fields, self.fitted, strict=True)
-        grown = each(grow_field, pairs, rows=table.height)
+        grown = each(grow_field, self.fitted_fields, rows=table.height)
         new_rows = []
         added = {}
         for f, before, after in zip(self.fields, self.fitted, grown, strict=True):
@@ -234,12 +233,17 @@ class Encoder:
             parts.append(fitted)
         return Encoder._assemble(self.fields, parts, self.growths[:-1], missing=self.missing)
 
+    @property
+    def fitted_fields(self) -> list[tuple[Field, Fitted]]:
+        """Each field with what was fitted of it."""
+        return list(zip(self.fields, self.fitted, strict=True))
+
     @cached_property
     def layout(self) -> Layout:
         """The layout of the fields in the shared embedding table."""
         runs = self._runs_of_rows()
         layouts = []
-        for f, fitted in zip(self.fields, self.fitted, strict=True):
+        for f, fitted in self.fitted_fields:
             (_, offset), *extents = runs[f.shares or f.name]
             layout = FieldLayout(
                 name=f.name,
@@ -260,7 +264,7 @@ class Encoder:
         rows. One that shares another's has none.
         """
         first_rows = []
-        for index, (f, fitted) in enumerate(zip(self.fields, self.fitted, strict=True)):
+        for index, (f, fitted) in enumerate(self.fitted_fields):
             grown_rows = sum(counts[index] for counts in self.growths)
             first_rows.append(0 if f.shares else fitted.rows - grown_rows)
 
@@ -298,11 +302,7 @@ class Encoder:
         frame = as_table(frame, text_columns=text_columns(self.fields))
         part = part or self.layout
         layouts = {f.name: f for f in part.fields}
-        fields = [
-            (f, fitted)
-            for f, fitted in zip(self.fields, self.fitted, strict=True)
-            if f.name in layouts
-        ]
+        fields = [(f, fitted) for f, fitted in self.fitted_fields if f.name in layouts]
         rows = frame.height
 
         def encode_field(pair: tuple[Field, Fitted]) -> Cells:
@@ -351,7 +351,8 @@ class Encoder:
 
     def unseen_counts(self, table: EncodedTable) -> dict[str, tuple[int, int]]:
         """For each field with a vocabulary, the number of unknown values in `table`, and of all, missing ones too."""
-        single, bags = _single_and_bags(table.layout)
+        single = table.layout.single_fields
+        bags = table.layout.bag_fields
         unknown_ids = np.array([f.offset + UNKNOWN for f in single], dtype=np.int32)
         unknown = np.zeros(len(single), dtype=np.int64)
         for start in range(0, len(table), ROWS_PER_BLOCK):
@@ -375,11 +376,10 @@ class Encoder:
         >>> encoder.unknown_fields(encoder.transform(pl.DataFrame({"flag": ["1", "true"]})))
         [[], ['flag']]
         """
-        single, bag_fields = _single_and_bags(table.layout)
         is_unknown: dict[str, np.ndarray] = {}
-        for index, f in enumerate(single):
+        for index, f in enumerate(table.layout.single_fields):
             is_unknown[f.name] = table.ids[:, index] == f.offset + UNKNOWN
-        for index, f in enumerate(bag_fields):
+        for index, f in enumerate(table.layout.bag_fields):
             bags = table.bag(index)
             is_unknown_id = (bags.ids == f.offset + UNKNOWN).numpy()
             is_unknown[f.name] = np.zeros(len(table), dtype=bool)
@@ -397,7 +397,7 @@ class Encoder:
         """The matrices of vectors by id, by field; they are no part of the JSON (`with_matrices`)."""
         return {
             f.name: fitted.matrix
-            for f, fitted in zip(self.fields, self.fitted, strict=True)
+            for f, fitted in self.fitted_fields
             if isinstance(fitted, VectorTable)
         }
 
@@ -407,7 +407,7 @@ class Encoder:
             return self
         fitted = [
             replace(part, matrix=matrices[f.name]) if isinstance(part, VectorTable) else part
-            for f, part in zip(self.fields, self.fitted, strict=True)
+            for f, part in self.fitted_fields
         ]
         return replace(self, fitted=tuple(fitted))
 
@@ -417,7 +417,7 @@ class Encoder:
         Errors:
             DataError: no such field, vectors of another length, or as of `read_vector_file`.
         """
-        parts = dict(zip((f.name for f in self.fields), self.fitted, strict=True))
+        parts = {f.name: fitted for f, fitted in self.fitted_fields}
         part = parts.get(field)
         if not isinstance(part, VectorTable):
             known = [name for name, other in parts.items() if isinstance(other, VectorTable)]
@@ -435,8 +435,8 @@ class Encoder:
 
     def to_json(self) -> str:
         """The encoder as JSON text for `from_json`; shared vocabularies are stored once."""
-        pairs = zip(self.fields, self.fitted, strict=True)
-        content: dict[str, Any] = {"fields": [write_entry(f, fitted) for f, fitted in pairs]}
+        fields = [write_entry(f, fitted) for f, fitted in self.fitted_fields]
+        content: dict[str, Any] = {"fields": fields}
         if self.growths:
             content["growths"] = self.growths
         content["missing"] = self.missing
@@ -494,13 +494,6 @@ def _bags_row_by_row(bags: Sequence[Bags], rows: int) -> Bags:
     return field_by_field.take(torch.arange(len(bags) * rows).view(len(bags), rows).t())
 
 
-def _single_and_bags(layout: Layout) -> tuple[list[FieldLayout], list[FieldLayout]]:
-    """The fields with one id per row, and those with several."""
-    single = [f for f in layout.fields if f.kind != "bag"]
-    bags = [f for f in layout.fields if f.kind == "bag"]
-    return single, bags
-
-
 def _check_growths(growths: Growths, fitted: Sequence[Fitted | None]) -> None:
     """Check that each growth has a count for each field, and that a field has as many values as they add."""
     if not all(type(count) is int and count >= 0 for counts in growths for count in counts):
@@ -527,7 +520,7 @@ def encode_row(encoder: Encoder, part: Layout, values: Mapping[str, Any]) -> Bat
     layouts = {f.name: f for f in part.fields}
     marks = marks_of(encoder.missing)
     cell_encoders = []
-    for field, fitted in zip(encoder.fields, encoder.fitted, strict=True):
+    for field, fitted in encoder.fitted_fields:
         layout = layouts.get(field.name)
         if layout is None:
             continue
