@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import hypergeom
 
 import fieldwise
 from fieldwise import Categorical, ColumnSplit, ConfigError, Label, Numeric, Schema, SchemaError
@@ -103,6 +104,45 @@ def test_rows_that_a_label_drops_are_counted():
     schema = Schema(fields=(Numeric("a"), Categorical("b")), label=Label("label", drop_values=(2,)))
     facts = fieldwise.audit(frame, schema=schema).facts
     assert (facts["rows"], facts["rows_without_label"]) == (ROWS - 1, 1)
+
+
+@pytest.mark.parametrize("others", [("yes", "no"), ("1", "2", "3")])
+def test_rows_with_a_mark_in_place_of_a_label_are_dropped_and_counted(others):
+    labels = np.array(others)[np.arange(ROWS) % len(others)]
+    marked = np.where(np.arange(ROWS) < 2, " ? ", labels)
+    report = fieldwise.audit(pl.DataFrame({**NOISE, "copy": labels, "label": marked}), "label")
+    assert (report.facts["rows"], report.facts["rows_without_label"]) == (ROWS - 2, 2)
+    (finding,) = report.failing("high")
+    assert finding.column == "copy"
+    assert set(finding.rows).isdisjoint({0, 1})
+
+
+@pytest.mark.parametrize("others", [("yes", "no"), ("red", "green", "blue")])
+def test_a_row_with_a_blank_text_as_its_label_is_refused(others):
+    cells = [*(others * ROWS)[: ROWS - 1], " "]
+    with pytest.raises(SchemaError, match="none in 1 of 1000 rows, the first is row 999"):
+        fieldwise.audit(pl.DataFrame({**NOISE, "label": cells}), "label")
+
+
+def test_a_word_of_several_classes_that_may_be_a_mark_is_a_class():
+    grades = np.array(["none", "mild", "severe"])[np.arange(ROWS) % 3]
+    report = fieldwise.audit(pl.DataFrame({**NOISE, "copy": grades, "label": grades}), "label")
+    assert "rows_without_label" not in report.facts
+    assert [f.column for f in report.failing("high")] == ["copy"]
+
+
+def test_the_probability_of_pure_values_is_no_lower_than_that_of_any_pure_value_by_chance():
+    values, rows = 20, 20
+    cells = np.repeat(np.arange(values), rows)
+    y = np.arange(values * rows) % 2
+    y[:rows] = 1  # One value has the label 1 alone, and the labels stay balanced.
+    y[rows : 2 * rows] = 0
+    column = pl.Series([f"shop {value}" for value in cells])
+    shuffled = np.random.default_rng(0).permutation(values * rows)
+    frame = pl.DataFrame({"shop": column, "label": y})[shuffled]
+    (finding,) = [f for f in fieldwise.audit(frame, "label").findings if f.kind == "pure-values"]
+    all_one_label = hypergeom(values * rows, values * rows // 2, rows).pmf(rows)
+    assert finding.p >= 2 * values * all_one_label
 
 
 def test_rows_sorted_by_the_label_are_said():

@@ -2,7 +2,9 @@
 
 A value gives the answer away on its rows alone, however little the column predicts over all rows: a
 reason code of some refunds, a measurement that was not taken after a defect. That n rows of one
-value all have a label of rate r has the probability r^n by chance (without replacement less).
+value all have a label of rate r has the probability r^n by chance (without replacement less). It is
+multiplied by all that is looked at: the labels, the values of every reading, and the columns
+(Bonferroni).
 """
 
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ LEAST_ROWS_OF_END = 20
 """Of a value whose rows may be the end of a distribution, as those of a bin."""
 PARTS_OF_NUMBERS = (4, 10)
 """Into how many parts of equal size labels of numbers are divided."""
-FAMILY_WISE = 0.01
+FAMILY_WISE = 0.02
 LEAST_SHARE = 0.05
 """Of all rows, in one value; smaller ones are the ends of a distribution."""
 LEAST_SHARE_EMPTY = 0.01
@@ -43,6 +45,28 @@ LEAST_COPIES = 0.1
 LEAST_COPIED_ROWS = 20
 SURE = 5.0
 """Standard deviations."""
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One reading of a column beside one set of labels."""
+
+    reading: Reading
+    labels: np.ndarray
+    is_exact: bool
+    has_enough: np.ndarray
+    """Which values have enough rows [K]."""
+
+    @classmethod
+    def of(cls, reading: Reading, labels: np.ndarray, *, is_exact: bool) -> "_Look":
+        is_end = is_exact and reading.way == "value"
+        least = LEAST_ROWS_OF_END if is_end else LEAST_ROWS_OF_VALUE
+        return cls(reading, labels, is_exact, np.bincount(reading.codes) >= least)
+
+    @property
+    def tests(self) -> int:
+        """How many values may have one of the labels alone."""
+        return int(self.has_enough.sum()) * len(np.unique(self.labels))
 
 
 @dataclass(frozen=True)
@@ -75,14 +99,16 @@ def pure_values(table: AuditedTable) -> list[Finding]:
     for column in table.columns:
         if column in table.ids:
             continue
-        found = []
+        looks = []
         for reading in readings(table, column):
-            if reading.way == "order":
-                continue
-            for is_exact, labels in all_labels:
-                pure = _pure_of(reading, labels, len(table.columns), is_exact=is_exact)
-                if pure is not None and _covers(pure, len(table)):
-                    found.append(pure)
+            if reading.way != "order":
+                looks += [_Look.of(reading, labels, is_exact=exact) for exact, labels in all_labels]
+        tests = len(table.columns) * sum(look.tests for look in looks)
+        found = []
+        for look in looks:
+            pure = _pure_of(look, tests)
+            if pure is not None and _covers(pure, len(table)):
+                found.append(pure)
         if found:
             findings.append(_finding(table, column, max(found, key=_says_more)))
     return findings
@@ -102,30 +128,28 @@ def _says_more(pure: _Pure) -> tuple[bool, int, bool]:
     return pure.is_exact, pure.rows, pure.way == "absence"
 
 
-def _pure_of(reading: Reading, labels: np.ndarray, columns: int, *, is_exact: bool) -> _Pure | None:
-    """The values of one reading with one label alone, beyond chance over all values and columns."""
-    codes = reading.codes
+def _pure_of(look: _Look, tests: int) -> _Pure | None:
+    """The values of one reading with one label alone, beyond chance in this number of tests."""
+    codes = look.reading.codes
     rows = np.bincount(codes)
     first = np.zeros(len(rows), dtype=np.int64)
-    first[codes[::-1]] = labels[::-1]
-    differs = np.bincount(codes, weights=labels != first[codes], minlength=len(rows))
-    rates = np.bincount(labels) / len(labels)
-    is_end = is_exact and reading.way == "value"
-    enough = rows >= (LEAST_ROWS_OF_END if is_end else LEAST_ROWS_OF_VALUE)
-    log_p = rows * np.log(np.maximum(rates[first], 1 / len(labels)))
-    limit = np.log(FAMILY_WISE / max(int(enough.sum()) * columns, 1))
-    pure = np.flatnonzero(enough & (differs == 0) & (log_p <= limit))
+    first[codes[::-1]] = look.labels[::-1]
+    differs = np.bincount(codes, weights=look.labels != first[codes], minlength=len(rows))
+    rates = np.bincount(look.labels) / len(look.labels)
+    log_p = rows * np.log(np.maximum(rates[first], 1 / len(look.labels))) + np.log(max(tests, 1))
+    is_pure = look.has_enough & (differs == 0) & (log_p <= np.log(FAMILY_WISE))
+    pure = np.flatnonzero(is_pure)
     if not len(pure):
         return None
     largest = int(pure[np.argmax(rows[pure])])
     return _Pure(
-        way=reading.way,
-        is_exact=is_exact,
+        way=look.reading.way,
+        is_exact=look.is_exact,
         are_pure=np.isin(codes, pure),
         are_largest=codes == largest,
         share_of_labels=float(rates[np.unique(first[pure])].sum()),
         rate=float(rates[first[largest]]),
-        log_p=float(log_p[pure].min() - limit + np.log(FAMILY_WISE)),
+        log_p=float(log_p[pure].min()),
     )
 
 

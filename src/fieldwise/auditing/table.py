@@ -12,6 +12,7 @@ from fieldwise.auditing.association import Target, random_folds
 from fieldwise.auditing.cells import codes_of, numbers_of, seconds_of
 from fieldwise.auditing.finding import SHOWN_ROWS
 from fieldwise.data.encode.columns import as_text
+from fieldwise.data.infer.label import marks_of_no_label
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.ordering import check_column, times_of
@@ -330,14 +331,17 @@ def of_table(
 ) -> AuditedTable:
     """The rows of a table without a schema: users, items and times are inferred, and every column is audited.
 
-    Of a label of several classes each class is looked at. A row without a label is refused.
+    Of a label of several classes each class is looked at. A row without a label is refused. Rows with a
+    mark of a missing label are dropped where inference drops them, and counted.
     """
     if label is not None:
         check_column(frame, label, "the label's column")
     # A schema needs a field, also where inference leaves all columns out.
     any_field = (pl.int_range(pl.len()) % 7).alias(ANY_FIELD)
     rows = frame.with_columns(pl.selectors.float().fill_nan(None)).with_columns(any_field)
-    if label is None or positive or not _has_several_classes(frame.get_column(label)):
+    if label is not None:
+        rows = rows.with_columns(_without_blank_texts(rows.get_column(label)))
+    if label is None or positive or not _has_several_classes(_labels_of(rows.get_column(label))):
         inferred = infer_schema(rows, label=label, positive=positive)
         if inferred.only_positives:
             raise DataError(
@@ -348,22 +352,49 @@ def of_table(
         return replace(table, columns=_other_columns(frame, table.label, split))
 
     cells = rows.get_column(label)
-    is_first_class = (cells == cells.drop_nulls().first()).cast(pl.Int8)
-    first_class = rows.with_columns(is_first_class.alias(label))
-    schema = infer_schema(first_class, label=label).schema
-    table = of_schema(first_class, schema, split, preparation=None, seed=seed)
+    of_two_values = rows.with_columns(_first_class_or_not(cells))
+    schema = infer_schema(of_two_values, label=label).schema
+    table = of_schema(of_two_values, schema, split, preparation=None, seed=seed)
+    labels = cells[table.rows]
     return replace(
         table,
-        frame=table.frame.with_columns(cells[table.rows]),
-        y=codes_of(cells)[table.rows].astype(np.float64),
+        frame=table.frame.with_columns(labels),
+        y=codes_of(labels).astype(np.float64),
         task="classes",
         columns=_other_columns(frame, label, split),
     )
 
 
-def _has_several_classes(cells: pl.Series) -> bool:
-    """Whether a label without a rule has more than two classes: texts, or few whole numbers without gaps."""
-    present = cells.drop_nulls()
+def _without_blank_texts(cells: pl.Series) -> pl.Series:
+    """A label's cells, null where they are blank texts."""
+    if cells.dtype != pl.String:
+        return cells
+    return cells.set(cells.str.strip_chars() == "", None)
+
+
+def _is_mark_of_no_label(cells: pl.Series) -> pl.Series:
+    """Which cells of a label inference drops as marks of a missing one [N]."""
+    marks = marks_of_no_label(cells) if cells.dtype == pl.String else {}
+    if not marks:
+        return pl.repeat(False, len(cells), dtype=pl.Boolean, eager=True)
+    return cells.str.strip_chars().is_in(list(marks)).fill_null(False)
+
+
+def _labels_of(cells: pl.Series) -> pl.Series:
+    """The cells of a label that hold one."""
+    return cells.filter(~_is_mark_of_no_label(cells)).drop_nulls()
+
+
+def _first_class_or_not(cells: pl.Series) -> pl.Series:
+    """A label of two values in place of one of several classes; a row without a label stays one."""
+    is_first = cells == _labels_of(cells).first()
+    is_mark = _is_mark_of_no_label(cells)
+    words = pl.when(is_mark).then(pl.lit("?")).when(is_first).then(pl.lit("yes"))
+    return pl.select(words.when(~is_first).then(pl.lit("no"))).to_series().alias(cells.name)
+
+
+def _has_several_classes(present: pl.Series) -> bool:
+    """Whether the cells of a label without a rule are of several classes: texts, or few whole numbers without gaps."""
     distinct = present.n_unique()
     if not 2 < distinct <= min(_MOST_CLASSES, len(present) // 2):
         return False

@@ -69,7 +69,7 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
     ('yes',)
     """
     if column.dtype == pl.String and not positive:
-        marks = _marks_of_no_label(column)
+        marks = marks_of_no_label(column)
         if marks:
             return _dropping_marks(column, marks)
 
@@ -85,7 +85,7 @@ def guess_label(column: pl.Series, positive: Sequence[str] = ()) -> LabelCandida
     return _with_rate(_of_cells(column), column)
 
 
-def _marks_of_no_label(column: pl.Series) -> dict[str, int]:
+def marks_of_no_label(column: pl.Series) -> dict[str, int]:
     """The marks of missing values in a label's text, if other cells are numbers or words of known meaning."""
     marks = marks_in(column, MISSING_MARKS)
     others = column.filter(~is_mark(column, MISSING_MARKS)).drop_nulls()
