@@ -114,6 +114,16 @@ def test_examples_of_docstrings_become_code():
     )
 
 
+def test_every_public_name_has_a_place_in_the_reference():
+    """Without the site, which takes half a minute: a name without a place fails its build."""
+    made = runpy.run_path(str(ROOT / "scripts" / "site_pages.py"))
+    text = made["python_names"]()
+    places = [name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)]
+    assert sorted(places) == sorted(set(fieldwise.__all__) - {"__version__"})
+    for title, modules in made["ROOMS"].values():
+        assert "\n::: fieldwise." in made["room"](title, modules)
+
+
 @pytest.mark.slow
 def test_the_reference_has_every_public_name_and_its_examples_as_code(pages, site):
     ids = pages[site / "reference" / "python.html"].ids

@@ -398,7 +398,7 @@ def test_new_users_do_not_make_fm_worse_than_lr():
         fields=(Categorical("user", role="user"), Categorical("item", role="item")),
         label=Label("y"),
     )
-    parts = {"X": frame[:3_000], "valid": frame[3_000:4_000]}
+    parts = {"X": frame[:3_000], "eval_set": frame[3_000:4_000]}
     losses = {
         model: Recommender(schema, model(), seed=0).fit(**parts).evaluate(frame[4_000:])["logloss"]
         for model in (LR, FM, AFM)

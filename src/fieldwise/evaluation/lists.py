@@ -18,6 +18,15 @@ from fieldwise.schema.ids import id_column
 from fieldwise.scoring.candidates import Model
 from fieldwise.scoring.recommend import IdColumns, item_popularity
 
+__all__ = [
+    "LIST_MEASURES",
+    "Exposure",
+    "ListMeasure",
+    "exposure_of",
+    "list_measures",
+    "same_list_sentence",
+]
+
 MOST_OVERLAP_ABOVE_CHANCE = 0.5
 """Of (overlap - chance) / (1 - chance), beyond which most users get the same list."""
 LEAST_USERS_TO_CHECK = 10

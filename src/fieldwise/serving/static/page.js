@@ -569,10 +569,12 @@ function nobody(fault, push) {
 }
 
 async function step(offset) {
+  busy(true);
   try {
     const { users } = await get("v1/users", { offset: offset % about.users.count, limit: 1 });
     await choose(users[0]);
   } catch (fault) {
+    busy(false);
     tell(fault);
   }
 }
