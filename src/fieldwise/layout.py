@@ -220,6 +220,11 @@ class Layout:
         return [self.fields[i] for i in self.single_positions]
 
     @property
+    def num_bags(self) -> int:
+        """G."""
+        return len(self.bag_fields)
+
+    @property
     def bag_fields(self) -> list[FieldLayout]:
         """The fields with several ids."""
         return [f for f in self.fields if f.kind == "bag"]

@@ -183,7 +183,7 @@ def rows_of(layout: Layout, batch: Batch, rows: Sequence_[int]) -> Batch:
     >>> rows_of(small_layout(), random_batch(small_layout(), 5), [4, 1]).size
     2
     """
-    return batch.rows(torch.tensor(rows, dtype=torch.int64), len(layout.positions(kind="bag")))
+    return batch.rows(torch.tensor(rows, dtype=torch.int64), layout.num_bags)
 
 
 def check_model(model: Any, layout: Layout | None = None) -> None:

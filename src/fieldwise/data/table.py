@@ -374,7 +374,7 @@ class EncodedTable:
         row_counts = [saved.about.get("rows"), len(table.values)]
         row_counts += [len(arrays[name]) for name in optional]
         row_counts += [len(column.rows) for column in table.vectors]
-        bags = len(layout.positions(kind="bag")) * rows
+        bags = layout.num_bags * rows
         if len(table.bag_offsets) != bags + 1 or any(count != rows for count in row_counts):
             raise TABLE.damaged(saved.folder, "its arrays have different numbers of rows")
         return table
@@ -438,7 +438,7 @@ def save_chunks(
 
     Bags lie in scratch files or memory while the table is made; errors as of `EncodedTable.save`.
     """
-    bags_per_row = len(layout.positions(kind="bag"))
+    bags_per_row = layout.num_bags
     numeric_fields = len(layout.positions(kind="value"))
     single_valued_fields = len(layout.fields) - bags_per_row
     offsets = budget.empty(rows * bags_per_row + 1, np.int64)

@@ -105,7 +105,7 @@ class Metric:
         name: its key in dictionaries of metrics, in recipes and records.
         title: its name in tables and figures.
         long_title: its name where there is room; as `title` if omitted.
-        tasks: of the labels that have it.
+        tasks: of the labels that have it; binary ones if omitted.
         aspect: metrics of one aspect share a chart, and stand together in the report.
         higher: whether higher is better.
         row_values: a value of each row, [N] or [K, N], of which the metric is the mean.
@@ -128,7 +128,7 @@ class Metric:
     name: str
     title: str
     long_title: str = ""
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...] = ("binary",)
     aspect: Aspect
     higher: bool
     row_values: Callable[[ScoredRows], NDArray[np.float64]] | None = None
@@ -236,7 +236,6 @@ def _of_decisions(name: str, title: str, measure: Callable[[ScoredRows], float])
     return Metric(
         name=name,
         title=title,
-        tasks=("binary",),
         aspect="decision",
         higher=True,
         measure=measure,
@@ -251,7 +250,6 @@ METRICS: dict[str, Metric] = {
             name="auc",
             most=1.0,
             title="AUC",
-            tasks=("binary",),
             aspect="ranking",
             higher=True,
             measure=lambda rows: auc(rows.positive, rows.score, weight=rows.weight),
@@ -263,7 +261,6 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="logloss",
             title="logloss",
-            tasks=("binary",),
             aspect="probability",
             higher=False,
             row_values=lambda rows: rows.losses,
@@ -273,7 +270,6 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="brier",
             title="Brier score",
-            tasks=("binary",),
             aspect="probability",
             higher=False,
             row_values=lambda rows: np.square(rows.probability - rows.positive),
@@ -283,7 +279,6 @@ METRICS: dict[str, Metric] = {
         Metric(
             name="normalized_entropy",
             title="normalized entropy",
-            tasks=("binary",),
             aspect="constant",
             higher=False,
             measure=lambda rows: rows.mean(rows.losses) / entropy(rows.mean(rows.positive)),
@@ -295,7 +290,6 @@ METRICS: dict[str, Metric] = {
             most=1.0,
             title="ECE",
             long_title="expected calibration error",
-            tasks=("binary",),
             aspect="probability",
             higher=False,
             measure=lambda rows: calibration_error(
@@ -312,7 +306,6 @@ METRICS: dict[str, Metric] = {
             name="gauc",
             most=1.0,
             title="group AUC",
-            tasks=("binary",),
             aspect="ranking",
             higher=True,
             measure=_group_auc,
@@ -324,7 +317,6 @@ METRICS: dict[str, Metric] = {
             name="average_precision",
             most=1.0,
             title="average precision",
-            tasks=("binary",),
             aspect="ranking",
             higher=True,
             measure=_average_precision,

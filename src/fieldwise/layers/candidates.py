@@ -40,7 +40,7 @@ class Side:
     @cached_property
     def num_bags(self) -> int:
         """G of this side."""
-        return len(self.layout.positions(kind="bag"))
+        return self.layout.num_bags
 
     def reader(self, embedding: FieldEmbedding) -> FieldEmbedding:
         """An embedding of only these fields, from the table of `embedding`."""

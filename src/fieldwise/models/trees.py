@@ -121,7 +121,7 @@ class TreeFeatures:
 
     def _counts(self, batch: Batch, field: FieldLayout, bag: int) -> np.ndarray:
         """How often each value of a field is in the bag of each row [B, rows of the field]."""
-        bags_per_row = len(self.layout.positions(kind="bag"))
+        bags_per_row = self.layout.num_bags
         segments = batch.bag_segments.cpu().numpy()
         is_of_field = segments % bags_per_row == bag
         rows = segments[is_of_field] // bags_per_row

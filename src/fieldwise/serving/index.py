@@ -360,7 +360,7 @@ def _same_rows(old: EncodedTable, old_rows: np.ndarray, new: EncodedTable) -> np
     same &= (old.values[before] == new.values[known]).all(1)
     for old_vectors, new_vectors in zip(old.vectors, new.vectors, strict=True):
         same &= old_vectors.equals(before, new_vectors, known)
-    bags = len(new.layout.positions(kind="bag"))
+    bags = new.layout.num_bags
     if bags:
         old_lengths = old.bags.lengths.view(-1, bags)
         new_lengths = new.bags.lengths.view(-1, bags)
