@@ -96,12 +96,9 @@ def _machine_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"data sets in {facts['data_dir']}: {', '.join(facts['data_sets']) or 'none'}"
 
 
-def examine() -> dict[str, Any]:
-    """The facts as plain values; None for what is unknown because a package is missing."""
-    folder = data_folder()
-    attention = list[str]()
+def _extras(attention: list[str]) -> dict[str, Any]:
+    """The packages of each extra, and whether it works; `attention` gets what is half installed."""
     extras = dict[str, Any]()
-    packages = {name: _version(name, attention) for name in CORE}
     for name, (purpose, names) in EXTRAS.items():
         problems: list[str] = []
         versions = {package: _version(package, problems) for package in names.split()}
@@ -117,6 +114,15 @@ def examine() -> dict[str, Any]:
             attention += [problem for problem in problems if "cannot be imported" in problem]
         elif absent:
             attention.append(f"the extra {name} ({purpose}) lacks {', '.join(absent)}: {install}")
+    return extras
+
+
+def examine() -> dict[str, Any]:
+    """The facts as plain values; None for what is unknown because a package is missing."""
+    folder = data_folder()
+    attention = list[str]()
+    packages = {name: _version(name, attention) for name in CORE}
+    extras = _extras(attention)
     data_sets = None  # a package that reads them is missing, which is reported already
     with contextlib.suppress(ImportError):
         from fieldwise.data.read.public_sets import PUBLIC_SETS

@@ -119,12 +119,12 @@ def faithfulness(
         insertions[name] = np.stack([all_replaced, *inserted, none_replaced])
 
     resamples = rng.integers(0, rows, (RESAMPLES, rows))
+    random_deletion_areas = _areas(deletions[RANDOM], all_replaced, resamples)
+    random_insertion_areas = 1 - _areas(insertions[RANDOM], all_replaced, resamples)
     curves = []
     for name in importances:
         deletion_areas = _areas(deletions[name], all_replaced, resamples)
-        random_deletion_areas = _areas(deletions[RANDOM], all_replaced, resamples)
         insertion_areas = 1 - _areas(insertions[name], all_replaced, resamples)
-        random_insertion_areas = 1 - _areas(insertions[RANDOM], all_replaced, resamples)
         curves.append(
             Curves(
                 order=name,

@@ -136,17 +136,21 @@ def skew(
     columns = feature_columns(rows, _events(log, of), asked, budget=NO_LIMIT)
     figures = []
     for computed in columns:
-        served = logged[computed.name]
-        if not computed.dtype.is_numeric():
-            is_equal = as_text(served).eq_missing(as_text(computed))
-            difference = pl.Series([None], dtype=pl.Float64)
-        else:
-            number = served.cast(pl.Float64).fill_nan(None)
-            difference = (number - computed.cast(pl.Float64)).abs()
-            tolerance = SKEW_TOLERANCE * computed.cast(pl.Float64).abs().clip(1.0)
-            is_equal = (difference <= tolerance).fill_null(number.is_null() & computed.is_null())
-        figures.append((computed.name, len(served), int((~is_equal).sum()), difference.max()))
+        unequal, largest = _unequal_cells(logged[computed.name], computed)
+        figures.append((computed.name, len(computed), unequal, largest))
     return pl.DataFrame(figures, ["feature", "rows", "unequal", "largest"], orient="row")
+
+
+def _unequal_cells(served: pl.Series, computed: pl.Series) -> tuple[int, Any]:
+    """How many cells differ, and the largest difference of numbers, None if there is none."""
+    if not computed.dtype.is_numeric():
+        return int(as_text(served).ne_missing(as_text(computed)).sum()), None
+    logged = served.cast(pl.Float64).fill_nan(None)
+    numbers = computed.cast(pl.Float64)
+    difference = (logged - numbers).abs()
+    is_far = difference > SKEW_TOLERANCE * numbers.abs().clip(1.0)
+    is_unequal = is_far.fill_null(logged.is_null() != numbers.is_null())
+    return int(is_unequal.sum()), difference.max()
 
 
 def _events(log: pl.DataFrame, of: LogFeatures) -> TimedRows:

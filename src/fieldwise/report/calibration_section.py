@@ -19,7 +19,7 @@ from fieldwise.evaluation.calibration import (
     calibration_error,
     reliability,
 )
-from fieldwise.evaluation.metrics import METRICS, scored_rows
+from fieldwise.evaluation.metrics import METRICS, ScoredRows, scored_rows
 from fieldwise.evaluation.slices import by_quantile, regression_slices
 from fieldwise.report.page import (
     Block,
@@ -120,7 +120,6 @@ def _calibrations_table(
     uncalibrated_loss = METRICS["logloss"].value(scored["none"])
     rows: list[list[str | Markup]] = []
     for k, (name, calibrated) in enumerate(scored.items()):
-        p = calibrated.probability
         title = CALIBRATION_WORDS[name]
         if saved is not None and saved.kind == name:
             title += " (saved in this bundle)"
@@ -130,18 +129,8 @@ def _calibrations_table(
         if name != "none":
             gain = estimate([loss - uncalibrated_loss], replicates[:, k] - replicates[:, 0])
             change = measured(gain, "+")
-        rows.append(
-            [
-                title,
-                measured(estimate([loss], replicates[:, k])),
-                change,
-                number(METRICS["brier"].value(calibrated)),
-                number(METRICS["ece"].value(calibrated)),
-                number(calibration_error(test.y, p, binning="width", weight=test.weight)),
-                number(calibrated.mean(p)),
-                number(calibrated.mean(calibrated.y)),
-            ]
-        )
+        loss_cell = measured(estimate([loss], replicates[:, k]))
+        rows.append([title, loss_cell, change, *_calibration_cells(calibrated)])
 
     note = CALIBRATIONS_NOTE
     if valid is not None:
@@ -150,6 +139,14 @@ def _calibrations_table(
             f"{count(len(test.y))} test rows. {note}"
         )
     return Table(CALIBRATIONS_COLUMNS, rows, note=note)
+
+
+def _calibration_cells(rows: ScoredRows) -> list[str]:
+    """Brier score, the two calibration errors, and the means of predictions and labels."""
+    p = rows.probability
+    by_width = calibration_error(rows.y, p, binning="width", weight=rows.weight)
+    figures = [METRICS["brier"].value(rows), METRICS["ece"].value(rows), by_width]
+    return [number(figure) for figure in (*figures, rows.mean(p), rows.mean(rows.y))]
 
 
 def _reliability_figures(test: LabelScores, logits: Mapping[str, np.ndarray]) -> list[Figure]:

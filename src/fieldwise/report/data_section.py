@@ -186,9 +186,7 @@ def _facts(run: ReportedRun) -> dict[str, str]:
         "seconds in total": seconds,
         "seconds per epoch (median)": seconds_per_epoch,
         "made": str(run.origin.get("created", environment.get("date", ""))),
-        "machine": str(environment.get("machine", "")),
-        "threads": str(environment.get("threads", "")),
-        "commit": str(environment.get("commit", "")),
+        **{name: str(environment.get(name, "")) for name in ("machine", "threads", "commit")},
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
 

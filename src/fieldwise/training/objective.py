@@ -81,6 +81,10 @@ class Objective:
             losses.append(label.weight * loss)
         return torch.stack(losses).sum()
 
+    def _by_label(self, values: np.ndarray) -> np.ndarray:
+        """Targets or scores [N, T], or [N] of one label, by label [T, N]."""
+        return values.reshape(-1, len(self.labels)).T
+
     def relevance(self, y: Tensor) -> Tensor:
         """The relevance of rows to losses that rank: of a binary label 0 and 1, of a regression's grade y 2^y - 1."""
         return y if self.task == "binary" else torch.exp2(y) - 1
@@ -102,8 +106,8 @@ class Objective:
     ) -> float:
         """`loss` over a whole split: logloss, or the mean squared error of unclipped scores, in units of `scale`."""
         total = 0.0
-        targets = y.reshape(-1, len(self.labels)).T
-        scores = score.reshape(-1, len(self.labels)).T
+        targets = self._by_label(y)
+        scores = self._by_label(score)
         for label, target, z in zip(self.labels, targets, scores, strict=True):
             if label.task == "binary":
                 loss = logloss_from_logits(target, label.in_sample(z), weight=weight)
@@ -126,8 +130,8 @@ class Objective:
         With `one_class`, a binary label with only one class gets the metrics that are defined,
         instead of an error.
         """
-        targets = y.reshape(-1, len(self.labels)).T
-        scores = score.reshape(-1, len(self.labels)).T
+        targets = self._by_label(y)
+        scores = self._by_label(score)
         metrics = self._metrics_of_label(targets[0], scores[0], group, weight, one_class)
         for (name, label), target, z in zip(
             self.more.items(), targets[1:], scores[1:], strict=True

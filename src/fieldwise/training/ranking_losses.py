@@ -39,8 +39,8 @@ def pairwise(
     0.6931
     """
     better, worse = pairs(relevance, group)
-    groups = int(group.max()) + 1 if len(group) else 0
-    mass = torch.ones_like(score) if weight is None else weight.to(score.dtype)
+    groups = _group_count(group)
+    mass = _mass(score, weight)
     pair_mass_P = (relevance[better] - relevance[worse]) * mass[better] * mass[worse]
     loss_P = pair_mass_P * F.softplus(score[worse] - score[better])
 
@@ -51,6 +51,18 @@ def pairwise(
     has_pairs = pair_mass_G > 0
     mean_G = loss_G / torch.where(has_pairs, pair_mass_G, 1.0)
     return (mass_G * mean_G).sum() / max(1, len(score))
+
+
+def _group_count(group: Tensor) -> int:
+    """G, 0 for a batch without rows."""
+    return int(group.max()) + 1 if len(group) else 0
+
+
+def _mass(score: Tensor, weight: Tensor | None) -> Tensor:
+    """How many rows each row counts as [B], in the type of the scores."""
+    if weight is None:
+        return torch.ones_like(score)
+    return weight.to(score.dtype)
 
 
 def pairs(relevance: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,8 +109,8 @@ def listwise(
     >>> round(float(loss), 4)  # log 2 of two rows
     0.3466
     """
-    mass = torch.ones_like(score) if weight is None else weight.to(score.dtype)
-    groups = int(group.max()) + 1 if len(group) else 0
+    mass = _mass(score, weight)
+    groups = _group_count(group)
     largest_G = score.new_full((groups,), -torch.inf)
     largest_G = largest_G.scatter_reduce(0, group, score.detach(), "amax")
     shifted = score - largest_G[group]

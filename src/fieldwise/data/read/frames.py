@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -57,7 +58,7 @@ def _converted(data: Any) -> pl.DataFrame:
     if isinstance(data, Mapping):
         return _from_columns(data)
     if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
-        names = dict.fromkeys(key for row in data for key in row)
+        names = dict.fromkeys(chain(*data))
         return _from_columns({name: [row.get(name) for row in data] for name in names})
     raise DataError(
         "a table must be a path, a polars DataFrame or LazyFrame, a pandas DataFrame, a pyarrow Table, a dict of "
