@@ -3,7 +3,8 @@
 Its source distribution holds the benchmark (`pip download --no-deps --no-binary :all:
 targetleak==0.3.2`, unpacked); nothing of it is in this repository. Its tables come from openml.org;
 where that cannot be reached, a folder of Parquet files named as there, with `labels.json` (label by
-name), stands for it, and tables that are not in it are left out and counted.
+name), stands for it, and tables that are not in it are left out and counted. docs/score-real.md
+names public repositories that have them.
 
     python benchmarks/leak_detectors.py --benchmark targetleak-0.3.2 --tables tables
 
