@@ -187,6 +187,7 @@ def test_columns_without_a_value_say_nothing(subtests):
         ("NaN", np.full(ROWS, np.nan)),
         ("nulls", [None] * ROWS),
         ("texts", [""] * ROWS),
+        ("dates", pl.Series([None] * ROWS, dtype=pl.Datetime)),
     ]:
         with subtests.test(name):
             assert found(column)[0] == set()

@@ -301,6 +301,14 @@ def test_times_of_every_type_are_the_same() -> None:
         assert made["user_count_1h"].to_list() == [0, 1, 0], times
 
 
+def test_known_times_in_text_have_the_format_of_the_times() -> None:
+    days = ["03.04.2024", "05.04.2024", "06.04.2024"]
+    log = pl.DataFrame({"user": [1, 1, 1], "time": days, "known": [days[1], days[2], days[2]]})
+    counts = [Count(key="user", known="known")]
+    made = compute(log, counts, time="time", time_format="%d.%m.%Y")
+    assert made["user_count"].to_list() == [0, 0, 1]
+
+
 def test_large_ids_and_large_numbers_stay_exact() -> None:
     large = 2**60 + 1
     log = pl.DataFrame(
@@ -352,6 +360,12 @@ def test_tables_are_refused_in_one_sentence(subtests) -> None:
         (log, Count(key="user"), "tme", "has no 'tme'; did you mean 'time'"),
         (log, Count(key="user", known="early"), "time", "nothing is known before it happens"),
         (log, Count(key="user", delay="20d"), "time", "a delay must be shorter than the log"),
+        (
+            log.with_columns(time=START + 3600 * (pl.int_range(100) % 2)),
+            Count(key="user", delay="1h"),
+            "time",
+            "a delay must be shorter than the log",
+        ),
         (log, Mean(key="user", value="genre"), "time", "genre.*or take its last value"),
         (log, Mean(key="user", value="nothing"), "time", "'nothing' is not"),
         (

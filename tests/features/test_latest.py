@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from fieldwise import Label, Numeric, Schema
 from fieldwise.cli import run
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.features import Count, Distinct, Last, Rate, TimeSince, compute
 from fieldwise.features.latest import backfilled, late_features, latest_features, skew
 from fieldwise.features.log_features import LogFeatures
@@ -85,6 +85,8 @@ def test_what_cannot_be_computed_is_refused(subtests) -> None:
             latest_features(log(), OF, **settings)
     with pytest.raises(ConfigError, match="the key of the latest features must be in the log"):
         latest_features(log().drop("item_id"), COUNTS, "item_id")
+    with pytest.raises(DataError, match="those of a log's rows, found none"):
+        latest_features(log().head(0).drop("liked"), COUNTS, "item_id")
     with pytest.raises(ConfigError, match="features that are 400d late know nothing"):
         late_features(backfilled(log(), OF), log(), OF, "400d")
     with pytest.raises(ConfigError, match="a share of 0 of the keys has none"):
@@ -121,12 +123,15 @@ def test_features_beyond_their_time_to_live_are_missing_and_counted() -> None:
     assert (given[0]["user_id_count"], facts) == (9, StoreFacts())
 
 
-def test_features_whose_time_cannot_be_read_are_missing() -> None:
+@pytest.mark.parametrize(
+    ("computed", "time_to_live"), [("today", None), (float("nan"), 3600.0), (None, 3600.0)]
+)
+def test_features_whose_time_cannot_be_read_are_missing(computed, time_to_live) -> None:
     table = pl.DataFrame(
         {
             "user_id": ["a"],
-            "features_time": ["today"],
-            "features_ttl": [None],
+            "features_time": [computed],
+            "features_ttl": [time_to_live],
             "user_id_count": [5],
         }
     )
@@ -164,6 +169,10 @@ def test_the_skew_of_what_a_server_logged() -> None:
     assert figures["user_id_liked_rate"]["unequal"] == of_u3.sum()
     assert figures["user_id_item_id_last"]["unequal"] == 3_000
     assert figures["user_id_time_since"]["unequal"] == 0
+    of_window = logged.select("user_id", "timestamp", "user_id_count_30d")
+    assert skew(of_window, log(), OF)["feature"].to_list() == ["user_id_count_30d"]
+    unreadable = of_window.with_columns(user_id_count_30d=pl.lit("n/a"))
+    assert skew(unreadable, log(), OF)["unequal"].to_list() == [3_000]
     some = skew(stale, log(), OF, share=0.5)
     assert 0 < some["rows"][0] < 3_000
     with pytest.raises(ConfigError, match="found none of"):

@@ -25,7 +25,8 @@ def numbers_of(cells: pl.Series, missing: Sequence[str] = MISSING_MARKS) -> pl.S
     [1.5, None, None]
     """
     if cells.dtype.is_temporal():
-        return cells.to_physical().cast(pl.Float64)
+        numbers = cells.to_physical().cast(pl.Float64)
+        return None if numbers.null_count() == len(numbers) else numbers
     if cells.dtype.is_numeric():
         numbers = cells.cast(pl.Float64).fill_nan(None)
     elif cells.dtype in (pl.String, pl.Categorical, pl.Enum):

@@ -103,6 +103,10 @@ def check(options: CheckOptions) -> None:
     if options.json:
         show.print_json({"features": figures.to_dicts()})
         return
+    compared = figures.get_column("feature").to_list()
+    others = [name for name in features.made if name not in compared]
+    if others:
+        show.say(f"not compared, since {options.logged} has no such columns: {', '.join(others)}")
     for row in figures.iter_rows(named=True):
         largest = f", by up to {row['largest']:.6g}" if row["largest"] else ""
         print(f"{row['feature']}: {row['unequal']:,} of {row['rows']:,} rows differ{largest}")

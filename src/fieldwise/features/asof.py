@@ -171,7 +171,8 @@ class _Clock:
         latest = max((int(times.max()) for times in both if len(times)), default=0)
         earliest = min((int(times.min()) for times in both if len(times)), default=0)
         for feature in features:
-            if feature.delay_microseconds > latest - earliest:
+            delay = feature.delay_microseconds
+            if delay and delay >= latest - earliest:
                 raise DataError(
                     f"a delay must be shorter than {events.where}, or nothing is ever known: the feature "
                     f"{feature.label!r} has the delay {feature.delay!r}, and all times are within "

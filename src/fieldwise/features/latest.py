@@ -10,7 +10,7 @@ import polars as pl
 from fieldwise.data.encode.columns import as_text, stable_hash
 from fieldwise.data.prepare.labels import read_labels
 from fieldwise.data.prepare.ordering import latest_values
-from fieldwise.errors import ConfigError
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.features.asof import feature_columns
 from fieldwise.features.definitions import OfTime, microseconds
 from fieldwise.features.log_features import LogFeatures
@@ -38,7 +38,8 @@ def latest_features(
         of: the features of a recipe, of which those with this key alone are computed: others come in
             requests.
         column: the key.
-        at: the moment in ISO format, in UTC; a second after the log's last row if omitted.
+        at: the moment in ISO format, in UTC; a second after the log's last row if omitted. Fields are
+            the log's latest whatever the moment.
         ttl: after which a server takes the features as missing, such as `1d`; never if omitted.
 
     Returns:
@@ -50,6 +51,10 @@ def latest_features(
         raise ConfigError(
             f"latest features need features of the key {column!r}, and the recipe has those of: "
             f"{'; '.join(keys) or 'no key'}"
+        )
+    if log.is_empty():
+        raise DataError(
+            "the latest features are those of a log's rows, found none: give the rows so far"
         )
     events = _events(log, of)
     events.check(column, "the key of the latest features")
@@ -112,14 +117,16 @@ def skew(
     Args:
         logged: keys, times and features of requests.
         log: the rows.
-        of: the features of a recipe; those that `logged` has are compared.
+        of: the features of a recipe, of which the columns that `logged` has are compared.
         share: of the first key, whose rows are compared.
 
     Returns:
         For each feature the `rows`, how many are `unequal` (by more than 1e-6, relative above 1)
         and the `largest` difference of numbers.
     """
-    asked = [feature for feature in of.features if set(feature.columns) <= set(logged.columns)]
+    asked = [
+        feature for feature in of.features if not set(feature.columns).isdisjoint(logged.columns)
+    ]
     if not asked:
         raise ConfigError(
             f"logged requests must have a column of the recipe's features, found none of {', '.join(of.made)}"
@@ -135,7 +142,8 @@ def skew(
     rows = of.rows(logged.drop(of.made, strict=False), [], budget=NO_LIMIT)
     columns = feature_columns(rows, _events(log, of), asked, budget=NO_LIMIT)
     figures = []
-    for computed in columns:
+    compared = [column for column in columns if column.name in logged.columns]
+    for computed in compared:
         unequal, largest = _unequal_cells(logged[computed.name], computed)
         figures.append((computed.name, len(computed), unequal, largest))
     return pl.DataFrame(figures, ["feature", "rows", "unequal", "largest"], orient="row")
@@ -145,12 +153,13 @@ def _unequal_cells(served: pl.Series, computed: pl.Series) -> tuple[int, Any]:
     """How many cells differ, and the largest difference of numbers, None if there is none."""
     if not computed.dtype.is_numeric():
         return int(as_text(served).ne_missing(as_text(computed)).sum()), None
-    logged = served.cast(pl.Float64).fill_nan(None)
+    logged = served.cast(pl.Float64, strict=False).fill_nan(None)
+    is_no_number = logged.is_null() & as_text(served).is_not_null()
     numbers = computed.cast(pl.Float64)
     difference = (logged - numbers).abs()
     is_far = difference > SKEW_TOLERANCE * numbers.abs().clip(1.0)
     is_unequal = is_far.fill_null(logged.is_null() != numbers.is_null())
-    return int(is_unequal.sum()), difference.max()
+    return int((is_unequal | is_no_number).sum()), difference.max()
 
 
 def _events(log: pl.DataFrame, of: LogFeatures) -> TimedRows:

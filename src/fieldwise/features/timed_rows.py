@@ -38,6 +38,7 @@ class TimedRows:
     Args:
         frame: the rows [N].
         times: microseconds since 1970 [N] int64.
+        time_format: format of times in text.
         where: what the rows are called in errors: the log, or a table's name.
         labels: targets [N] of labels by their names and columns, in place of the columns; of a
             label with trials the number of positive ones.
@@ -46,6 +47,7 @@ class TimedRows:
 
     frame: pl.DataFrame
     times: np.ndarray
+    time_format: str | None = None
     where: str = "the log"
     labels: Mapping[str, np.ndarray] = field(default_factory=dict)
     trials: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -68,7 +70,14 @@ class TimedRows:
                 f"features need a column of times: {where} has no {time!r}; {nearest(time, frame.columns)}"
             )
         times = _microseconds(frame, time, time_format, budget=in_chunks(budget))
-        return cls(frame=frame, times=times, where=where, labels=labels or {}, trials=trials or {})
+        return cls(
+            frame=frame,
+            times=times,
+            time_format=time_format,
+            where=where,
+            labels=labels or {},
+            trials=trials or {},
+        )
 
     def check(self, column: str, what: str) -> None:
         """Check that the rows have a column of single values; errors say `what` it is of which feature."""
@@ -127,7 +136,7 @@ class TimedRows:
 
     def known(self, column: str, what: str, *, budget: MemoryBudget) -> np.ndarray:
         """A column of known times [N], in microseconds, none of which lies before the row's time."""
-        known = _microseconds(self.frame, column, None, budget=budget)
+        known = _microseconds(self.frame, column, self.time_format, budget=budget)
         for chunk in budget.chunk_slices(len(known)):
             is_early = known[chunk] < self.times[chunk]
             if is_early.any():

@@ -216,14 +216,14 @@ class _AnswerOfStore:
 
     def add_features(self, row_id: str, row: Row, columns: Collection[str]) -> set[str]:
         """Note the age of a row's features in these columns; returns the columns if they are too old."""
-        computed = row.get(FEATURES_TIME)
-        if computed is None or not columns:
-            return set()
+        computed: Any = row.get(FEATURES_TIME)
         time_to_live = row.get(FEATURES_TTL)
+        if not columns or (computed is None and time_to_live is None):
+            return set()
         try:
             age = time.time() - computed
             is_stale = time_to_live is not None and age > time_to_live
-        except TypeError:  # a stamp that is no number
+        except TypeError:  # a stamp that is missing or no number
             is_stale = True
         if is_stale:
             self.add_missing(row_id, columns, "stale")
