@@ -151,7 +151,8 @@ def table(kind: type, names: tuple[str, ...] | None = None) -> list[str]:
         said |= meanings(base)
     rows = ["| setting | type | default | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(kind):
-        if field.name in ("kind", "_") or (names is not None and field.name not in names):
+        is_given_kind = field.name == "kind" and len(get_args(hints["kind"])) == 1  # by the heading
+        if field.name == "_" or is_given_kind or (names is not None and field.name not in names):
             continue
         meaning = said.get(field.name, "").replace("|", "&#124;")
         shown = meaning[:1].upper() + meaning[1:] if not meaning.startswith("`") else meaning

@@ -22,6 +22,13 @@ def test_the_page_is_current():
     assert MADE["page"]() == PAGE, "write it again: python scripts/settings_page.py"
 
 
+def test_a_kind_that_can_be_chosen_is_a_setting():
+    _, section = PAGE.split("\n## `[negatives]`\n")
+    section = section.split("\n## ")[0]
+    assert '| `kind` | `uniform`, `popularity`, `mixed` | `"uniform"` |' in section
+    assert "| `kind` | `bag`" not in PAGE
+
+
 def test_the_table_of_models_is_current():
     text = (ROOT / "docs" / "models" / "README.md").read_text("utf-8")
     assert MADE["models_page"]() == text, "write it again: python scripts/settings_page.py"

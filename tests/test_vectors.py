@@ -34,6 +34,7 @@ from fieldwise.bundle.warm_start import warm_start
 from fieldwise.data.encode.encoder import encode_row
 from fieldwise.data.table import EncodedTable
 from fieldwise.data.vector_column import VectorColumn
+from fieldwise.models.trees import TreeFeatures
 from fieldwise.schema.ids import id_field
 
 SCHEMA = Schema(
@@ -198,6 +199,15 @@ def test_vectors_by_id_from_every_file(subtests, tmp_path):
             assert encoder.unseen_in(table) == {"user": 0.0, "text": pytest.approx(1 / 9)}
 
 
+def test_trees_read_an_id_without_a_vector_as_missing(tmp_path):
+    files_of(tmp_path)
+    encoder = Encoder.fit(item_log(), by_id(tmp_path / "b.npy"))
+    rows = pl.DataFrame({"user": [1] * 4, "item": [IDS[0], "i7", "new", None]})
+    x = TreeFeatures(encoder.layout).of_table(encoder.transform(rows))
+    np.testing.assert_array_equal(x[0, 1:], VECTORS[0])
+    assert np.isnan(x[1:, 1:]).all()
+
+
 def test_a_cell_by_id_is_encoded_as_its_column_and_in_an_export(tmp_path):
     files_of(tmp_path, VECTORS.astype(np.float16).astype(np.float32))
     np.save(tmp_path / "b.npy", VECTORS.astype(np.float16))
@@ -257,6 +267,21 @@ def wrong_files(folder):
     pl.DataFrame({"item": ["a", None], "v": [[1.0], [2.0]]}).write_parquet(folder / "null.parquet")
     yield "null.parquet", "has none for vector 1"
     yield "absent.npy", "cannot be read: No such file"
+    np.save(folder / "none.npy", VECTORS[:0])
+    (folder / "none.ids.txt").write_text("")
+    yield "none.npy", "at least one, found none"
+    (folder / "empty.npy").write_bytes(b"")
+    (folder / "empty.ids.txt").write_text("a")
+    yield "empty.npy", "must be an array of numbers"
+    np.save(folder / "objects.npy", VECTORS)
+    np.save(folder / "objects.ids.npy", np.array(IDS, dtype=object))
+    yield "objects.npy", "an array of texts or of whole numbers, found another content"
+    np.save(folder / "latin.npy", VECTORS)
+    (folder / "latin.ids.txt").write_bytes("é\n".encode("latin-1") * 5)
+    yield "latin.npy", "must be UTF-8 text: byte 0 is not"
+    np.save(folder / "others.npy", VECTORS)
+    (folder / "others.ids.txt").write_text("0\n1\n2\n3\n4")
+    yield "others.npy", "has ids such as 'i.', and .* such as '0'; write both in the same way"
 
 
 def test_what_is_wrong_with_a_file_of_vectors_is_said(subtests, tmp_path):

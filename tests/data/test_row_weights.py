@@ -25,6 +25,7 @@ from fieldwise import (
 from fieldwise.bundle.calibrate import calibrate
 from fieldwise.data.prepare.labels import labelled_rows
 from fieldwise.errors import ConfigError, DataError, SchemaError
+from fieldwise.evaluation.calibration import reliability
 from fieldwise.storage.scratch import NO_LIMIT
 from fieldwise.training.objective import Objective
 
@@ -158,6 +159,33 @@ def test_a_weight_that_is_none_is_refused_in_a_sentence(cells, words):
         labelled_rows(
             table, Schema(fields=FIELDS, label=Label("liked"), weight="w"), budget=NO_LIMIT
         )
+
+
+def test_a_row_of_trials_is_positive_if_one_of_them_is():
+    schema = Schema(
+        fields=FIELDS, label=Label("clicks", trials="shown"), user="user_id", item="item_id"
+    )
+    clicks = LOG.group_by("user_id", "item_id", maintain_order=True).agg(
+        clicks=pl.col("liked").sum(), shown=pl.len()
+    )
+    model = Recommender(schema, LR(), training=QUICK).fit(clicks)
+    lists = model.recommend(clicks, n=len(clicks))
+    liked = LOG.filter(liked=1).select("user_id", "item_id").unique()
+    assert lists.join(liked, on=["user_id", "item_id"]).is_empty()
+    assert lists.height + liked.height == LOG["user_id"].n_unique() * LOG["item_id"].n_unique()
+    assert model.classes_.tolist() == [0, 1]
+    single_clicks = clicks.with_columns(clicks=pl.lit(1), shown=pl.lit(2))
+    assert Recommender(schema, LR(), training=QUICK).fit(single_clicks).classes_.tolist() == [0, 1]
+
+
+def test_plots_count_weights_as_evaluate_does():
+    schema = Schema(fields=FIELDS, label=Label("liked"), weight="seen")
+    weighted = LOG.with_columns(seen=pl.Series(WEIGHTS))
+    model = fitted(schema, weighted)
+    roc = model.plot("roc", weighted)
+    assert f"AUC {model.evaluate(weighted)['auc']:.4f}" in str(roc)
+    expected = reliability(LOG["liked"], model.predict_proba(LOG)[:, 1], weight=WEIGHTS)
+    assert str(model.plot("calibration", weighted)) == str(expected.plot())
 
 
 def test_more_positives_than_trials_are_refused():

@@ -5,6 +5,7 @@ import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from counted_steps import Steps
@@ -108,6 +109,17 @@ def test_the_key_knows_settings_seeds_and_data_alone(folder, recipes, monkeypatc
         assert key(plain) == fixed
     pl.read_csv("log.csv").head(599).write_csv("log.csv")
     assert key(load_recipe("fm.toml")) != key(load_recipe("elsewhere/fm.toml"))
+
+
+def test_other_vectors_are_another_run_beside_a_recipe_without_any(folder, counted):
+    field = '{ kind = "vector", name = "text", column = "item", role = "item", vectors = "v.npy" }'
+    text = (folder / "fm.toml").read_text().replace("]\n[training]", f"    {field},\n]\n[training]")
+    (folder / "vectors.toml").write_text(text)
+    np.save("v.ids.npy", np.arange(6))
+    for vectors in (np.eye(6, dtype=np.float32), -np.eye(6, dtype=np.float32)):
+        np.save("v.npy", vectors)
+        kept_runs([load_recipe("lr.toml"), load_recipe("vectors.toml")])
+    assert counted == [("lr.toml", 0), ("vectors.toml", 0), ("vectors.toml", 0)]
 
 
 def test_a_damaged_run_is_an_error(recipes):

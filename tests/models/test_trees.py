@@ -22,6 +22,7 @@ from fieldwise import (
     CatBoost,
     Categorical,
     ConfigError,
+    DataError,
     Label,
     LightGBM,
     MissingExtraError,
@@ -392,6 +393,23 @@ def test_a_vector_is_a_column_per_number_between_other_numbers():
         bundle.encoder.transform(rows).batch(slice(None))[0]
     )
     np.testing.assert_allclose(contributions.sum(1) + base, bundle.score(rows), atol=1e-9)
+
+
+def test_rows_that_catboost_refuses_are_one_sentence():
+    pytest.importorskip("catboost")
+    rows = table(200).with_columns(item=pl.lit("i1"))
+    schema = Schema(fields=(Categorical("item"),), label=Label("y"))
+    with pytest.raises(DataError, match="found in these: All features are either constant"):
+        Recommender(schema, settings_of("catboost")).fit(rows)
+
+
+def test_pairs_of_rows_may_weigh_nothing():
+    rows = pl.DataFrame({"item": ["a", "a", "b", "b"] * 100, "y": [1, 0, 0, 1] * 100})
+    weight = np.where(np.arange(400) < 20, 0.0, 1.0)
+    schema = Schema(fields=(Categorical("item"),), label=Label("y"))
+    model = Recommender(schema, settings_of("catboost"))
+    model.fit(rows, sample_weight=weight, eval_set=rows)
+    assert np.isfinite(model.decision_function(rows)).all()
 
 
 @pytest.mark.parametrize("name", BOTH)

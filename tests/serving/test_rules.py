@@ -245,6 +245,10 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
             answer = service.post("/v1/recommend", body)
             assert answer.status_code == 422
             assert "a whole number of at least 1" in answer.json()["error"]["message"]
+    with pytest.raises(ConfigError, match="limits must map columns to numbers"):
+        plain.recommend(CONTEXT, limits=["genres"])
+    with pytest.raises(ConfigError, match="pinned must map places to items"):
+        plain.recommend(CONTEXT, pinned=["i3"])
     for pinned, field, sentence in [
         ({"first": "i3"}, "pinned", "a whole number of at least 1, found 'first'"),
         ({"1": "i4", "1.5": "i3"}, "pinned", "a whole number of at least 1, found '1.5'"),

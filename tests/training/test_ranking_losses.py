@@ -113,6 +113,22 @@ def test_a_row_of_weight_two_is_the_row_twice(loss):
 
 
 @pytest.mark.parametrize("loss", RANKING_LOSSES)
+def test_a_row_of_weight_zero_is_no_row(loss):
+    s, r, group, w = tensors(*rows(6))
+    s[0] = 900.0
+    w[0] = 0
+    w[group == 1] = 0
+    z = s.clone().requires_grad_()
+    kept = w > 0
+    value = RANKING_LOSSES[loss](z, r, group, w) * len(s)
+    expected = RANKING_LOSSES[loss](s[kept], r[kept], group[kept], w[kept]) * int(kept.sum())
+    assert value.item() == pytest.approx(expected.item(), rel=1e-10)
+    value.backward()
+    assert z.grad[kept].isfinite().all()
+    assert not z.grad[~kept].any()
+
+
+@pytest.mark.parametrize("loss", RANKING_LOSSES)
 def test_no_row_far_scores_and_a_row_alone(loss):
     none = torch.zeros(0)
     assert RANKING_LOSSES[loss](none, none, none.long()).item() == 0

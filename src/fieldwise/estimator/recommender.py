@@ -548,10 +548,11 @@ class Recommender(BaseEstimator):  # type: ignore[misc]
             )
         rows = labelled(self._table(X), y, bundle.schema)
         score = bundle.calibrated(bundle.score(rows.frame)).reshape(len(rows.y), -1)[:, 0]
+        weight = bundle.schema.label.log_weights(rows.main, rows.weight)
         if kind == "calibration":
-            return reliability(rows.main, sigmoid(score)).plot()
-        area = auc(rows.main, score)  # an error names what is wrong with the rows
-        false, true, _ = roc_curve(rows.main, score)
+            return reliability(rows.main, sigmoid(score), weight=weight).plot()
+        area = auc(rows.main, score, weight=weight)  # an error names what is wrong with the rows
+        false, true, _ = roc_curve(rows.main, score, sample_weight=weight)
         return roc_chart({f"AUC {area:.4f}": (false, true)})
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:

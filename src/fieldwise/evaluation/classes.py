@@ -83,12 +83,13 @@ def label_classes(column: pl.Series, target: np.ndarray) -> LabelClasses:
 def classes_of(frame: pl.DataFrame, targets: np.ndarray, schema: Schema) -> list[LabelClasses]:
     """The classes of every label, from raw rows and their targets [N, T].
 
-    They are 0 and 1 for a regression, which does not read them, and for a label without a column in
-    the table.
+    They are 0 and 1 for a regression, which does not read them, for a label with trials, whose
+    column counts them, and for a label without a column in the table.
     """
     classes = []
     for label, target in zip(schema.labels, targets.T, strict=True):
-        if label.task == "binary" and label.column in frame.columns:
+        names_classes = label.task == "binary" and label.trials is None
+        if names_classes and label.column in frame.columns:
             classes.append(label_classes(frame.get_column(label.column), target))
         else:
             classes.append(LabelClasses())

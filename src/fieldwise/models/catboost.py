@@ -4,6 +4,7 @@ Letters: B batch, C columns.
 """
 
 import json
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from fieldwise.errors import MissingExtraError
+from fieldwise.errors import DataError, MissingExtraError, first_line
 from fieldwise.layout import Layout
 from fieldwise.models.registry import register_model
 from fieldwise.models.settings import NonNegative, Size
@@ -100,19 +101,27 @@ class CatBoostNetwork(TreesNetwork):
         if boosting.learning_rate is not None:
             parameters["learning_rate"] = boosting.learning_rate
         model = catboost.CatBoost(parameters)
-        told = _Told(metric, watch)
+        callback = _WatchCallback(metric, watch)
         start = None
         if valid is not None and valid.start is not None:
             start = np.zeros(len(train.y))  # CatBoost takes starts of both or of neither
-        model.fit(
-            self._pool(train.x, train.y, train.weight, start),
-            eval_set=None
-            if valid is None
-            else self._pool(valid.x, valid.y, valid.weight, valid.start),
-            callbacks=[told],
-        )
-        if told.raised is not None:
-            raise told.raised
+        eval_set = None
+        if valid is not None:
+            eval_set = self._pool(valid.x, valid.y, valid.weight, valid.start)
+        try:
+            model.fit(
+                self._pool(train.x, train.y, train.weight, start),
+                eval_set=eval_set,
+                callbacks=[callback],
+            )
+        except catboost.CatBoostError as e:
+            reason = re.sub(r"^\S+:\d+: ", "", first_line(e)).rstrip(".")
+            raise DataError(
+                f"CatBoost needs rows to learn from, and found in these: {reason}; correct them, or choose another "
+                "model"
+            ) from None
+        if callback.raised is not None:
+            raise callback.raised
         return model
 
     def _pool(
@@ -184,9 +193,10 @@ def _rows_with_shares(rows: TreeRows) -> tuple[TreeRows, bool]:
     is_pair[:-1] = (rows.y[:-1] == 1) & (rows.y[1:] == 0)
     first = np.flatnonzero(is_pair)
     first = first[np.all(_equal(rows.x[first], rows.x[first + 1]), axis=1)]
+    weight = np.array(rows.weight, np.float64)
+    first = first[weight[first] + weight[first + 1] > 0]
     if not len(first):
         return rows, False
-    weight = np.array(rows.weight, np.float64)
     y = np.array(rows.y, np.float64)
     of_both = weight[first] + weight[first + 1]
     y[first] = weight[first] / of_both
@@ -202,8 +212,8 @@ def _equal(x: np.ndarray, other: np.ndarray) -> np.ndarray:
     return equal
 
 
-class _Told:
-    """CatBoost's callback that tells `watch`; what that raises is kept, since CatBoost would change it."""
+class _WatchCallback:
+    """CatBoost's callback that calls `watch`; what that raises is kept, since CatBoost would change it."""
 
     def __init__(self, metric: str, watch: Watch) -> None:
         self.metric = metric

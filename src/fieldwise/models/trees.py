@@ -44,7 +44,7 @@ class TreeFeatures:
 
     A number is as its encoder scales it, a vector a column per number, a bin its rank, a category
     its row within the field, and a bag a column per value of its vocabulary, which counts it.
-    Missing and unknown values are NaN.
+    Missing and unknown values, and the vectors of ids without one, are NaN.
 
     Attributes:
         fields: the field of each column [C].
@@ -116,7 +116,10 @@ class TreeFeatures:
                 number += field.numbers
             else:
                 x_BC[:, column] = local
-            x_BC[local < absent_rows, column:end] = np.nan
+            is_absent = local < absent_rows
+            if field.by_id:
+                is_absent = local != absent_rows  # the rows after it are of ids without a vector
+            x_BC[is_absent, column:end] = np.nan
             column = end
 
     def _counts(self, batch: Batch, field: FieldLayout, bag: int) -> np.ndarray:

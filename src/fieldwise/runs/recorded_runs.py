@@ -17,7 +17,7 @@ from fieldwise.ops.devices import device_of
 from fieldwise.runs.cache_key import data_settings
 from fieldwise.runs.data import prepare_recipe
 from fieldwise.runs.environment import commit, environment
-from fieldwise.runs.inputs import Inputs, data_inputs
+from fieldwise.runs.inputs import Inputs, data_inputs, input_files
 from fieldwise.runs.pipeline import TrainingResult, train_recipe
 from fieldwise.runs.ranking import (
     Ranked,
@@ -123,14 +123,15 @@ class WantedRun(NamedTuple):
 def _wanted_runs(
     recipes: Sequence[Recipe], seeds: Sequence[int], data_dir: Path
 ) -> list[WantedRun]:
-    """A run of every recipe with every seed; the files of equal data are read once."""
-    inputs_by_data: dict[str, Inputs] = {}
+    """A run of every recipe with every seed; equal files are read once."""
+    inputs_by_files: dict[str, Inputs] = {}
     wanted = []
     for recipe in recipes:
-        data = repr(recipe.data)
-        if data not in inputs_by_data:
-            inputs_by_data[data] = data_inputs(recipe, data_dir)
-        inputs = inputs_by_data[data]
+        # recipes on one table may read other files besides: of features, or of vectors by id
+        files = repr((recipe.data, input_files(recipe, data_dir)))
+        if files not in inputs_by_files:
+            inputs_by_files[files] = data_inputs(recipe, data_dir)
+        inputs = inputs_by_files[files]
         for seed in seeds:
             seeded = with_seed(recipe, seed)
             wanted.append(WantedRun(seeded, inputs, run_key(seeded, inputs)))

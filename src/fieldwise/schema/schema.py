@@ -30,7 +30,7 @@ class Schema:
         time: column that orders rows (splits by time): numbers, dates, or text with either.
         time_format: format of a time column of text, such as `%d.%m.%Y %H:%M`, if it is not a
             supported format or day and month are ambiguous.
-        group: column of groups for group AUC; `user` if omitted.
+        group: column of groups for group AUC and for losses that rank; `user` if omitted.
         weight: column of row weights, positive numbers, which the loss, metrics, calibrations and
             early stopping use: a row of weight 2 counts as two equal rows.
         keys: columns that identify a row in predictions and reports; `user` and `item` if omitted.

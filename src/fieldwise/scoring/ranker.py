@@ -402,6 +402,14 @@ class Ranker(Generic[M]):
 
     def rules(self, limits: Mapping[str, int], pinned: Mapping[int, Any]) -> ListRules:
         """The rules of lists, for `prepare`, with pinned items by id; errors as of `recommend`."""
+        if not isinstance(limits, Mapping):
+            raise ConfigError(
+                f"limits must map columns to numbers, as {{'category': 3}}, found {limits!r}: write them so"
+            )
+        if not isinstance(pinned, Mapping):
+            raise ConfigError(
+                f"pinned must map places to items, as {{1: 'ITEM'}}, found {pinned!r}: write them so"
+            )
         places = {}
         for position, item in zip(pinned, _texts(pinned.values(), "pinned"), strict=True):
             if item not in self.index.places:

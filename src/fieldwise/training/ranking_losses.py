@@ -109,14 +109,22 @@ def listwise(
     >>> round(float(loss), 4)  # log 2 of two rows
     0.3466
     """
+    count = len(score)
     mass = _mass(score, weight)
+    if weight is not None:
+        # a row that weighs nothing is in no list: its score may be the largest, or its group's only one
+        is_in_list = weight > 0
+        score = score[is_in_list]
+        relevance = relevance[is_in_list]
+        group = group[is_in_list]
+        mass = mass[is_in_list]
     groups = _group_count(group)
     largest_G = score.new_full((groups,), -torch.inf)
     largest_G = largest_G.scatter_reduce(0, group, score.detach(), "amax")
     shifted = score - largest_G[group]
     sum_G = score.new_zeros(groups).index_add(0, group, mass * shifted.exp())
     loss = mass * relevance * (sum_G.log()[group] - shifted)
-    return loss.sum() / max(1, len(score))
+    return loss.sum() / max(1, count)
 
 
 def combined(

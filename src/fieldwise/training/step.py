@@ -152,7 +152,8 @@ class Step:
         else:
             relevance = self.objective.relevance(y)
             log_odds = self.objective.in_sample(logit)
-            loss = RANKING_LOSSES[self.loss](log_odds, relevance, group, weight)
+            ranking_loss = RANKING_LOSSES[self.loss](log_odds, relevance, group, weight)
+            loss = self.objective.weighted(ranking_loss)
         if auxiliary is None:
             return loss, loss
         return loss, loss + self.objective.weighted(auxiliary)

@@ -12,7 +12,7 @@ from fieldwise.data.encode.columns import as_text
 from fieldwise.data.encode.portable import map_matrices
 from fieldwise.data.encode.vector_cells import check_finite, check_width, read_vectors
 from fieldwise.data.read.tables import as_table
-from fieldwise.errors import DataError
+from fieldwise.errors import DataError, first_line
 from fieldwise.storage.files import file_state
 
 ROWS_CHECKED_AT_ONCE = 4_096
@@ -37,8 +37,8 @@ def read_vector_file(path: Path) -> VectorFile:
     A `.npy` or safetensors matrix of 16 or 32 bits is mapped from disk.
 
     Errors:
-        DataError: no such file, another content, an id that is missing or there twice, a number
-            that is not finite.
+        DataError: no such file, another content, no vector, an id that is missing or there twice, a
+            number that is not finite.
     """
     try:
         return _read(path, tuple(map(file_state, files_of_vectors(path))))
@@ -60,6 +60,8 @@ def _read(path: Path, _: tuple[tuple[int, int, int], ...]) -> VectorFile:
     }
     ids, matrix = read.get(path.suffix, _table)(path)
     texts = as_text(ids)
+    if not len(matrix):
+        raise DataError(f"a file of vectors has at least one, found none in {path}: write it again")
     if len(texts) != len(matrix):
         raise DataError(
             f"vectors need an id each: {path} has {len(matrix):,} vectors and {len(texts):,} ids; correct it"
@@ -105,8 +107,8 @@ def _npy(path: Path) -> tuple[pl.Series, np.ndarray]:
     """Ids and vectors of a `.npy` file."""
     try:
         matrix = np.load(path, mmap_mode="c", allow_pickle=False)
-    except ValueError as e:
-        raise DataError(f"vectors must be an array of numbers: {path}: {e}") from None
+    except (ValueError, EOFError) as e:
+        raise DataError(f"vectors must be an array of numbers: {path}: {first_line(e)}") from None
     return _ids_beside(path), _as_matrix(matrix, path)
 
 
@@ -142,9 +144,18 @@ def _ids_beside(path: Path) -> pl.Series:
     array = path.with_suffix(".ids.npy")
     text = path.with_suffix(".ids.txt")
     if array.exists():
-        return pl.Series("ids", np.load(array, allow_pickle=False).reshape(-1))
+        try:
+            return pl.Series("ids", np.load(array, allow_pickle=False).reshape(-1))
+        except (ValueError, EOFError) as e:
+            raise DataError(
+                f"ids must be an array of texts or of whole numbers, found another content in {array}: "
+                f"{first_line(e)}; save them with that type"
+            ) from None
     if text.exists():
-        return pl.Series("ids", text.read_text("utf-8").splitlines(), dtype=pl.String)
+        try:
+            return pl.Series("ids", text.read_text("utf-8").splitlines(), dtype=pl.String)
+        except UnicodeDecodeError as e:
+            raise DataError(f"the ids {text} must be UTF-8 text: byte {e.start} is not") from None
     raise DataError(
         f"vectors need their ids: write {array.name}, or {text.name} with an id a line, beside {path}"
     )

@@ -75,13 +75,16 @@ def read_label(
 def positive_rows(frame: pl.DataFrame, label: Label) -> np.ndarray | None:
     """Which rows are positive by a label's rule [N]; a row without a label, or with a mark of a missing one, is not.
 
-    None if the table does not say: it lacks the column, or the label is a number.
+    A row of several trials is positive if one of them is. None if the table does not say: it lacks
+    the column, or the label is a number.
 
     >>> positive_rows(pl.DataFrame({"rating": [5, None, 2]}), Label("rating", positive_above=3)).tolist()
     [True, False, False]
     """
     if label.task != "binary" or label.column not in frame.columns:
         return None
+    if label.trials is not None:
+        label = replace(label, trials=None, positive_above=0)
     cells = frame.select(label.column)
     texts = as_text(
         _LabelReader.of(cells, label, MISSING_MARKS, budget=NO_LIMIT)(cells.to_series())

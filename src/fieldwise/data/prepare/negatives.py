@@ -12,7 +12,7 @@ from fieldwise.data.prepare.ordering import order_values
 from fieldwise.data.prepare.rows_by_value import distinct_rows, group_rows
 from fieldwise.data.prepare.settings import PARTS, NegativeSampling
 from fieldwise.data.read.mapped_rows import join_rows, take_rows
-from fieldwise.errors import ConfigError, DataError, Row
+from fieldwise.errors import ConfigError, DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.label import Scalar
 from fieldwise.storage.scratch import MemoryBudget
@@ -415,13 +415,11 @@ def _check(positives: pl.DataFrame, log: pl.DataFrame, settings: NegativeSamplin
                     f"the {what} must have column {name!r}, found only: {', '.join(frame.columns)}"
                 )
         for name in settings.ids:
-            is_missing = frame.get_column(name).is_null()
-            if is_missing.any():
-                row = int(is_missing.arg_max() or 0)
+            absent = frame.get_column(name).null_count()
+            if absent:
                 raise DataError(
-                    f"every row needs a user and an item: column {name!r} of the {what} is empty in ",
-                    Row(row),
-                    "; remove or fill such rows",
+                    f"every row needs a user and an item: column {name!r} of the {what} is empty in {absent:,} of "
+                    f"{frame.height:,} positive rows; remove or fill such rows"
                 )
 
 

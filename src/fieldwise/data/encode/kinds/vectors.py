@@ -95,7 +95,9 @@ class VectorKind(Kind[Vector]):
         """The length that all vectors have, and their scale; or the table of vectors, and the ids that it lacks."""
         if f.vectors:
             texts, _ = frequent_texts(values, 1, budget=budget)
-            return VectorTable.of(read_vector_file(Path(f.vectors)), texts)
+            table = VectorTable.of(read_vector_file(Path(f.vectors)), texts)
+            _check_some_vector(f, table, texts)
+            return table
         width = 0
         n = 0
         squares = 0.0
@@ -140,6 +142,16 @@ class VectorKind(Kind[Vector]):
             by_id=bool(f.vectors),
             unknown=bool(f.vectors),
         )
+
+
+def _check_some_vector(f: Vector, table: VectorTable, texts: Sequence[str]) -> None:
+    """Check that some id of the training rows has a vector, by which the projection is learned."""
+    if not texts or len(table.learned) < len(texts):
+        return
+    raise DataError(
+        f"some id of the training rows must have a vector: {what_of(f)} has ids such as {texts[0]!r}, and "
+        f"{f.vectors} such as {table.values[0]!r}; write both in the same way"
+    )
 
 
 def what_of(f: Vector) -> str:
