@@ -62,7 +62,10 @@ def test_several_classes_and_numbers(subtests):
     codes = {"red": 2.5, "green": 9.0, "blue": -1.0}
     with subtests.test("classes"):
         column = [codes[c] + RNG.random() for c in classes]
-        assert ("high", "predicts-alone") in found(column, classes)[0]
+        pairs, report = found(column, classes)
+        assert ("high", "predicts-alone") in pairs
+        (finding,) = [f for f in report.findings if f.kind == "predicts-alone"]
+        assert 0.99 < finding.strength <= 1.0, "a mean over classes has no interval"
     price = RNG.normal(50, 9, ROWS)
     with subtests.test("numbers"):
         assert ("high", "predicts-alone") in found(price * 2 + 1, price)[0]

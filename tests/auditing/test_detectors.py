@@ -128,6 +128,18 @@ def test_the_tail_of_scores_without_meaning():
     assert (drawn >= 0.68).mean() == pytest.approx(target.p_by_chance(0.68), abs=0.01)
 
 
+def test_columns_whose_cells_are_no_single_values_are_left_out_and_counted():
+    cells = {
+        "bytes": [b"a", b"b"] * (ROWS // 2),
+        "objects": pl.Series([object()] * ROWS, dtype=pl.Object),
+        "lists": [[1, 2]] * ROWS,
+    }
+    for labels in (Y, RNG.choice(["red", "green", "blue"], ROWS)):
+        frame = pl.DataFrame({**cells, "z": RNG.random(ROWS), "y": labels})
+        facts = fieldwise.audit(frame, "y").facts
+        assert (facts["columns"], facts["columns_left_out"]) == (1, 3)
+
+
 def test_names_of_groups():
     for name in ["user_id", "visitorId", "household", "patient key", "id"]:
         assert GROUPS.search(name), name

@@ -2,8 +2,12 @@
 
 import numpy as np
 import polars as pl
+from chunks_lab import prepare
 
 import fieldwise
+from fieldwise import Categorical, Label, Numeric, RandomSplit, Schema
+from fieldwise.auditing.detectors import strong_findings
+from fieldwise.auditing.table import of_prepared
 
 RNG = np.random.default_rng(11)
 ROWS = 3000
@@ -50,3 +54,38 @@ def test_a_number_that_follows_later_labels_is_found_without_names_of_ids():
     )
     (finding,) = fieldwise.audit(frame, "y").failing("high")
     assert (finding.kind, finding.column) == ("later-labels", "x")
+
+
+def test_a_mean_of_labels_is_found_in_more_rows_than_are_looked_at(subtests):
+    rows, users = 80_000, 2_000
+    rng = np.random.default_rng(5)
+    user = rng.integers(0, users, rows)
+    y = (rng.random(rows) < 0.4).astype(int)
+    mean = (np.bincount(user, y, users) / np.bincount(user, minlength=users))[user]
+    frame = pl.DataFrame({"user_id": user, "x": mean, "z": rng.random(rows), "y": y})
+    fields = (Categorical("user_id"), Numeric("x"), Numeric("z"))
+    for name, roles in [("users", {"user": "user_id"}), ("items", {"item": "user_id"})]:
+        with subtests.test(name):
+            schema = Schema(fields=fields, label=Label("y"), **roles)
+            prepared = prepare(frame, schema, split=RandomSplit(), seed=0)
+            table = of_prepared(prepared, schema, RandomSplit())
+            assert 59_000 < len(table) <= 60_000
+            whole = frame.group_by("user_id").len().sort("user_id")
+            drawn = table.frame.group_by("user_id").len().sort("user_id")
+            assert drawn.join(whole, on=["user_id", "len"], how="anti").is_empty()
+            assert [(f.kind, f.column) for f in strong_findings(table)] == [("own-label", "x")]
+            parts = (prepared.train, prepared.valid, prepared.test)
+            labels = [
+                parts[part].main[row] for part, row in zip(table.part, table.rows, strict=True)
+            ]
+            assert labels == table.y.tolist()
+
+
+def test_a_share_without_an_interval_states_none():
+    labels = (RATINGS > 3).astype(int)
+    frame = pl.DataFrame({"u": USERS, "x": mean_by_user(labels), "label": labels})
+    report = fieldwise.audit(frame, "label")
+    (finding,) = [f for f in report.findings if f.kind == "own-label"]
+    assert finding.sentence.endswith("(variance explained by that 1.0000)")
+    (plain,) = [f for f in report.to_plain()["findings"] if f["kind"] == "own-label"]
+    assert plain["strength"] == {"value": 1.0, "low": None, "high": None}

@@ -86,10 +86,11 @@ def filled_cells_alone(table: AuditedTable) -> list[Finding]:
     return findings
 
 
-def _findings(table: AuditedTable, all_readings: list[Reading], *, permute: bool) -> list[Finding]:
+def _findings(table: AuditedTable, others: list[Reading], *, permute: bool) -> list[Finding]:
     """The worst finding on each column, of its readings and some others."""
     if not _enough(table):
         return []
+    all_readings = list(others)
     for column in table.columns:
         all_readings += readings(table, column)
     scorers = [Scorer(reading, table.folds) for reading in all_readings]
@@ -124,7 +125,7 @@ def _enough(table: AuditedTable) -> bool:
 
 def _rank(finding: Finding) -> tuple[int, float]:
     """How much a finding on a column says; of nearly equal ones that on the form of cells says more."""
-    strength = 0.0 if finding.strength is None else finding.strength.value
+    strength = finding.value
     if finding.kind != KINDS["value"]:
         strength += FORM_SAYS_MORE
     return -SEVERITIES.index(finding.severity), strength
@@ -173,7 +174,8 @@ def _finding(
         remedy=REMEDIES[kind],
         column=reading.column or None,
         measure=table.measure,
-        strength=table.targets[0].interval(value),
+        # a mean over classes has no interval of one of them
+        strength=table.targets[0].interval(value) if len(table.targets) == 1 else value,
         rows=table.shown_rows(telling_rows(reading, most_varied, table.folds)),
         p=p,
     )

@@ -73,6 +73,8 @@ def audit_rows(table: AuditedTable, detectors: Sequence[Detector] = DETECTORS) -
     }
     if table.dropped:
         facts["rows_without_label"] = table.dropped
+    if table.left_out:
+        facts["columns_left_out"] = table.left_out
     if table.split is not None:
         facts["split"] = table.split.kind
     if len(table) > MOST_ROWS:

@@ -28,7 +28,7 @@ class Finding:
         column: the column concerned; None for the whole table.
         what: the finding in words.
         measure: what the strength measures, such as AUC; empty if nothing was measured.
-        strength: the value of that measure, with its 95 % interval.
+        strength: the value of that measure, with its 95 % interval if it has one.
         rows: numbers of some of the table's rows to look at, from 0.
         p: probability that a table of this shape without the fault shows as much, over all columns
             compared; None if no chance is involved.
@@ -40,17 +40,24 @@ class Finding:
     column: str | None = None
     what: str
     measure: str = ""
-    strength: Interval | None = None
+    strength: Interval | float | None = None
     rows: tuple[int, ...] = ()
     p: float | None = None
     remedy: str
 
     @property
+    def value(self) -> float:
+        """The strength without its interval; 0 if nothing was measured."""
+        return self.strength.value if isinstance(self.strength, Interval) else self.strength or 0.0
+
+    @property
     def sentence(self) -> str:
         """The finding with its strength and how sure it is."""
         text = self.what
-        if self.strength is not None:
+        if isinstance(self.strength, Interval):
             text += f" ({self.measure} {self.strength.text()})"
+        elif self.strength is not None:
+            text += f" ({self.measure} {self.strength:.4f})"
         if self.p is not None:
             text += f"; by chance with probability {max(self.p, LEAST_P):.2g} at most"
         return text
@@ -59,8 +66,10 @@ class Finding:
         """The finding as plain values for JSON."""
         plain = dict(vars(self))
         plain["rows"] = list(self.rows)
-        if self.strength is not None:
+        if isinstance(self.strength, Interval):
             plain["strength"] = dict(vars(self.strength))
+        elif self.strength is not None:
+            plain["strength"] = {"value": self.strength, "low": None, "high": None}
         return plain
 
 
@@ -122,7 +131,6 @@ def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """The findings by severity, and of one severity the strongest first."""
 
     def order(finding: Finding) -> tuple[int, float]:
-        strength = 0.0 if finding.strength is None else finding.strength.value
-        return SEVERITIES.index(finding.severity), -strength
+        return SEVERITIES.index(finding.severity), -finding.value
 
     return sorted(findings, key=order)

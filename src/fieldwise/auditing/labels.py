@@ -12,7 +12,6 @@ from fieldwise.auditing.quick_model import (
     scores,
 )
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
-from fieldwise.evaluation.interval import Interval
 from fieldwise.evaluation.ranking import delong
 from fieldwise.evaluation.slices import share_interval
 
@@ -108,6 +107,6 @@ def smallest_difference(table: AuditedTable) -> list[Finding]:
             ),
             remedy="use more test rows or several seeds before you call a smaller difference an improvement",
             measure="smallest difference of AUC",
-            strength=Interval(value=excess, low=excess, high=excess),
+            strength=excess,
         )
     ]

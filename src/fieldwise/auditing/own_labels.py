@@ -15,7 +15,6 @@ import numpy as np
 
 from fieldwise.auditing.finding import Finding
 from fieldwise.auditing.table import TEST, TRAIN, AuditedTable
-from fieldwise.evaluation.interval import Interval
 
 LEAST_FIT = 0.9995
 """Share of a column's variance that an equation must explain."""
@@ -60,7 +59,7 @@ def own_labels(table: AuditedTable) -> list[Finding]:
     if len(table) < LEAST_ROWS:
         return []
     findings: dict[str, Finding] = {}
-    for target_table in _whole_keys(table).of_one_target():
+    for target_table in table.sample_keys(MOST_ROWS).of_one_target():
         findings = _own_labels(target_table) | findings
     return list(findings.values())
 
@@ -86,17 +85,6 @@ def _own_labels(table: AuditedTable) -> dict[str, Finding]:
             if finding is not None:
                 findings[column] = finding
     return findings
-
-
-def _whole_keys(table: AuditedTable) -> AuditedTable:
-    """The rows, or of many those of random users (else items), of whom no row may be left out."""
-    if len(table) <= MOST_ROWS or not table.ids:
-        return table
-    codes = table.codes(table.ids[0])
-    order = np.random.default_rng(table.seed).permutation(int(codes.max()) + 1)
-    rows_up_to = np.cumsum(np.bincount(codes)[order])
-    chosen = order[: max(int(np.searchsorted(rows_up_to, MOST_ROWS)), 1)]
-    return table.take(np.flatnonzero(np.isin(codes, chosen)))
 
 
 def _pairs(keys: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -185,7 +173,7 @@ def _by_equation(
         remedy=REMEDY,
         column=column,
         measure="variance explained by that",
-        strength=Interval(value=fit, low=fit, high=fit),
+        strength=fit,
         rows=table.shown_rows(np.flatnonzero(rows)),
     )
 
@@ -243,6 +231,6 @@ def _told_within(
         remedy=REMEDY,
         column=column,
         measure="share of rows of mixed keys",
-        strength=Interval(value=share, low=share, high=share),
+        strength=share,
         rows=table.shown_rows(np.flatnonzero(is_told[codes])),
     )

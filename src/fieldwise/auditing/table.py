@@ -13,12 +13,13 @@ from fieldwise.auditing.cells import codes_of, numbers_of, seconds_of
 from fieldwise.auditing.finding import SHOWN_ROWS
 from fieldwise.data.encode.columns import as_text
 from fieldwise.data.infer.label import marks_of_no_label
+from fieldwise.data.infer.profile import is_scalar
 from fieldwise.data.infer.schema import infer_schema
 from fieldwise.data.prepare.labels import LabelledRows, read_labels, with_event_label
 from fieldwise.data.prepare.ordering import check_column, times_of
 from fieldwise.data.prepare.settings import PARTS, ColumnSplit, SplitSettings
 from fieldwise.data.prepare.splits import split_table
-from fieldwise.data.sampling import drawn_rows
+from fieldwise.data.sampling import drawn_keys, drawn_rows
 from fieldwise.errors import DataError
 from fieldwise.schema import Schema
 from fieldwise.schema.number_format import MISSING_MARKS
@@ -41,8 +42,7 @@ VALID_SHARE = 0.1
 LEAST_ROWS_PER_VALUE = 2.0
 MOST_TARGETS = 3
 """The most classes whose labels are looked for in columns of numbers."""
-MOST_PREPARED_ROWS = 20_000
-"""Of each part."""
+MOST_PREPARED_ROWS = 60_000
 
 Task = Literal["binary", "classes", "regression"]
 
@@ -67,6 +67,7 @@ class AuditedTable:
         trusted: columns made by this package from training rows alone.
         drawn_negatives: whether negatives were drawn.
         dropped: how many rows the label's rule drops, which are not audited.
+        left_out: how many columns are not audited, since their cells are lists, bytes or objects.
         missing: marks of missing numbers.
         seed: seed of everything random.
     """
@@ -86,6 +87,7 @@ class AuditedTable:
     trusted: tuple[str, ...] = ()
     drawn_negatives: bool = False
     dropped: int = 0
+    left_out: int = 0
     missing: tuple[str, ...] = MISSING_MARKS
     seed: int = 0
 
@@ -177,6 +179,12 @@ class AuditedTable:
         if len(self) <= most:
             return self
         return self.take(drawn_rows(len(self), most, self.seed))
+
+    def sample_keys(self, most: int) -> "AuditedTable":
+        """The table, or `most` rows of it that are all rows of random users (else items); all rows without either."""
+        if len(self) <= most or not self.ids:
+            return self
+        return self.take(drawn_keys(self.frame.get_column(self.ids[0]), most, self.seed))
 
     def text(self, column: str) -> pl.Series:
         """The cells of a column as text; lists are joined."""
@@ -300,25 +308,38 @@ def _with_validation(split: SplitSettings, frame: pl.DataFrame) -> SplitSettings
 
 
 def of_prepared(prepared: "Prepared", schema: Schema, split: SplitSettings) -> AuditedTable:
-    """Some of the rows that a recipe trains on, as they were prepared; their numbers are those within the parts."""
-    frames = []
-    targets = []
-    numbers = []
-    for name in PARTS:
-        part: SplitPart = getattr(prepared, name)
-        rows = np.arange(len(part.main))
-        if len(rows) > MOST_PREPARED_ROWS:
-            rows = drawn_rows(len(rows), MOST_PREPARED_ROWS, 0)
-        frames.append(part.frame[rows])
-        targets.append(part.main[rows])
-        numbers.append(rows)
-    frame = pl.concat(frames, how="diagonal_relaxed")
+    """Some of the rows that a recipe trains on, as they were prepared; their numbers are those within the parts.
+
+    Of many rows they are all of random users (else items): a mean of labels is told by all rows of its key.
+    """
+    parts: list[SplitPart] = [getattr(prepared, name) for name in PARTS]
+    rows = _drawn_of_parts([part.frame for part in parts], schema)
+    frame = pl.concat(
+        [part.frame[drawn] for part, drawn in zip(parts, rows, strict=True)],
+        how="diagonal_relaxed",
+    )
+    y = np.concatenate([part.main[drawn] for part, drawn in zip(parts, rows, strict=True)])
     return replace(
-        by_schema(frame, np.concatenate(numbers), np.concatenate(targets), schema),
-        part=np.repeat(np.arange(len(PARTS)), [len(rows) for rows in numbers]),
+        by_schema(frame, np.concatenate(rows), y, schema),
+        part=np.repeat(np.arange(len(PARTS)), [len(drawn) for drawn in rows]),
         time=_present(schema.time, frame),
         split=split,
     )
+
+
+def _drawn_of_parts(frames: Sequence[pl.DataFrame], schema: Schema) -> list[np.ndarray]:
+    """The numbers of the drawn rows within each part."""
+    starts = np.cumsum([0, *(frame.height for frame in frames)])
+    key = _present(schema.user, frames[0]) or _present(schema.item, frames[0])
+    if key is None:
+        drawn = drawn_rows(int(starts[-1]), MOST_PREPARED_ROWS)
+    else:
+        keys = pl.concat([frame.select(key) for frame in frames], how="vertical_relaxed")
+        drawn = drawn_keys(keys.get_column(key), MOST_PREPARED_ROWS)
+    bounds = np.searchsorted(drawn, starts)
+    return [
+        drawn[bounds[number] : bounds[number + 1]] - starts[number] for number in range(len(frames))
+    ]
 
 
 def of_table(
@@ -336,6 +357,9 @@ def of_table(
     """
     if label is not None:
         check_column(frame, label, "the label's column")
+    scalars = [name for name, dtype in frame.schema.items() if is_scalar(dtype) or name == label]
+    left_out = frame.width - len(scalars)
+    frame = frame.select(scalars)
     # A schema needs a field, also where inference leaves all columns out.
     any_field = (pl.int_range(pl.len()) % 7).alias(ANY_FIELD)
     rows = frame.with_columns(pl.selectors.float().fill_nan(None)).with_columns(any_field)
@@ -349,7 +373,7 @@ def of_table(
                 "column, or audit the recipe that draws negatives"
             )
         table = of_schema(rows, inferred.schema, split, preparation=None, seed=seed)
-        return replace(table, columns=_other_columns(frame, table.label, split))
+        return replace(table, columns=_other_columns(frame, table.label, split), left_out=left_out)
 
     cells = rows.get_column(label)
     of_two_values = rows.with_columns(_first_class_or_not(cells))
@@ -362,6 +386,7 @@ def of_table(
         y=codes_of(labels).astype(np.float64),
         task="classes",
         columns=_other_columns(frame, label, split),
+        left_out=left_out,
     )
 
 
@@ -413,13 +438,9 @@ def _has_several_classes(present: pl.Series) -> bool:
 
 
 def _other_columns(frame: pl.DataFrame, label: str, split: SplitSettings | None) -> tuple[str, ...]:
-    """The columns of a table but the label's and that of the parts, without those that hold no single values."""
-    others = []
-    for column, dtype in frame.schema.items():
-        is_part = isinstance(split, ColumnSplit) and column == split.column
-        if column != label and not is_part and not dtype.is_nested():
-            others.append(column)
-    return tuple(others)
+    """The columns of a table but the label's and that of the parts."""
+    part = split.column if isinstance(split, ColumnSplit) else None
+    return tuple(column for column in frame.columns if column not in (label, part))
 
 
 def _present(column: str | None, frame: pl.DataFrame) -> str | None:
