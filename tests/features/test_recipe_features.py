@@ -180,6 +180,17 @@ def test_a_split_that_is_not_by_time_is_said(subtests) -> None:
     assert recipe(split={"kind": "random"}, **counts).cautions() == []
 
 
+def test_rates_of_a_sampled_log_are_said_to_be_biased() -> None:
+    label = {"column": "liked", "sampled": {"negatives": 0.1}}
+    (sentence,) = recipe(schema={"label": label}).cautions()
+    assert (
+        "the log kept some of its rows, and the features item_id_liked_rate are of those"
+        in sentence
+    )
+    counts = {"features": FEATURES[:1], "schema": {"label": label, "fields": FIELDS[:4]}}
+    assert recipe(**counts).cautions() == []
+
+
 def test_bad_input_is_refused_in_one_sentence(subtests) -> None:
     rate = {"kind": "rate", "key": "item_id", "value": "liked"}
     one_rate = [*FIELDS[:2], {"kind": "numeric", "name": "item_id_liked_rate"}]

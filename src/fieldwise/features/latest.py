@@ -38,8 +38,8 @@ def latest_features(
         of: the features of a recipe, of which those with this key alone are computed: others come in
             requests.
         column: the key.
-        at: the moment in ISO format, in UTC; a second after the log's last row if omitted. Fields are
-            the log's latest whatever the moment.
+        at: the moment in ISO format, in UTC, to which only rows before it are known; a second after
+            the log's last row if omitted.
         ttl: after which a server takes the features as missing, such as `1d`; never if omitted.
 
     Returns:
@@ -58,7 +58,13 @@ def latest_features(
         )
     events = _events(log, of)
     events.check(column, "the key of the latest features")
-    moment = int(events.times.max()) + MICROSECOND if at is None else _moment(at)
+    row_times = of.rows(log, [], budget=NO_LIMIT).times
+    moment = int(row_times.max()) + MICROSECOND if at is None else _moment(at)
+    log = log.filter(row_times < moment)
+    if log.is_empty():
+        raise ConfigError(
+            f"a moment must lie after the log's first row, found {at!r}: give a later one"
+        )
     role: Role = "item" if column == of.schema.item else "user"
     fields = [field.column for field in of.schema.with_role(role) if field.column in log.columns]
     times = [of.schema.time] if of.schema.time else []
@@ -163,12 +169,20 @@ def _unequal_cells(served: pl.Series, computed: pl.Series) -> tuple[int, Any]:
 
 
 def _events(log: pl.DataFrame, of: LogFeatures) -> TimedRows:
-    """The events of a log: as in training, rows that a label's rule drops are none."""
+    """The events of a log: as in training, rows that a label's rule drops are none.
+
+    The newest rows of a live log may have no label yet: they count where the value is no label.
+    """
     columns = {label.column for label in of.schema.labels}
     if not columns <= set(log.columns):
         return of.rows(log, [], budget=NO_LIMIT)
     labelled: Any = read_labels(
-        log, of.schema.labels, missing=of.schema.missing, all_negative=True, budget=NO_LIMIT
+        log,
+        of.schema.labels,
+        missing=of.schema.missing,
+        all_negative=True,
+        absent_allowed=True,
+        budget=NO_LIMIT,
     )
     return of.rows(labelled.frame, [labelled.y], budget=NO_LIMIT)
 

@@ -126,6 +126,12 @@ class Recipe:
                 f"split.kind = {self.split.kind!r} lets training rows see labels of earlier test rows in the features "
                 f"{', '.join(of_labels)}: split by time, or leave these features out"
             )
+        if of_labels and self.schema.label.sampled is not None:
+            sentences.append(
+                f"label.sampled says that the log kept some of its rows, and the features {', '.join(of_labels)} are "
+                "of those alone: their means and rates are not the whole log's; compute served ones from a log sampled "
+                "alike, or these from a table of all rows"
+            )
         if not isinstance(self.split, RandomSplit):
             return sentences
 

@@ -120,7 +120,11 @@ def scoring_routes(state: AppState) -> APIRouter:
         service = state.live.service
         if body.items:
             body.context, facts = await stores.context(
-                body.user, body.context, service.explained_fields, missing=service.missing
+                body.user,
+                body.context,
+                service.explained_fields,
+                missing=service.missing,
+                features=service.features,
             )
             body.context = service.with_time(body.context)
         explained = await state.explanations.run(partial(_explanation_chunks, service, body))
@@ -137,7 +141,11 @@ async def _complete_list_request(state: AppState, body: bodies.RecommendRequest)
     state.check_context(body.context)
     service = state.live.service
     body.context, facts = await state.stores.context(
-        body.user, body.context, service.context_fields, missing=service.missing
+        body.user,
+        body.context,
+        service.context_fields,
+        missing=service.missing,
+        features=service.features,
     )
     body.context = service.with_time(body.context)
     return facts
@@ -151,7 +159,9 @@ async def _with_stored_values(
     items = service.item_rows if service.ranker else None
     fields = service.bundle.schema.fields
     rows = service.with_times(rows)
-    return await state.stores.rows(rows, fields, items, missing=service.missing)
+    return await state.stores.rows(
+        rows, fields, items, missing=service.missing, features=service.features
+    )
 
 
 def _check_explain_request(body: bodies.ExplainRequest, limits: ServerSettings) -> None:
@@ -286,7 +296,9 @@ def user_routes(state: AppState) -> APIRouter:
         fields = service.browser.user_fields
         store_columns = {*users.store.columns, users.column}
         stored_fields = [field for field in fields if field.column in store_columns]
-        stored, facts = await state.stores.context(id, {}, stored_fields, missing=service.missing)
+        stored, facts = await state.stores.context(
+            id, {}, stored_fields, missing=service.missing, features=service.features
+        )
         answer: dict[str, Any] = {
             "id": id,
             "fields": {column: filled(value) for column, value in stored.items()},

@@ -14,6 +14,7 @@ from fieldwise.errors import ConfigError, DataError, FieldwiseError
 from fieldwise.explain.effects import effect
 from fieldwise.explain.explanation import explain
 from fieldwise.explain.why_not import why_not
+from fieldwise.features.definitions import features_of
 from fieldwise.features.request_times import RequestTimes
 from fieldwise.schema import Field
 from fieldwise.scoring import EXCLUDE_SEEN, Seen
@@ -414,6 +415,15 @@ class Service:
         if self.log is not None:
             columns.add(self.log.column)
         return columns
+
+    @cached_property
+    def features(self) -> frozenset[str]:
+        """The columns that the bundles' recipes compute as of their time."""
+        columns: set[str] = set()
+        for bundle in self._bundles:
+            for feature in features_of(bundle.about.recipe_settings):
+                columns.update(feature.columns)
+        return frozenset(columns)
 
     @cached_property
     def _request_times(self) -> list[RequestTimes]:

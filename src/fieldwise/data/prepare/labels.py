@@ -111,6 +111,7 @@ def read_labels(
     labels: Sequence[Label],
     *,
     all_negative: bool = False,
+    absent_allowed: bool = False,
     weight: np.ndarray | None = None,
     missing: Sequence[str] = MISSING_MARKS,
     budget: MemoryBudget,
@@ -118,9 +119,10 @@ def read_labels(
     """Rows with targets by the labels' rules, the main label first: 0 and 1 (binary) or numbers, without dropped rows.
 
     `all_negative` allows rows without any of a rule's positive_values (such as sampled negatives);
-    `weight` are row weights of the table; `missing` are the schema's marks of missing numbers. The
-    target of a label with trials is the share of positive ones, and the row's weight is multiplied
-    by the trials (`trials_as_rows`). Errors count rows from 0 in `frame`.
+    `absent_allowed` allows rows without a label, whose target is NaN; `weight` are row weights of
+    the table; `missing` are the schema's marks of missing numbers. The target of a label with trials
+    is the share of positive ones, and the row's weight is multiplied by the trials
+    (`trials_as_rows`). Errors count rows from 0 in `frame`.
 
     >>> labels = Label("rating", positive_above=3), Label("minutes", task="regression", drop_values=(0,))
     >>> table = pl.DataFrame({"rating": [5, 1, 2], "minutes": [90, 0, 7]})
@@ -134,7 +136,12 @@ def read_labels(
         weight = _products(weight, trials, budget=budget)
     readers = [_LabelReader.of(frame, label, missing, budget=budget) for label in labels]
     is_kept, y = _targets_of_all_rows(
-        frame, readers, trials, all_negative=all_negative, budget=budget
+        frame,
+        readers,
+        trials,
+        all_negative=all_negative,
+        absent_allowed=absent_allowed,
+        budget=budget,
     )
     rows = budget.where(frame.height, lambda chunk: is_kept[chunk])
     if not len(rows):
@@ -160,6 +167,7 @@ def _targets_of_all_rows(
     trials: np.ndarray | None,
     *,
     all_negative: bool,
+    absent_allowed: bool,
     budget: MemoryBudget,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which rows no label's rule drops [N], and the targets [N, T], where a dropped row's mean nothing."""
@@ -184,7 +192,9 @@ def _targets_of_all_rows(
             keep[chunk] = is_kept.to_numpy()
 
             for number, label in enumerate(labels):
-                _count_absent(absent_rows, label, texts[number].is_null() & is_kept, chunk.start)
+                is_absent = texts[number].is_null() & is_kept
+                if not absent_allowed:
+                    _count_absent(absent_rows, label, is_absent, chunk.start)
                 # Dropped labels become null instead of being removed, so that errors count the
                 # table's rows.
                 column = columns[number]

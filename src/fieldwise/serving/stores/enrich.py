@@ -108,10 +108,12 @@ class Stores:
         fields: Iterable[Field],
         *,
         missing: Sequence[str] = MISSING_MARKS,
+        features: Collection[str] = (),
     ) -> tuple[dict[str, Any], StoreFacts]:
         """A context with the stored fields of a user (None: as it is given), and what these are.
 
-        `missing` has the marks of missing numbers, as `request_frame`.
+        `missing` has the marks of missing numbers, as `request_frame`; `features` the columns that are
+        too old after the store's time to live.
         """
         if user is None:
             return dict(context), StoreFacts()
@@ -129,7 +131,7 @@ class Stores:
             )
 
         rows = [{**context, column: user}]
-        added, facts = await self._stored(self.users, rows, fields, missing, "user")
+        added, facts = await self._stored(self.users, rows, fields, missing, features, "user")
         return {column: user, **added[0], **context}, facts
 
     async def rows(
@@ -139,15 +141,15 @@ class Stores:
         items: Lookup | None = None,
         *,
         missing: Sequence[str] = MISSING_MARKS,
+        features: Collection[str] = (),
     ) -> Enriched:
         """Rows with the stored values of their users and items (of `items`, if there is no store of them).
 
-        No store is asked for a complete row. `missing` has the marks of missing numbers, as
-        `request_frame`.
+        No store is asked for a complete row. `missing` and `features` are as of `context`.
         """
         lookups = [lookup for lookup in (self.users, self.items or items) if lookup is not None]
         answers = await asyncio.gather(
-            *(self._stored(lookup, rows, fields, missing) for lookup in lookups)
+            *(self._stored(lookup, rows, fields, missing, features) for lookup in lookups)
         )
         enriched = [dict(row) for row in rows]
         of_all = StoreFacts()
@@ -163,6 +165,7 @@ class Stores:
         rows: Sequence[Row],
         fields: Iterable[Field],
         marks: Sequence[str],
+        features: Collection[str],
         field: str = "",
     ) -> Enriched:
         """The values that a store adds to each row; `field` is the part of the request with a single row's id."""
@@ -180,8 +183,8 @@ class Stores:
                 field_of_id.setdefault(row_id, field or f"rows[{number}].{lookup.column}")
                 not_given |= columns - row.keys()
 
-        features = _feature_columns(lookup.store.columns)
-        stamps = [FEATURES_TIME, FEATURES_TTL] if features else []
+        has_stamps = FEATURES_TTL in lookup.store.columns
+        stamps = [FEATURES_TIME, FEATURES_TTL] if has_stamps else []
         stored_rows, reason = await _rows_or_reason(
             lookup, list(field_of_id), columns.union(stamps)
         )
@@ -192,7 +195,7 @@ class Stores:
             if stored is None:
                 raise _unknown_id(lookup.name, row_id, id_field, has_context=bool(field))
             readable = _readable_values(stored, needed, marks)
-            stale = answer.add_features(row_id, stored, not_given & features & readable.keys())
+            stale = answer.add_features(row_id, stored, not_given.intersection(features, readable))
             missing_columns = not_given - readable.keys()
             if missing_columns:
                 if self.on_failure == "refuse":
@@ -271,13 +274,6 @@ async def _rows_or_reason(
         return await lookup.get(ids, columns), "damaged"
     except StoreError as e:
         return [UNREADABLE] * len(ids), e.reason
-
-
-def _feature_columns(columns: Sequence[str]) -> frozenset[str]:
-    """The columns of a store that hold features as of a time: those behind `FEATURES_TTL`, if it has one."""
-    if FEATURES_TTL not in columns:
-        return frozenset()
-    return frozenset(columns[list(columns).index(FEATURES_TTL) + 1 :])
 
 
 def _unknown_id(store: str, row_id: str, field: str, *, has_context: bool) -> RequestError:
