@@ -220,6 +220,17 @@ def test_chunks_and_partitions_do_not_matter(tmp_path, monkeypatch) -> None:
     assert_frame_equal(whole, chunked, check_exact=True)
 
 
+def test_one_far_time_changes_nothing() -> None:
+    log = log_of(2_000).sort("time")
+    features = [Count(key="user", windows=("2d", "all")), Last(key="item", value="genre")]
+    names = [name for one in features for name in one.columns]
+    whole = compute(log, features, time="time")
+    times = (log["time"] * 1_000_000 + 5).cast(pl.Datetime("us"))
+    far = log.with_columns(time=times.scatter(1_999, datetime(2090, 1, 1)))
+    made = compute(far, features, time="time")
+    assert_frame_equal(made[:-1].select(names), whole[:-1].select(names))
+
+
 def test_the_order_of_the_rows_does_not_matter() -> None:
     log = log_of(2_000).with_row_index("number")
     features = [one for one in asked("2h", None) if one.value != "price"]
@@ -354,6 +365,7 @@ def test_definitions_are_refused_in_one_sentence(subtests) -> None:
 def test_tables_are_refused_in_one_sentence(subtests) -> None:
     log = log_of(100).with_columns(early=pl.col("time") - 1, when=pl.lit("soon"))
     days = log.with_columns(time=pl.int_range(100))
+    microseconds = (log["time"] * 1_000_000 + 5).cast(pl.Datetime("us"))
     lists = log.with_columns(tags=pl.concat_list("genre", "user"))
     cases = [
         (log, Count(key="usr"), "time", "'usr' is not; did you mean 'user'"),
@@ -388,6 +400,18 @@ def test_tables_are_refused_in_one_sentence(subtests) -> None:
             Sum(key="user", value="price"),
             "time",
             "numbers must be finite",
+        ),
+        *(
+            (
+                log.with_columns(time=pl.Series(microseconds).scatter(7, far)),
+                Count(key="user"),
+                "time",
+                f"must lie within 71 years: those of the log are from {span}",
+            )
+            for far, span in (
+                (datetime(2200, 1, 1), "2023-11-14 to 2200-01-01"),
+                (datetime(1, 1, 1), "0001-01-01 to 2023-11-2"),
+            )
         ),
     ]
     for frame, feature, time, words in cases:

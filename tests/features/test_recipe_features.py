@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 from fieldwise import Recipe, prepare_recipe, simulate
 from fieldwise.cli import run
 from fieldwise.data.prepare.settings import PARTS
+from fieldwise.data.read.load_table import open_table
 from fieldwise.data.read.mapped_rows import MappedRows
 from fieldwise.errors import ConfigError, DataError, SchemaError
 from fieldwise.features import Count, Last, Rate, TimeSince, compute
@@ -107,6 +108,31 @@ def test_a_folder_and_chunks_give_the_same_rows(tmp_path: Path) -> None:
         assert_frame_equal(
             getattr(whole, name).frame, getattr(chunked, name).frame, check_exact=True
         )
+
+
+def test_a_table_larger_than_its_memory_is_mapped(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "prices.parquet"
+    prices = log().select("item_id", "timestamp", price=pl.col("row") % 7)
+    prices.write_parquet(path)
+    of_table = {"table": str(path), "time": "timestamp"}
+    last = {"kind": "last", "key": "item_id", "value": "price", "name": "price", **of_table}
+    fields = [*FIELDS[:2], {"kind": "numeric", "name": "price"}]
+    settings = recipe(features=[last], schema={"fields": fields})
+    whole = prepare_recipe(settings, Path(), log())
+    mapped = []
+
+    def recorded(*arguments: object, memory: int, folder: Path) -> pl.DataFrame:
+        mapped.append((memory, folder.is_relative_to(tmp_path)))
+        return open_table(*arguments, memory=memory, folder=folder)
+
+    monkeypatch.setattr("fieldwise.data.read.load_table.open_table", recorded)
+    preparation = preparation_of(
+        settings, folder=tmp_path, chunk_rows=lambda _: 170, table_memory=5_000
+    )
+    chunked = preparation.run(lambda _: MappedRows(frame=log()))
+    assert mapped == [(5_000, True)]
+    for name in PARTS:
+        assert_frame_equal(getattr(whole, name).frame, getattr(chunked, name).frame)
 
 
 def test_a_drawn_negative_has_the_features_of_its_own_item() -> None:

@@ -8,14 +8,10 @@ import polars as pl
 from fieldwise.data.encode.columns import text_numbers
 from fieldwise.data.encode.numbers import marked_numbers
 from fieldwise.data.infer.profile import looks_like_dates
-from fieldwise.data.prepare.ordering import order_values
+from fieldwise.data.prepare.ordering import order_values, units_per_second
 from fieldwise.errors import DataError
 from fieldwise.schema.number_format import MISSING_MARKS
 from fieldwise.storage.scratch import NO_LIMIT
-
-UNITS_PER_SECOND = (1.0, 1e3, 1e6, 1e9)
-SECOND_OF_1980 = 3e8
-SECOND_OF_2120 = 5e9
 
 
 def numbers_of(cells: pl.Series, missing: Sequence[str] = MISSING_MARKS) -> pl.Series | None:
@@ -67,8 +63,5 @@ def seconds_of(cells: pl.Series) -> np.ndarray | None:
     if not cells.dtype.is_numeric() or not present.any():
         return None
     numbers = cells.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    middle = float(np.nanmedian(numbers))
-    for units in UNITS_PER_SECOND:
-        if SECOND_OF_1980 < middle / units < SECOND_OF_2120:
-            return numbers / units
-    return None
+    units = units_per_second(float(np.nanmedian(numbers)))
+    return None if units is None else numbers / units

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fieldwise.data.read.load_table import open_table
+from fieldwise.data.read.load_table import whole_table
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.features.definitions import Feature, OfEvents, OfTime, Rate
 from fieldwise.features.known_events import MISSING, KnownEvents, dense_numbers, run_starts
-from fieldwise.features.partitions import Partitions, partition_count
+from fieldwise.features.partitions import LONGEST_SPAN, Partitions, partition_count
 from fieldwise.features.timed_rows import (
     DAY_US,
     MICROSECOND,
@@ -23,6 +23,8 @@ from fieldwise.features.timed_rows import (
     shared_codes,
 )
 from fieldwise.storage.scratch import MemoryBudget
+
+YEAR_US = 365 * DAY_US
 
 
 def feature_columns(
@@ -97,7 +99,9 @@ def _events(
     name, time, time_format = source
     if not name:
         return log
-    frame = tables[name] if name in tables else open_table(Path(name))
+    frame = tables.get(name)
+    if frame is None:
+        frame = whole_table(Path(name), memory=budget.memory, parent=budget.folder)
     where = f"the table {name}"
     return TimedRows.of(frame, time, time_format or None, where=where, budget=budget)
 
@@ -184,7 +188,15 @@ class _Clock:
                 while (times[chunk] % unit).any():
                     unit //= 1000
         origin = earliest // MICROSECOND * MICROSECOND
-        return cls(origin=origin, unit=unit, span=(latest - origin) // unit + 2)
+        span = (latest - origin) // unit + 2
+        if span > LONGEST_SPAN:
+            first = np.datetime64(earliest, "us").astype("datetime64[D]")
+            last = np.datetime64(latest, "us").astype("datetime64[D]")
+            raise DataError(
+                f"times to the microsecond must lie within {LONGEST_SPAN // YEAR_US} years: those of {events.where} "
+                f"are from {first} to {last}; correct the outlying ones, or round all to milliseconds"
+            )
+        return cls(origin=origin, unit=unit, span=span)
 
     def units(self, times: np.ndarray) -> np.ndarray:
         """Times in microseconds as numbers of units."""

@@ -12,12 +12,14 @@ from fieldwise.storage.scratch import MemoryBudget
 ROWS_OF_A_PARTITION = 1 << 16
 """About, whatever the memory: arrays of it stay in the processor's cache."""
 LARGEST = 1 << 61
+LONGEST_SPAN = LARGEST // (4 * 256)
+"""In units of time: beyond it a partition would have fewer than 256 rows, as where one time is far from all others."""
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def partition_count(rows: int, span: int) -> int:
     """The number of partitions of which each has few enough keys for a whole number of key and time."""
-    size = max(1, min(ROWS_OF_A_PARTITION, LARGEST // (4 * span)))
+    size = min(ROWS_OF_A_PARTITION, LARGEST // (4 * span))
     return max(1, -(-rows // size))
 
 

@@ -9,12 +9,7 @@ import polars as pl
 
 from fieldwise.config import nearest
 from fieldwise.data.encode.columns import as_number, as_text
-from fieldwise.data.prepare.ordering import (
-    NUMBER_UNITS,
-    SECOND_OF_1980,
-    SECOND_OF_2100,
-    order_values,
-)
+from fieldwise.data.prepare.ordering import SECOND_OF_1980, order_values, units_per_second
 from fieldwise.data.prepare.rows_by_value import rank_texts
 from fieldwise.data.read.mapped_rows import join_rows
 from fieldwise.data.read.row_numbers import counting_from
@@ -245,9 +240,9 @@ def _units_per_second(dtype: pl.DataType, column: str, values: np.ndarray) -> fl
     if dtype == pl.String and values.dtype == np.int64:
         return MICROSECOND
     latest = float(values.max()) if len(values) else SECOND_OF_1980
-    for per_second in NUMBER_UNITS.values():
-        if SECOND_OF_1980 * per_second <= latest < SECOND_OF_2100 * per_second:
-            return per_second
+    per_second = units_per_second(latest)
+    if per_second is not None:
+        return per_second
     raise DataError(
         "features need dates, or seconds, milliseconds, microseconds or nanoseconds since 1970: the time column "
         f"{column!r} is of type {dtype} and ends at {latest:g}; convert it"

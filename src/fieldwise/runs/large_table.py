@@ -87,12 +87,12 @@ class LargeTable:
                 "another disk"
             )
 
+        table_memory = self.memory // PREPARATION_MEMORY_FACTOR
+
         def source(source_folder: Path) -> MappedRows:
             if recipe.data.path is None:
                 return MappedRows(frame=load_frame(recipe.data, data_dir))
-            limits = ChunkLimits.within(
-                self.memory // PREPARATION_MEMORY_FACTOR, PREPARATION_MEMORY_FACTOR
-            )
+            limits = ChunkLimits.within(table_memory, PREPARATION_MEMORY_FACTOR)
             text = recipe.data.text(recipe.text_columns)
             files = find_files(Path(recipe.data.path))
             return open_files(files, text, limits, source_folder, self.reports)
@@ -104,6 +104,7 @@ class LargeTable:
                 recipe.data.path,
                 folder=folder,
                 chunk_rows=self.chunk_rows,
+                table_memory=table_memory,
                 reports=self.reports,
                 engine=self.engine,
             )

@@ -27,6 +27,8 @@ class MemoryBudget:
         folder: for the files, which the caller removes with the folder; None keeps all arrays in
             memory.
         chunk_rows: rows that are processed at once; None processes all rows at once.
+        memory: bytes that another table may take which is read beside the rows; None: a share of what
+            is available.
         on_rows: called with the number of rows of each encoded chunk, and with a field's part of
             the rows once it is fitted.
 
@@ -37,6 +39,7 @@ class MemoryBudget:
     folder: Path | None = None
     chunk_rows: int | None = None
     on_rows: Callable[[int], None] = lambda _: None
+    memory: int | None = None
 
     @contextmanager
     def in_new_folder(self) -> Iterator["MemoryBudget"]:

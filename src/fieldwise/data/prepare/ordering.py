@@ -30,6 +30,18 @@ SECOND_OF_1980 = 315_532_800
 SECOND_OF_2100 = 4_102_444_800
 
 
+def units_per_second(number: float) -> int | None:
+    """How many units of a time since 1970 make a second, by its magnitude; None if it is none from 1980 to 2100.
+
+    >>> units_per_second(1_700_000_000_000)
+    1000
+    """
+    for per_second in NUMBER_UNITS.values():
+        if SECOND_OF_1980 * per_second <= number < SECOND_OF_2100 * per_second:
+            return per_second
+    return None
+
+
 def mixed_units(values: np.ndarray, *, budget: MemoryBudget) -> tuple[str, Row] | None:
     """How many of some numbers are times since 1970 in which unit, and the first row in the rarest one.
 

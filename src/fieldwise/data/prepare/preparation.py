@@ -113,6 +113,7 @@ class Preparation:
         folder: of this preparation alone, from which all rows are mapped; it exists. None: they are
             in memory.
         chunk_rows: gives how many rows of a table are processed at once; given with a folder.
+        table_memory: bytes that a table of features may take, as `MemoryBudget.memory`.
         reports: receives the phases and their rows.
         engine: machines that do what can be done file by file, and see the folder; None: this
             process.
@@ -127,6 +128,7 @@ class Preparation:
     features: RowFeatures | None = None
     folder: Path | None = None
     chunk_rows: Callable[[pl.DataFrame], int] | None = None
+    table_memory: int | None = None
     reports: Reports = NO_REPORTS
     engine: Engine | None = None
 
@@ -438,7 +440,7 @@ class Preparation:
     def _budget(self, scratch_folder: Path, frame: pl.DataFrame) -> MemoryBudget:
         """How many rows of a table are processed at once, with scratch files in a folder."""
         chunk_rows = None if self.chunk_rows is None else self.chunk_rows(frame)
-        return MemoryBudget(scratch_folder, chunk_rows, self.reports.add)
+        return MemoryBudget(scratch_folder, chunk_rows, self.reports.add, self.table_memory)
 
     @contextmanager
     def _phase(self, name: str, frame: pl.DataFrame) -> Iterator[MemoryBudget]:

@@ -209,18 +209,22 @@ class _ReadingProgress:
 
 
 def whole_table(
-    data: str | Path, text: TextFormat | None = None, *, memory: int | None = None
+    data: str | Path,
+    text: TextFormat | None = None,
+    *,
+    memory: int | None = None,
+    parent: Path | None = None,
 ) -> pl.DataFrame:
     """The table of a file, a folder or a pattern, as of `as_table`.
 
     With pyarrow (extra `large`) a table that takes more than its share of memory is mapped from
-    files in the folder of temporary files, which have no names any more; without it, it is read
-    into memory. It may take `memory` bytes, or a sixth of what is available.
+    files in `parent`, or the folder of temporary files, which have no names any more; without it, it
+    is read into memory. It may take `memory` bytes, or a sixth of what is available.
     """
     if memory is None:
         memory = available_memory() // _TABLES_PER_MEMORY
     if table_files_of(find_files(Path(data)), text).estimated_bytes() > memory:
-        with suppress(MissingExtraError), scratch_folder() as folder:
+        with suppress(MissingExtraError), scratch_folder(parent) as folder:
             arrow_library()
             return open_table(data, text, memory=memory, folder=folder)
     return open_table(data, text)
