@@ -102,6 +102,19 @@ def test_groups_that_were_split_whole_are_looked_at_where_they_are_not(subtests)
             assert (("medium", "groups-apart") in found) == expected
 
 
+def test_the_identity_of_several_classes_is_measured_by_the_auc_of_one():
+    group = RNG.integers(0, 100, ROWS)
+    of_group = RNG.integers(0, 3, 100)[group]
+    codes = np.where(RNG.random(ROWS) < 0.9, of_group, RNG.integers(0, 3, ROWS))
+    frame = pl.DataFrame(
+        {"group": [f"g{k}" for k in group], "z": RNG.random(ROWS), "y": np.array(["a", "b", "c"])[codes]}
+    )  # fmt: skip
+    report = fieldwise.audit(frame, "y", split=RandomSplit())
+    (finding,) = [f for f in report.findings if f.kind == "identity"]
+    assert finding.measure == "AUC"
+    assert 0.9 < finding.strength.low < finding.strength.value
+
+
 def test_a_rare_class_is_told_by_a_value_of_some_of_its_rows():
     y = (RNG.random(20_000) < 0.01).astype(int)
     some = RNG.random(20_000)

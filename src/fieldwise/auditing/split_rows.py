@@ -252,7 +252,7 @@ def identity_alone(table: AuditedTable) -> list[Finding]:
                 ),
                 remedy="split by this column if new values come in use; else know that the score is of known ones",
                 column=column,
-                measure=table.measure,
+                measure="AUC" if target.is_binary else table.measure,
                 strength=interval,
                 rows=table.shown_rows(test),
                 p=p,
