@@ -335,7 +335,7 @@ def _proposed_features(
         "",
         *tomli_w.dumps({"features": settings}).splitlines(),
         "",
-        f"At the end of {one_line(schema_name)}:",
+        f"At the end of {one_line(schema_name)}, not here:",
         "",
         *fields,
     ]
