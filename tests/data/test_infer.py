@@ -512,6 +512,20 @@ def test_what_is_no_time_of_an_event() -> None:
     assert "1 of 200 rows have none" in guess.notes["when"]
 
 
+def test_a_time_that_few_rows_lack_is_asked_about() -> None:
+    days = [date(2026, 1, 1 + k % 28) for k in range(200)]
+    few = infer_schema(with_label(x=[k % 3 for k in range(200)], when=[None, *days[1:]]))
+    assert few.schema.time is None
+    assert "1 of 200 rows have none, so the schema has no time" in few.doubts["when"]
+
+    many = infer_schema(with_label(x=[k % 3 for k in range(200)], when=[None] * 40 + days[40:]))
+    assert "when" not in many.doubts
+
+    beside = with_label(x=[k % 3 for k in range(200)], when=[None, *days[1:]], timestamp=days)
+    assert infer_schema(beside).schema.time == "timestamp"
+    assert "when" not in infer_schema(beside).doubts
+
+
 def test_day_against_month_is_asked_or_written_down() -> None:
     days = [f"{1 + k % 12:02d}/{1 + k % 11:02d}/2026" for k in range(200)]
     frame = with_label(x=[k % 3 for k in range(200)], date=days)

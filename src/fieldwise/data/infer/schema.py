@@ -286,6 +286,8 @@ def _find_times(findings: Findings, columns: Columns, roles: _Roles) -> str | No
         elif name in times:
             why = times[name].fault or "another time besides the one that orders rows"
             findings.omit(name, f"{why}; {_NO_FUTURE_TIMES}")
+            if ordering is None and times[name].doubt:
+                findings.doubts[name] = times[name].doubt
         elif not {"ts", "timestamp", "datetime"}.isdisjoint(words_of(name)):
             findings.omit(name, f"another time, by its name; {_NO_FUTURE_TIMES}")
         elif ordering is None and _may_be_unread_times(column):

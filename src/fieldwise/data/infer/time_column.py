@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from fieldwise.data.infer.findings import THIS_COLUMN
 from fieldwise.data.infer.profile import ColumnProfile, Columns
 from fieldwise.data.prepare.ordering import mixed_units
 from fieldwise.data.prepare.timestamps import ParsedTimestamps, parse_timestamps
@@ -15,6 +16,8 @@ _PROBED_NUMBERS = 10_000
 _NEARLY_UNIQUE = 0.5
 _ROWS_IN_ORDER = 100
 """Rows whose order is no accident."""
+_FEW_GAPS = 0.05
+"""The share of empty cells up to which a time is asked about: with more, it is a time of some events alone."""
 _TIME_WORDS = frozenset(
     ("ts", "time", "timestamp", "datetime", "date", "day", "when", "at", "stamp", "epoch", "unix")
 )
@@ -115,7 +118,10 @@ def _time_of_column(profile: ColumnProfile, *, is_named: bool) -> TimeColumn | N
     empty = times.null_count()
     if empty:
         gaps = f"{empty:,} of {len(column):,} rows have none, so it cannot order the rows"
-        return TimeColumn(fault=f"a time by its contents, but {gaps}")
+        return TimeColumn(
+            fault=f"a time by its contents, but {gaps}",
+            doubt=_doubt_of_few_gaps(empty, len(column)),
+        )
     if profile.distinct < 3:
         return TimeColumn(fault="a time by its contents, but with fewer than 3 different values")
 
@@ -124,6 +130,16 @@ def _time_of_column(profile: ColumnProfile, *, is_named: bool) -> TimeColumn | N
         format=None if parsed is None else parsed.format,
         note=f"{why}{by_name}; not a field, since future times do not occur in training rows",
         doubt=_doubt(column, parsed),
+    )
+
+
+def _doubt_of_few_gaps(empty: int, rows: int) -> str:
+    """What the user must do about a time that few rows lack; empty if many lack it."""
+    if empty > _FEW_GAPS * rows:
+        return ""
+    return (
+        f"column {THIS_COLUMN} is a time, but {empty:,} of {rows:,} rows have none, so the schema has no time and "
+        "rows are not split by it: fill these cells or leave these rows out, and run init again"
     )
 
 
