@@ -37,6 +37,26 @@ def test_a_mean_with_the_own_label_is_found_for_every_kind_of_label(subtests):
             assert ("high", "own-label") in findings_on_x(mean_by_user(numbers), labels)
 
 
+def test_a_mean_is_found_where_a_few_rows_of_large_users_were_left_out(subtests):
+    rng = np.random.default_rng(3)
+    users = np.minimum(rng.pareto(1.2, 20_000) * 40, 899).astype(int)
+    labels = (rng.random(20_000) < 0.23).astype(int)
+    frame = pl.DataFrame({"u": users, "z": rng.normal(size=20_000), "label": labels})
+    sizes = frame["u"].value_counts(sort=True)["u"]
+    left_out = [np.flatnonzero((users == user) & (labels == 1))[0] for user in sizes[:4]]
+    for prior_rows in (0, 20):
+        with subtests.test(prior_rows):
+            clicks = pl.col("label").sum().over("u") + 0.23 * prior_rows
+            with_mean = frame.with_columns(x=clicks / (pl.len().over("u") + prior_rows))
+            table = (
+                with_mean.with_row_index("row").filter(~pl.col("row").is_in(left_out)).drop("row")
+            )
+            found = fieldwise.audit(table, "label").findings
+            assert [(f.kind, f.column) for f in found if f.severity == "high"] == [
+                ("own-label", "x")
+            ]
+
+
 def test_a_mean_of_other_labels_is_not_found():
     others = RNG.permutation(RATINGS)
     assert findings_on_x(mean_by_user(others), RATINGS) == set()

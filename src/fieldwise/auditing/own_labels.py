@@ -179,12 +179,16 @@ def _by_equation(
 
 
 def _fit(values: np.ndarray, sums: np.ndarray, counts: np.ndarray, codes: np.ndarray) -> float:
-    """The share of the variance of values that (S + b) / (n + a) explains, or S itself, whichever is more."""
+    """The share of the variance of values that (S + b) / (n + a) explains, or S itself, whichever is more.
+
+    a and b solve values - S / n = (b - a values) / n in least squares, so that a key of many rows, of which a few are
+    lost from the table, weighs no more than its rows.
+    """
     variance = float(values.var())
     if variance == 0 or float(sums.var()) == 0:
         return 0.0
-    design = np.column_stack([-values, np.ones(len(values))])
-    prior, *_ = np.linalg.lstsq(design, values * counts - sums, rcond=None)
+    design = np.column_stack([-values / counts, 1 / counts])
+    prior, *_ = np.linalg.lstsq(design, values - sums / counts, rcond=None)
     rows = max(float(prior[0]), 0.0)
     smoothed = (sums + (float(prior[1]) if rows else 0.0)) / (counts + rows)
     unexplained = float(np.square(values - smoothed).mean())
