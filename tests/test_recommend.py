@@ -218,7 +218,12 @@ def test_wrong_users_are_a_sentence(subtests, bundle, log):
             r"users must be a list of users, found the text '12': write \['12'\]",
         ),
         ({"users": []}, ConfigError, "found no user"),
-        ({"users": ["1"], "n": 0}, ConfigError, "n must be at least 1, found 0"),
+        ({"users": ["1"], "n": 0}, ConfigError, "n must be a whole number of at least 1, found 0"),
+        (
+            {"users": ["1"], "n": "2"},
+            ConfigError,
+            "n must be a whole number of at least 1, found '2'",
+        ),
         (
             {"exclude_seen": "all"},
             ConfigError,

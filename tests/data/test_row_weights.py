@@ -150,6 +150,7 @@ def test_a_calibration_counts_weights_as_repeated_rows(method):
         ([1.0, 0.0, 2.0], "a row's weight must be a number above 0: column 'w' holds 0.0 in row 1"),
         ([1.0, -2.0, 2.0], "holds -2.0 in row 1"),
         ([1.0, None, 2.0], "holds nothing in row 1"),
+        ([1.0, 2.0, 0.0], "holds 0.0 in row 2 "),
         (["1", "x", "2"], "only numbers are allowed: column 'w' holds the text 'x' in row 1"),
     ],
 )

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 
 from fieldwise import (
     AFM,
@@ -268,6 +269,32 @@ def test_a_weight_of_two_is_the_row_twice(name):
     scores = [model.bundle_.score(fresh) for model in (weighted, repeated, plain)]
     # near only: leaves count rows, not weights, for their least size
     assert np.corrcoef(scores[0], scores[1])[0, 1] > np.corrcoef(scores[2], scores[1])[0, 1]
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_early_stopping_by_auc_weighs_rows(name, subtests):
+    def weighted(seed: int) -> pl.DataFrame:
+        return table(800, seed).with_columns(
+            w=pl.when(pl.col("binned") > 0.8).then(50.0).otherwise(0.1)
+        )
+
+    valid = weighted(1)
+    weight = valid["w"].to_numpy()
+    schema = dataclasses.replace(SCHEMA, weight="w")
+    monitored = TrainingSettings(monitor="auc")
+    for case, with_column, rows, eval_set in [
+        ("column", schema, weighted(0), valid),
+        ("validation rows alone", SCHEMA, table(800), (valid, None, weight)),
+    ]:
+        with subtests.test(case), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = Recommender(with_column, settings_of(name), seed=1, training=monitored)
+            model.fit(rows, eval_set=eval_set)
+            score = model.decision_function(valid)
+            expected = roc_auc_score(valid["y"], score, sample_weight=weight)
+            assert abs(expected - roc_auc_score(valid["y"], score)) > 1e-3
+            metrics = [evaluation.metrics["auc"] for evaluation in model.history_.evaluations]
+            assert max(metrics) == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("name", BOTH)

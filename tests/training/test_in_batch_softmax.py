@@ -90,6 +90,14 @@ def trained(tables, model, objective=None, **settings):
     ).run()
 
 
+def test_the_label_weighs_the_loss_as_it_does_logloss(tables):
+    losses = {}
+    for weight in (1.0, 3.0):
+        history = trained(tables, TOWERS["dssm"], Objective(weight=weight), learning_rate=1e-9)
+        losses[weight] = history.evaluations[0].train_loss
+    assert losses[3.0] == pytest.approx(3 * losses[1.0], rel=1e-5)
+
+
 def test_it_trains_towers_and_refuses_others(tables):
     for model in TOWERS.values():
         history = trained(tables, model, learning_rate=0.01)

@@ -6,7 +6,7 @@ Letters: B batch, C columns.
 import json
 import re
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,6 +24,9 @@ ABSENT = -1
 
 CATBOOSTS_L2 = 3.0
 """Its default."""
+
+WEIGHTED = {"AUC": "AUC:use_weights=true"}
+"""Metrics that CatBoost does not weigh by default."""
 
 
 @register_model("catboost")
@@ -76,6 +79,9 @@ class CatBoostNetwork(TreesNetwork):
         catboost = self.settings.library()
         settings = self.settings
         metric = self.metrics[boosting.monitor]
+        if valid is not None and valid.weight is not None:
+            metric = WEIGHTED.get(metric, metric)
+            train = _with_weights(train)
         loss = "RMSE"
         if boosting.task == "binary":
             loss = "Logloss"
@@ -103,11 +109,11 @@ class CatBoostNetwork(TreesNetwork):
         model = catboost.CatBoost(parameters)
         callback = _WatchCallback(metric, watch)
         start = None
-        if valid is not None and valid.start is not None:
-            start = np.zeros(len(train.y))  # CatBoost takes starts of both or of neither
         eval_set = None
         if valid is not None:
             eval_set = self._pool(valid.x, valid.y, valid.weight, valid.start)
+            if valid.start is not None:
+                start = np.zeros(len(train.y))  # CatBoost takes starts of both or of neither
         try:
             model.fit(
                 self._pool(train.x, train.y, train.weight, start),
@@ -178,6 +184,13 @@ class CatBoostNetwork(TreesNetwork):
 
     def _contributions(self, model: Any, x_BC: np.ndarray) -> np.ndarray:
         return np.asarray(model.get_feature_importance(self._pool(x_BC), type="ShapValues"))
+
+
+def _with_weights(rows: TreeRows) -> TreeRows:
+    """The rows with weights, which are 1 if there are none: CatBoost weighs metrics of weighted training rows alone."""
+    if rows.weight is not None:
+        return rows
+    return replace(rows, weight=np.ones(len(rows.y)))
 
 
 def _rows_with_shares(rows: TreeRows) -> tuple[TreeRows, bool]:

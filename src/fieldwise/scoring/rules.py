@@ -9,6 +9,7 @@ import numpy as np
 
 from fieldwise.errors import ConfigError, DataError
 from fieldwise.scoring.items import NO_ROWS, ItemFilters, ItemTable
+from fieldwise.scoring.list_options import is_count
 
 SHOWN_ITEMS = 5
 """Items that a sentence names."""
@@ -53,12 +54,12 @@ class ListRules:
     def __post_init__(self) -> None:
         for column, limit in self.limits.items():
             self.filters.texts(column)
-            if not _is_count(limit):
+            if not is_count(limit):
                 raise ConfigError(
                     f"a limit must be a whole number of at least 1, found {limit!r} for {column!r}"
                 )
         for place, row in self.pinned.items():
-            if not _is_count(place):
+            if not is_count(place):
                 raise ConfigError(
                     f"a place must be a whole number of at least 1, found {place!r} for {self._name(row)}"
                 )
@@ -187,10 +188,3 @@ class ListRules:
 
     def _name(self, row: int) -> str:
         return repr(self.items.texts[int(row)])
-
-
-def _is_count(value: object) -> bool:
-    """Whether a value is a whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        return False
-    return bool(value >= 1)

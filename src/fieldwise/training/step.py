@@ -143,7 +143,7 @@ class Step:
     ) -> tuple[Tensor, Tensor]:
         """A batch's loss, without and with the network's auxiliary loss; `read`: the rows before dropout of values."""
         if self.in_batch_softmax is not None:
-            loss = self.in_batch_softmax(read, batch, y, weight)
+            loss = self.objective.weighted(self.in_batch_softmax(read, batch, y, weight))
             return loss, loss
         logit, auxiliary = self.forward(batch, y)
         self._check_shape(logit, y)

@@ -44,7 +44,7 @@ def read_weights(
                 raise DataError(
                     f"a row's {what} must be a number above 0: column {column!r} holds {found} in ",
                     Row(row),
-                    f", and {int(is_wrong.sum()):,} such rows of {len(cells):,}; correct or remove them",
+                    "; correct or remove such rows",
                 )
         return numbers.to_numpy()
 
