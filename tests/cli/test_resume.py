@@ -1,8 +1,11 @@
 """`train` and `Recommender` resume unfinished runs, and `train` replaces a finished bundle only with --overwrite."""
 
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 from cli.test_bad_input import refused
 
@@ -79,3 +82,37 @@ def test_a_recommender_resumes_from_its_checkpoint(log, tmp_path, monkeypatch):
     result = Recommender(**made, checkpoint=tmp_path / "c").fit(X, y)
     assert result.bundle_.digest == expected.bundle_.digest
     assert not (tmp_path / "c").exists()
+
+
+def test_a_run_with_other_vectors_does_not_go_on(fieldwise, done, recipe, log, monkeypatch):
+    items = log["item"].unique().sort()
+    vectors = np.random.default_rng(0).normal(size=(len(items), 3)).astype(np.float32)
+    write_vectors(items, vectors)
+    text = recipe.read_text()
+    field = '    { kind = "vector", name = "text", column = "item", vectors = "items.parquet" },'
+    recipe.write_text(text.replace("fields = [", "fields = [\n" + field))
+    with monkeypatch.context() as patched:
+        patched.setattr(progress, "progress_for", lambda *_, **__: Stops())
+        assert fieldwise("train", recipe, "--out", "b")[0] == 130
+
+    write_vectors(items, vectors + np.float32(1))
+    refused(fieldwise("train", recipe, "--out", "b"), "vectors by id")
+    write_vectors(items, vectors)
+    assert "resumes the unfinished run in" in done("train", recipe, "--out", "b")[1]
+
+
+def write_vectors(items: pl.Series, vectors: np.ndarray) -> None:
+    table = pl.DataFrame({"item": items, "vector": pl.Series(vectors.tolist())})
+    table.write_parquet("items.parquet")
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "tune"])
+def test_an_absent_library_is_said_before_the_table_is_read(
+    fieldwise, recipe, command, monkeypatch
+):
+    Path("log.csv").unlink()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    refused(
+        fieldwise(command, recipe, "--set", "model.name=lightgbm"),
+        "LightGBM, which is not installed",
+    )

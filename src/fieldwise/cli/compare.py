@@ -95,6 +95,7 @@ def _finished_runs(options: CompareOptions) -> "Mapping[str, Sequence[RunRecord]
     tasks = {recipe.schema.label.task for recipe in recipes}
     check_base_and_metric(names, tasks, None, options.metric)
     for recipe in recipes:
+        resources.check_library(recipe)
         resources.data_folder(recipe.data.name)  # it must exist if a recipe needs it
     try:
         return recorded_runs(

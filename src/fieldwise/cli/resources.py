@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fieldwise.bundle.bundle import Bundle
     from fieldwise.cli.options import Reading
     from fieldwise.data.prepare.prepared import Prepared
+    from fieldwise.runs.recipe import Recipe
     from fieldwise.runs.recorded_runs import RunContext
     from fieldwise.training.callbacks import Callback
 
@@ -83,6 +84,14 @@ def check_device(*devices: str, what: str = "--device") -> None:
         open_device(device, what)
     if "auto" in devices:
         say(auto_words())
+
+
+def check_library(recipe: "Recipe") -> None:
+    """Check before any work that the library of a recipe's trees is installed."""
+    from fieldwise.models.trees import TreeSettings
+
+    if isinstance(recipe.model, TreeSettings):
+        recipe.model.library()
 
 
 def load_bundle(folder: Path, device: str) -> "Bundle":

@@ -65,6 +65,7 @@ def run(options: TrainOptions) -> None:
     """
     # PyTorch is loaded only if all else is valid
     recipe = load_recipe(options.recipe, options.settings or ())
+    resources.check_library(recipe)
     is_ray_worker = "FIELDWISE_RAY_WORKER" in os.environ
     if options.engine == "ray" and not is_ray_worker:
         out = options.folder(recipe).absolute()

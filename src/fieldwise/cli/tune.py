@@ -42,6 +42,7 @@ def run(
     command resumes. The recipe's table `search` defines the search space.
     """
     loaded = load_recipe(recipe, settings or ())
+    resources.check_library(loaded)
     from fieldwise.runs.tune import tune
 
     resources.check_device(loaded.training.device, what=opt.DEVICE)

@@ -6,7 +6,7 @@ Letters: B batch, C columns.
 import json
 import re
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -77,46 +77,32 @@ class CatBoostNetwork(TreesNetwork):
 
     def fit(self, train: TreeRows, valid: TreeRows | None, boosting: Boosting, watch: Watch) -> Any:
         catboost = self.settings.library()
-        settings = self.settings
         metric = self.metrics[boosting.monitor]
         if valid is not None and valid.weight is not None:
             metric = WEIGHTED.get(metric, metric)
-            train = _with_weights(train)
         loss = "RMSE"
         if boosting.task == "binary":
             loss = "Logloss"
             train, has_shares = _rows_with_shares(train)
             if has_shares:
                 loss = "CrossEntropy"  # which is logloss of targets that are shares
-        parameters: dict[str, Any] = {
-            "loss_function": loss,
-            "eval_metric": metric,
-            "iterations": boosting.trees,
-            "depth": settings.depth,
-            "thread_count": torch.get_num_threads(),
-            "random_seed": boosting.seed,
-            "allow_writing_files": False,
-            "logging_level": "Silent",
-            # CatBoost chooses another learning rate without it
-            "use_best_model": valid is not None,
-        }
-        if (
-            settings.l2_leaf_reg != CATBOOSTS_L2
-        ):  # given, it ends CatBoost's choice of a learning rate
-            parameters["l2_leaf_reg"] = settings.l2_leaf_reg
-        if boosting.learning_rate is not None:
-            parameters["learning_rate"] = boosting.learning_rate
+        parameters = self._settings_of_training(boosting, loss, metric)
+        # CatBoost chooses another learning rate without it
+        parameters["use_best_model"] = valid is not None
         model = catboost.CatBoost(parameters)
         callback = _WatchCallback(metric, watch)
         start = None
+        weight = train.weight
         eval_set = None
         if valid is not None:
             eval_set = self._pool(valid.x, valid.y, valid.weight, valid.start)
             if valid.start is not None:
                 start = np.zeros(len(train.y))  # CatBoost takes starts of both or of neither
+            if weight is None and valid.weight is not None:
+                weight = np.ones(len(train.y))  # it weighs metrics of weighted training rows alone
         try:
             model.fit(
-                self._pool(train.x, train.y, train.weight, start),
+                self._pool(train.x, train.y, weight, start),
                 eval_set=eval_set,
                 callbacks=[callback],
             )
@@ -129,6 +115,26 @@ class CatBoostNetwork(TreesNetwork):
         if callback.raised is not None:
             raise callback.raised
         return model
+
+    def _settings_of_training(self, boosting: Boosting, loss: str, metric: str) -> dict[str, Any]:
+        """CatBoost's parameters of a training."""
+        settings = self.settings
+        parameters: dict[str, Any] = {
+            "loss_function": loss,
+            "eval_metric": metric,
+            "iterations": boosting.trees,
+            "depth": settings.depth,
+            "thread_count": torch.get_num_threads(),
+            "random_seed": boosting.seed,
+            "allow_writing_files": False,
+            "logging_level": "Silent",
+        }
+        # given, it ends CatBoost's choice of a learning rate
+        if settings.l2_leaf_reg != CATBOOSTS_L2:
+            parameters["l2_leaf_reg"] = settings.l2_leaf_reg
+        if boosting.learning_rate is not None:
+            parameters["learning_rate"] = boosting.learning_rate
+        return parameters
 
     def _pool(
         self,
@@ -184,13 +190,6 @@ class CatBoostNetwork(TreesNetwork):
 
     def _contributions(self, model: Any, x_BC: np.ndarray) -> np.ndarray:
         return np.asarray(model.get_feature_importance(self._pool(x_BC), type="ShapValues"))
-
-
-def _with_weights(rows: TreeRows) -> TreeRows:
-    """The rows with weights, which are 1 if there are none: CatBoost weighs metrics of weighted training rows alone."""
-    if rows.weight is not None:
-        return rows
-    return replace(rows, weight=np.ones(len(rows.y)))
 
 
 def _rows_with_shares(rows: TreeRows) -> tuple[TreeRows, bool]:

@@ -241,7 +241,7 @@ def fit_recipe(
             "a warm start keeps its bundle's first-order weights and its share in a mean with LR, which start_from_lr, "
             "mean_with_lr and optimizer = 'lbfgs' determine anew: leave out warm_start or that setting"
         )
-    facts = cache(partial(_run_facts, recipe, start, train, valid))
+    facts = cache(partial(_run_facts, recipe, start, encoder, train, valid))
     group = current_group()
     if group is not None:
         check_same_on_all_ranks(group, {**facts(), "commit": commit()})
@@ -299,7 +299,7 @@ def fit_again(
 
     encoder, table = encoded_together(train, valid, recipe.schema)
     group = groups_together(train, valid, recipe.schema) if recipe.training.ranks else None
-    facts = partial(_run_facts, recipe, trained.start, train, valid, first)
+    facts = partial(_run_facts, recipe, trained.start, encoder, train, valid, first)
     network, _ = _untrained(recipe, encoder, trained.start)
     training = Training(
         network,
@@ -455,6 +455,7 @@ def _checkpoints(
 def _run_facts(
     recipe: Recipe,
     start: Bundle | None,
+    encoder: Encoder,
     train: SplitPart,
     valid: SplitPart,
     first: History | None = None,
@@ -478,6 +479,8 @@ def _run_facts(
         "training rows": _weighted_rows_digest(train, recipe),
         "validation rows": _weighted_rows_digest(valid, recipe),
     }
+    if encoder.vector_digests:
+        facts["vectors by id"] = encoder.vector_digests
     model_code = source_digest(recipe.model)
     if model_code is not None:
         facts["code of the model"] = model_code

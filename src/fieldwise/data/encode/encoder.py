@@ -401,6 +401,15 @@ class Encoder:
             if isinstance(fitted, VectorTable)
         }
 
+    @property
+    def vector_digests(self) -> dict[str, str]:
+        """By field with vectors by id, the digest of its ids and numbers."""
+        return {
+            f.name: fitted.whole_digest
+            for f, fitted in self.fitted_fields
+            if isinstance(fitted, VectorTable)
+        }
+
     def with_matrices(self, matrices: Mapping[str, np.ndarray]) -> "Encoder":
         """The encoder with the matrices of its vectors by id."""
         if not self.matrices:

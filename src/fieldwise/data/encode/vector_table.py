@@ -5,6 +5,7 @@ that is added to the projection of a present one, 3.. the ids of training rows w
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,6 +52,12 @@ class VectorTable(VectorsById):
         is_learned = table.vocabulary.ids(pl.Series(texts, dtype=pl.String)) == UNKNOWN
         learned = tuple(pl.Series(texts, dtype=pl.String).filter(pl.Series(is_learned)))
         return replace(table, learned=learned).with_vectors(file)
+
+    @property
+    def whole_digest(self) -> str:
+        """SHA-256 of the ids and of the matrix."""
+        ids_and_matrix = json.dumps([*self.values, self.digest])
+        return hashlib.sha256(ids_and_matrix.encode()).hexdigest()
 
     def with_vectors(self, file: VectorFile) -> "VectorTable":
         """The vectors of another file, for the same network."""
