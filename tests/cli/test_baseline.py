@@ -32,10 +32,16 @@ def train(done, tmp_path, monkeypatch):
 
     def call(model, **training):
         text = recipe_text(
-            tmp_path / "log.csv", FIELDS, model={"name": model}, training={"epochs": 4, **training}
+            tmp_path / "log.csv",
+            FIELDS,
+            model={"name": model},
+            training={"epochs": 4, **training},
+            schema='user = "user"',
         )
         (tmp_path / "recipe.toml").write_text(text)
-        err = done("train", tmp_path / "recipe.toml", "--out", tmp_path / "bundle")[1]
+        err = done("train", tmp_path / "recipe.toml", "--out", tmp_path / "bundle", "--overwrite")[
+            1
+        ]
         return " ".join(err.split())
 
     return call
@@ -50,3 +56,10 @@ def test_the_baseline_of_a_large_table_is_trained_on_a_sample_and_says_so(train,
 def test_a_regression_has_no_baseline(train, trained_rows):
     assert "baseline" not in train("lr")
     assert trained_rows["LRNetwork"] <= 4 * 2_400
+
+
+def test_scores_that_are_no_probabilities_have_no_baseline(train):
+    assert "baseline" in train("fm", learning_rate=1e-9)
+    said = train("fm", learning_rate=1e-9, loss="listwise")
+    assert "baseline" not in said
+    assert "is better than this model" not in said

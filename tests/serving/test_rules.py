@@ -205,10 +205,14 @@ def test_what_cannot_be_is_one_sentence(subtests, ranker):
         (
             DataError,
             {"pinned": {2: "i3"}, "exclude": ["i3"]},
-            "a pinned item must pass the filters, found 'i3' at place 2, which they exclude",
+            "a pinned item must be one that the request allows, found 'i3' at place 2, which its filters, ",
         ),
-        (DataError, {"pinned": {2: "i3"}, "where": {"item": ["i4"]}}, "a pinned item must pass"),
-        (DataError, {"pinned": {2: "i3"}, "candidates": ["i4"]}, "a pinned item must pass"),
+        (
+            DataError,
+            {"pinned": {2: "i3"}, "where": {"item": ["i4"]}},
+            "a pinned item must be one that",
+        ),
+        (DataError, {"pinned": {2: "i3"}, "candidates": ["i4"]}, "a pinned item must be one that"),
         (
             ConfigError,
             {"pinned": {9: "i3"}},

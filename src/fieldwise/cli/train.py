@@ -213,7 +213,9 @@ def _say_checks(trained: "TrainingResult", prepared: "Prepared") -> None:
     check = limit_reached(trained.chosen, trained.history)
     if check:
         show.say(check)
-    if trained.chosen and trained.history.stopped != "interrupted":
+    is_whole = trained.history.stopped != "interrupted"
+    has_losses = trained.recipe.training.gives_probabilities  # to compare with the baseline's
+    if trained.chosen and is_whole and has_losses:
         warning = compare_with_baseline(trained, prepared, show.say)
         if warning is not None:
             show.say(warning)

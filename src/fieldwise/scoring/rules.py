@@ -89,8 +89,8 @@ class ListRules:
                 )
             if row not in rows:
                 raise DataError(
-                    f"a pinned item must pass the filters, found {self._name(row)} at place {place}, which they "
-                    "exclude: pin another, or change the filters"
+                    f"a pinned item must be one that the request allows, found {self._name(row)} at place {place}, "
+                    "which its filters, candidates or exclude leave out: pin another, or change them"
                 )
 
     def rows_needed(self, rows: int, k: int) -> int:
