@@ -98,7 +98,7 @@ def test_memory_counts_a_process_and_what_it_started():
 
 
 def test_a_watched_command_has_lines_times_and_peaks_of_memory():
-    code = "import sys; print('a', file=sys.stderr, flush=True); print('o'); sys.exit('b')"
+    code = "import sys, time; print('a', file=sys.stderr, flush=True); print('o'); time.sleep(1); sys.exit('b')"
     done = watched([sys.executable, "-c", code])
     assert (done.code, done.out) == (1, "o\n")
     (first, a), (second, b) = done.lines
